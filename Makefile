@@ -1,0 +1,76 @@
+# Every target is explained by `make help`. The first call makes a virtual environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-quality check fmt docs plugin clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## install everything into .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them
+	@$(RUN) -m playground demo
+
+playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl
+	@$(RUN) -m playground up
+
+test: $(STAMP) ## run the tests
+	$(RUN) -m pytest -q
+
+test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver from KUBEBUILDER_ASSETS
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
+	$(RUN) -m pytest -q -m 'realcluster and not storm'
+
+storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
+	$(RUN) -m pytest -q -m 'storm and not realcluster'
+
+test-gpu: $(STAMP) ## the node agent's binding on this machine's GPU, printing what it saw; skipped without one
+	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py
+
+bench: $(STAMP) ## print what it costs: decisions, admissions, memory
+	@$(RUN) -m playground.bench
+	@$(RUN) -m nodeagent bench
+
+bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51
+	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
+	@$(RUN) -m allocator.quality --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" --plot docs/placement-quality.svg
+
+check: $(STAMP) ## the linters: format, style, layers, types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/mypy $(CODE)
+
+fmt: $(STAMP) ## format the code and mend what can be mended
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+docs: $(STAMP) ## write the pages that are made from the code
+	$(RUN) -m contract.documentation
+
+# One file holds no compiled modules, hence the last releases of the client that are plain Python.
+plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one file for any Python 3.11 or newer
+	rm -rf build/plugin build/kubectl-gpufraction
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --target build/plugin 'kubernetes>=30,<34' 'google-auth<2.40' 'PyYAML>=6'
+	cp -r contract runtime kubectl_gpufraction $(VENV)/lib/python*/site-packages/gpufraction-*.dist-info build/plugin/
+	find build/plugin '(' -name '*.so' -o -name '*.pyi' ')' -delete
+	find build/plugin '(' -name __pycache__ -o -name bin ')' -prune -exec rm -r '{}' +
+	$(RUN) -m compileall -q -b --invalidation-mode unchecked-hash build/plugin
+	$(RUN) -m zipapp build/plugin --compress --main kubectl_gpufraction.__main__:run --python "/usr/bin/env python3" --output build/kubectl-gpufraction
+	chmod 755 build/kubectl-gpufraction
+
+clean: ## remove what was made here
+	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

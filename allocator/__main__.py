@@ -1,0 +1,74 @@
+"""
+`python -m allocator run`: the allocator beside a webhook. `snapshot`, `waiting`, `replay`: for the person on call.
+
+Every setting is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file that
+`--settings` names; `--help` lists them.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from allocator import commands, wiring
+from allocator.settings import Settings
+from runtime import logs
+from runtime.httpserver import SocketInUse
+from runtime.kube import Kube, KubeError
+from runtime.process import Process
+from runtime.settings import SettingsError, describe, effective, load, settings_file
+
+_USAGE = """usage: python -m allocator run [--settings FILE] [--SETTING VALUE ...]
+
+Decides which GPUs pods get, and places those that wait.
+
+       python -m allocator snapshot [--socket PATH] > FILE    what the next decision will see
+       python -m allocator replay FILE [--pod NAMESPACE/NAME] decide it again, and explain
+       python -m allocator waiting [--socket PATH]            the line
+"""
+log = logging.getLogger("allocator")
+GC_THRESHOLDS = (50_000, 20, 100)
+"""A list of 100,000 pods makes a million small dicts that all stay; by default half its time goes into looking for
+garbage among them."""
+
+
+def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+    """Run the command; the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in commands.COMMANDS:
+        return commands.run(given)
+    if not given or given[0] != "run" or "--help" in given:
+        print(f"{_USAGE}\n{describe(Settings)}", file=sys.stdout if "--help" in given else sys.stderr)
+        return 0 if "--help" in given else 2
+    try:
+        file, flags = settings_file(given[1:])
+        settings = load(Settings, file=file, env=os.environ if environment is None else environment, argv=flags)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
+    log.info("starting", extra=effective(settings))
+    return _run(settings)
+
+
+def _run(settings: Settings) -> int:
+    gc.set_threshold(*GC_THRESHOLDS)
+    process = Process()
+    process.handle_signals()
+    process.watch_threads()
+    try:
+        kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-allocator")
+        running = wiring.start(settings, kube, process)
+    except (KubeError, wiring.TooOld, SocketInUse, OSError) as error:
+        log.critical("cannot start", extra={"reason": str(error)})
+        return 1
+    code = process.wait()
+    running.stop()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

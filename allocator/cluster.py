@@ -1,0 +1,340 @@
+"""
+The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
+
+Fed by watch events, answers with a snapshot of frozen node states and with the set of pods that wait. It owns the
+ledger. It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt from the API
+server alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator import keeping
+from allocator.engine import Ask, Decision, Snapshot
+from allocator.index import Engine
+from allocator.keeping import Kept
+from allocator.ledger import Holding, Ledger, State, usage_of
+from allocator.nodes import NodeFacts
+from contract import names, pods, quantity, scheduling
+from contract.model import Compute, Inventory, NodeState
+
+JSON = dict[str, Any]
+_NOTHING = Compute()
+_NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """What a pod takes of its node besides GPUs."""
+
+    node: str
+    compute: Compute
+    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that is gated by us. `foreign` names other gates, whose owners must have let it go before we place it."""
+
+    uid: str
+    key: str
+    ask: Ask
+    priority: int
+    created: str
+    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
+    pod: Mapping[str, Any]
+    foreign: tuple[str, ...] = ()
+    came: int = 0
+    """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
+
+    @property
+    def order(self) -> tuple[int, int, str, int, str]:
+        """
+        The line: higher priority first, of the PriorityClass and then of the dialect, then older, then seen first.
+        """
+        return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
+
+
+class Cluster:
+    """The state. Not thread-safe: one owner calls it."""
+
+    def __init__(self, *, engine: Engine) -> None:
+        self.ledger = Ledger()
+        self.engine = engine
+        """Told of every node state that changes, so that it may be asked at any time."""
+        self.unreadable: dict[str, str] = {}
+        """Gated pods (by uid) whose request annotation does not agree with them: `namespace/name`."""
+        self._facts: dict[str, NodeFacts] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._on_node: dict[str, OnNode] = {}
+        self._pods_of: dict[str, dict[str, OnNode]] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._snapshot: dict[str, NodeState] = {}
+        self._kept: Kept | None = None
+        self._came = 0
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Every node with an inventory. The mapping is live, its values are frozen."""
+        return self._snapshot
+
+    def waiting(self) -> list[Waiting]:
+        """The pods in line, the first first."""
+        return sorted(self._waiting.values(), key=lambda w: w.order)
+
+    def in_any_order(self) -> Iterable[Waiting]:
+        """The pods in line, unsorted; not to be kept."""
+        return self._waiting.values()
+
+    def waiting_count(self) -> int:
+        """How many are in line."""
+        return len(self._waiting)
+
+    def waiting_pod(self, uid: str) -> Waiting | None:
+        """A pod in line by its uid."""
+        return self._waiting.get(uid)
+
+    @property
+    def kept(self) -> Kept | None:
+        """The node that is kept for one pod, which other pods' decisions see as closed."""
+        return self._kept
+
+    def decide(self, ask: Ask, uid: str = "", priority: int = 0) -> Decision:
+        """Where a pod goes; an empty uid is that of a pod at admission."""
+        node = self._snapshot.get(self._kept.node) if self._kept else None
+        return keeping.decide(self.engine, node, self._kept, ask, uid, priority)
+
+    def overfull(self) -> dict[str, tuple[str, ...]]:
+        """GPUs with more booked than they have, by node."""
+        limits = self.engine.limits
+        found = {n: self.ledger.overfull(n, s.gpus, limits) for n, s in self._snapshot.items()}
+        return {node: uuids for node, uuids in found.items() if uuids}
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def put_node(self, facts: NodeFacts) -> bool:
+        """A Node is new or changed. True if a waiting pod might fit better now."""
+        if self._facts.get(facts.name) == facts:
+            return False
+        self._facts[facts.name] = facts
+        return self._refresh(facts.name)
+
+    def replace_nodes(self, listed: Mapping[str, NodeFacts]) -> None:
+        """The Nodes that exist, by name; others are gone."""
+        for gone in self._facts.keys() - listed.keys():
+            self.drop_node(gone)
+        for facts in listed.values():
+            self.put_node(facts)
+
+    def replace_inventories(self, listed: Mapping[str, Inventory]) -> None:
+        """The GPUNodes that exist, by name; others are gone."""
+        for gone in self._inventories.keys() - listed.keys():
+            self.drop_inventory(gone)
+        for inventory in listed.values():
+            self.put_inventory(inventory)
+
+    def drop_node(self, name: str) -> bool:
+        """A Node is gone."""
+        self._facts.pop(name, None)
+        return self._refresh(name)
+
+    def put_inventory(self, inventory: Inventory) -> bool:
+        """A GPUNode is new or changed. True if a waiting pod might fit better now."""
+        if self._inventories.get(inventory.node) == inventory:
+            return False
+        self._inventories[inventory.node] = inventory
+        return self._refresh(inventory.node)
+
+    def drop_inventory(self, name: str) -> bool:
+        """A GPUNode is gone."""
+        self._inventories.pop(name, None)
+        return self._refresh(name)
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Mapping[str, Any], now: float) -> bool:
+        """A pod, trimmed, is new or changed. True if something was given back or joined the line."""
+        uid = pods.uid(pod)
+        if pods.finished(pod):
+            # It may have come and finished between two looks at it, so that its reservation is still assumed.
+            came = self.forget(pods.allocation_id(pod))
+            return self.drop_pod(uid) or came
+        request = pods.admitted(pod)
+        if names.GATE in pods.gates(pod):
+            freed = self._release(uid)
+            return self._put_waiting(uid, pod, now) or freed
+        left_line = self._waiting.pop(uid, None)
+        self.unreadable.pop(uid, None)
+        allocation = pods.allocation_of(pod, request) if request else None
+        changed = False
+        if request is not None and allocation is not None:
+            holding = Holding(uid, pods.key(pod), request, allocation, _NOTHING, State.CONFIRMED, now)
+            before = self.ledger.holding(uid)
+            changed = self.ledger.confirm(holding)
+            if before is not None and before.allocation.node != allocation.node:
+                self._refresh(before.allocation.node)
+        else:
+            self._release(uid)
+        node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation else "")
+        self._put_on_node(uid, node, pod)
+        if changed and allocation is not None:
+            self._refresh(allocation.node)
+        return left_line is not None
+
+    def drop_pod(self, uid: str) -> bool:
+        """A pod is finished or gone. True if it gave something back."""
+        self._waiting.pop(uid, None)
+        self.unreadable.pop(uid, None)
+        known = self._on_node.pop(uid, None)
+        if known is not None:
+            self._pods_of[known.node].pop(uid, None)
+        released = self._release(uid)
+        if known is not None:
+            self._refresh(known.node)
+        return released or (known is not None and known.node in self._snapshot)
+
+    def pod_uids(self) -> frozenset[str]:
+        """Every pod that this cluster keeps something of."""
+        held = (h.key for h in self.ledger if h.state is State.CONFIRMED)
+        return frozenset((*self._on_node, *self._waiting, *self.unreadable, *held))
+
+    # -- keeping a node -------------------------------------------------------------------------------------------
+
+    def keep(self, kept: Kept | None) -> bool:
+        """Keep this node from now on, and no other. True if another was kept before, which is open again."""
+        before, self._kept = self._kept, kept
+        for name in {one.node for one in (before, kept) if one is not None}:
+            if name in self._snapshot:
+                self.engine.put(self._shown(self._snapshot[name]))
+        return before is not None and (kept is None or kept.node != before.node)
+
+    def _shown(self, state: NodeState) -> NodeState:
+        return keeping.closed(state) if self._kept is not None and self._kept.node == state.name else state
+
+    # -- reservations ---------------------------------------------------------------------------------------------
+
+    def assume(self, holding: Holding) -> None:
+        """Reserve what was just decided."""
+        self.ledger.assume(holding)
+        self._refresh(holding.allocation.node)
+
+    def forget(self, allocation_id: str) -> bool:
+        """Drop a reservation. True if it gave something back."""
+        holding = self.ledger.holding(allocation_id)
+        if holding is None or not self.ledger.forget(allocation_id):
+            return False
+        self._refresh(holding.allocation.node)
+        return True
+
+    def renew(self, allocation_id: str, now: float) -> None:
+        """A reservation whose pod exists is waited for a while longer."""
+        self.ledger.renew(allocation_id, now)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _release(self, uid: str) -> bool:
+        holding = self.ledger.holding(uid)
+        if holding is None:
+            return False
+        self.ledger.release(uid)
+        self._refresh(holding.allocation.node)
+        return True
+
+    def _put_waiting(self, uid: str, pod: Mapping[str, Any], now: float) -> bool:
+        request = pods.admitted(pod)
+        if request is None:
+            self.unreadable[uid] = pods.key(pod)
+            self._waiting.pop(uid, None)
+            return False
+        self.unreadable.pop(uid, None)
+        metadata = pod.get("metadata") or {}
+        known = self._waiting.get(uid)
+        entry = Waiting(
+            uid=uid,
+            key=pods.key(pod),
+            ask=Ask(request, scheduling.needs_of(pod)),
+            priority=pods.priority(pod),
+            created=str(metadata.get("creationTimestamp", "")),
+            pod=pod,
+            foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
+            came=known.came if known is not None else self._came,
+        )
+        self._came += known is None
+        self._waiting[uid] = entry
+        return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
+
+    def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> None:
+        known = self._on_node.get(uid)
+        if known is not None and known.node == node:
+            return  # a pod's requests do not change once it has a node
+        if known is not None:
+            self._pods_of[known.node].pop(uid, None)
+            del self._on_node[uid]
+            self._refresh(known.node)
+        if not node:
+            return
+        try:
+            needs = scheduling.needs_of(pod)
+        except quantity.BadQuantity:
+            needs = scheduling.PodNeeds()
+        entry = OnNode(node, needs.compute, needs.host_ports)
+        self._on_node[uid] = entry
+        self._pods_of.setdefault(node, {})[uid] = entry
+        self._refresh(node)
+
+    def _refresh(self, name: str) -> bool:
+        """Make the node's state anew. True if it changed."""
+        before = self._snapshot.get(name)
+        after = self._state(name)
+        if after is None:
+            self._snapshot.pop(name, None)
+            self.engine.drop(name)
+            return before is not None
+        if before == after:
+            return False
+        self._snapshot[name] = after
+        self.engine.put(self._shown(after))
+        return True
+
+    def _state(self, name: str) -> NodeState | None:
+        facts, inventory = self._facts.get(name), self._inventories.get(name)
+        if facts is None or inventory is None:
+            return None
+        taken = [*self._pods_of.get(name, {}).values()]
+        assumed = self.ledger.compute_assumed(name)
+        return NodeState(
+            name=name,
+            gpus=inventory.gpus,
+            usage=usage_of(inventory.gpus, self.ledger, name),
+            labels=facts.labels,
+            taints=facts.taints,
+            cordoned=facts.cordoned,
+            ready=facts.ready,
+            allocatable=facts.allocatable,
+            requested=_sum([*(entry.compute for entry in taken), *(h.compute for h in assumed)]),
+            delivery=inventory.delivery,
+            isolation=inventory.isolation,
+            host_ports=_NO_PORTS.union(*(e.host_ports for e in taken), *(h.host_ports for h in assumed)),
+        )
+
+    def check_invariants(self) -> None:
+        """Raise unless the ledger is consistent and every snapshot state is what it would be made anew."""
+        self.ledger.check_invariants()
+        names_known = self._facts.keys() & self._inventories.keys()
+        if self._snapshot != {name: self._state(name) for name in names_known}:
+            raise AssertionError("the snapshot is not what nodes, pods and ledger say")
+
+
+def _sum(amounts: Iterable[Compute]) -> Compute:
+    cpu = memory = storage = count = 0
+    for amount in amounts:
+        cpu += amount.cpu
+        memory += amount.memory
+        storage += amount.storage
+        count += amount.pods
+    return Compute(cpu, memory, storage, count)

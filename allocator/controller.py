@@ -1,0 +1,467 @@
+"""
+The one owner of the allocator's state: answers the webhook, takes in watch events, and places the pods that wait.
+
+Every public method takes the one lock, works on memory only and returns at once; writing to the API server is the
+caller's part, with what is returned here. So a decision and its reservation are one step, and no two can take the same
+share. Time, ids and leadership are injected.
+
+A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
+changed, a pod joined. It is never polled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+from allocator import answering, keeping, looking, patience, pinning, reasons
+from allocator.cluster import Cluster, Waiting
+from allocator.engine import Ask, Chosen, Unplaced
+from allocator.ledger import Holding, State
+from allocator.line import Commit, Evict, Line, Told
+from allocator.looking import Look
+from allocator.mandate import Mandate
+from allocator.nodes import NodeFacts
+from allocator.options import Options
+from allocator.policies.tables import Tables
+from allocator.replay import InLine, View
+from allocator.unbound import Stuck, Unbound
+from contract import names, pods, quantity, scheduling
+from contract.model import Allocation, Inventory, NodeState, PodRequest
+from contract.protocol import Answer, Placed, Question
+
+JSON = dict[str, Any]
+_ALLOCATED = "Allocated"
+_KEEP_EVERY = 5.0
+"""Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
+
+
+class NotReady(Exception):
+    """This replica may not decide now: it does not lead, or has not seen the cluster yet."""
+
+
+class Controller:
+    """The allocator's state behind one lock."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        options: Options,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+        leading: Callable[[], bool],
+        wake: Callable[[], None],
+        tenure: Callable[[], int | None] | None = None,
+        forgotten: Callable[[str], None] = lambda reason: None,
+        asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
+    ) -> None:
+        self._lock = threading.Lock()  # guards everything below
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._new_id = new_id
+        self._mandate = Mandate(leading, tenure)
+        self._wake = wake
+        self._forgotten = forgotten
+        """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
+        self._asked = asked
+        self._untried = False
+        """Something happened that may help the line, and the line has not been tried since."""
+        """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
+        self._line = Line()
+        self._unbound = Unbound(options.unbound_after)
+        self._evictions: list[Evict] = []
+        self._look_again = 0.0
+
+    # -- the webhook's question -----------------------------------------------------------------------------------
+
+    def reserve(self, question: Question) -> Answer:
+        """Place a pod at admission, or say why not. Raises `NotReady` where this replica may not decide."""
+        ask = Ask(question.request, scheduling.needs_of(question.pod))
+        with self._lock:
+            lacks = self._mandate.lacks()
+            if lacks:
+                raise NotReady(lacks)
+            held = self._confirmed_hold(question)
+            if held is not None:
+                return Placed(held, self._pin(question.pod, ask, held.node))
+            foreign = [gate for gate in pods.gates(question.pod) if gate != names.GATE]
+            if foreign:
+                return answering.wait_for_gate(foreign[0], ask.request, self._cluster.snapshot.values())
+            decision = self._cluster.decide(ask, priority=pods.priority(question.pod))
+            if not isinstance(decision, Chosen):
+                return self._refuse(ask, decision)
+            if self._untried and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
+                return answering.wait_in_line(ask.request, self._cluster.snapshot.values())
+            allocation = Allocation(self._new_id(), decision.node, decision.containers)
+            pin = self._pin(question.pod, ask, decision.node)
+            if not question.dry_run:
+                self._cluster.assume(self._holding(ask, allocation, answering.key_of(question)))
+            return Placed(allocation, pin)
+
+    def untrusted(self) -> int | None:
+        """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
+        with self._lock:
+            return self._mandate.untrusted()
+
+    def may_write(self, commit: Commit) -> bool:
+        """Whether the leadership in which it was decided still holds; to be asked right before the write."""
+        return self._mandate.covers(commit.tenure)
+
+    def _somebody_is_before(self, priority: int) -> bool:
+        """Whether a pod waits that what has just come free is for, rather than for one that comes only now."""
+        now = self._clock()
+        return any(
+            entry.priority >= priority and not entry.foreign and self._line.may_try(entry.uid, now)
+            for entry in self._cluster.in_any_order()
+        )
+
+    def _confirmed_hold(self, question: Question) -> Allocation | None:
+        """The live reservation that the pod carries already: admission passed it through us a second time."""
+        holding = self._cluster.ledger.holding(question.held) if question.held else None
+        if holding is None or holding.state is not State.ASSUMED or holding.request != question.request:
+            return None
+        same_namespace = holding.pod.split("/", 1)[0] == question.namespace
+        return holding.allocation if same_namespace else None
+
+    def _refuse(self, ask: Ask, decision: Unplaced) -> Answer:
+        if self._options.unsatisfiable == "deny":
+            never = self._cluster.engine.could_ever(ask)
+            if never is not None:
+                return answering.never(never)
+        return answering.wait(decision, ask.request, self._cluster.snapshot.values())
+
+    def _pin(self, pod: Mapping[str, Any], ask: Ask, node: str) -> str:
+        mode = pods.annotations_of(pod).get(names.PLACEMENT, "") or self._options.placement
+        state = self._cluster.snapshot.get(node)
+        return pinning.choose(mode, pod, ask.needs, state) if state is not None else "affinity"
+
+    def _holding(self, ask: Ask, allocation: Allocation, pod: str) -> Holding:
+        return Holding(
+            key=allocation.id,
+            pod=pod,
+            request=ask.request,
+            allocation=allocation,
+            compute=ask.needs.compute,
+            state=State.ASSUMED,
+            since=self._clock(),
+            host_ports=ask.needs.host_ports,
+        )
+
+    # -- watch events ---------------------------------------------------------------------------------------------
+
+    def replace_pods(self, items: Iterable[JSON], *, tenure: int | None = None) -> None:
+        """The whole list of pods, trimmed. `tenure`: it was asked for in this leadership, after it began."""
+        with self._lock:
+            now = self._clock()
+            listed = set()
+            for pod in items:
+                listed.add(pods.uid(pod))
+                self._put_pod(pod, now)
+            for gone in self._cluster.pod_uids() - listed:
+                self._drop_pod(gone)
+            self._synced("pods", tenure)
+
+    def put_pod(self, pod: JSON) -> None:
+        """A pod, trimmed, is new or changed."""
+        with self._lock:
+            self._waken(self._put_pod(pod, self._clock()))
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod is gone."""
+        with self._lock:
+            self._waken(self._drop_pod(uid))
+
+    def _put_pod(self, pod: JSON, now: float) -> bool:
+        uid = pods.uid(pod)
+        if self._line.outdated(uid, pods.version(pod)):
+            return False
+        known = self._cluster.waiting_pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
+        might_help = self._cluster.put_pod(pod, now)
+        holding = self._cluster.ledger.holding(uid)
+        if not known:
+            self._tell_what_is_asked(uid, pod, holding)
+        if holding is None:
+            self._unbound.drop(uid)
+            return might_help
+        cured = self._unbound.see(pod, holding.allocation.node, now)
+        if self._mandate.leads() and (cured or not _says_allocated(pod)):
+            text = answering.allocated(holding.allocation)
+            if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text)):
+                self._wake()
+        return might_help
+
+    def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
+        waiting = self._cluster.waiting_pod(uid)
+        if waiting is not None:
+            self._asked(waiting.ask.request, waiting.ask.needs.compute.cpu)
+        elif holding is not None:
+            try:
+                cpu = scheduling.effective_compute(pod.get("spec") or {}).cpu
+            except quantity.BadQuantity:
+                cpu = 0
+            self._asked(holding.request, cpu)
+
+    def _drop_pod(self, uid: str) -> bool:
+        self._line.drop(uid)
+        self._unbound.drop(uid)
+        return self._cluster.drop_pod(uid)
+
+    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
+        """The whole list of nodes."""
+        with self._lock:
+            self._cluster.replace_nodes({item.name: item for item in items})
+            self._synced("nodes")
+
+    def put_node(self, node: NodeFacts) -> None:
+        """A node is new or changed."""
+        with self._lock:
+            self._waken(self._cluster.put_node(node))
+
+    def drop_node(self, name: str) -> None:
+        """A node is gone."""
+        with self._lock:
+            self._cluster.drop_node(name)
+
+    def replace_inventories(self, items: Iterable[Inventory]) -> None:
+        """The whole list of GPUNodes."""
+        with self._lock:
+            self._cluster.replace_inventories({item.node: item for item in items})
+            self._synced("gpunodes")
+
+    def put_inventory(self, inventory: Inventory) -> None:
+        """A GPUNode is new or changed."""
+        with self._lock:
+            self._waken(self._cluster.put_inventory(inventory))
+
+    def drop_inventory(self, name: str) -> None:
+        """A GPUNode is gone."""
+        with self._lock:
+            self._cluster.drop_inventory(name)
+
+    def _synced(self, kind: str, tenure: int | None = None) -> None:
+        self._mandate.listed(kind, tenure)
+        self._wake()
+
+    def _waken(self, might_help: bool) -> None:
+        if might_help:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the line tried again. Until it has been, nobody who comes later is placed before it."""
+        self._untried = True
+        self._wake()
+
+    def adopt(self, tables: Tables) -> None:
+        """Decide by what was learnt from now on."""
+        with self._lock:
+            self._cluster.engine.adopt(tables)
+
+    # -- the line -------------------------------------------------------------------------------------------------
+
+    def place_waiting(self) -> tuple[list[Commit], list[Told]]:
+        """
+        Go down the line once: reserve for each pod that fits, and say what has changed for pods since the last pass.
+
+        Within one pass room only shrinks, so a shape that did not fit once is not tried again.
+        """
+        commits: list[Commit] = []
+        with self._lock:
+            if not self._mandate.holds():
+                return [], []
+            now = self._clock()
+            self._untried = False
+            failed: dict[tuple[Ask, bool], Unplaced] = {}
+            for entry in self._cluster.waiting():
+                self._line.waits(entry.uid, now)
+                if not self._line.may_try(entry.uid, now):
+                    continue
+                if entry.foreign:
+                    self._tell(entry, answering.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first")
+                    continue
+                shape = (entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority))
+                decision = failed.get(shape) or self._cluster.decide(entry.ask, entry.uid, entry.priority)
+                if isinstance(decision, Chosen):
+                    commits.append(self._reserve_waiting(entry, decision))
+                else:
+                    failed[shape] = decision
+                    code = answering.code(decision)
+                    self._tell(entry, code, f"waiting: {reasons.summary(decision.reasons)}")
+            return commits, self._line.take_news()
+
+    def _reserve_waiting(self, entry: Waiting, decision: Chosen) -> Commit:
+        allocation = Allocation(self._new_id(), decision.node, decision.containers)
+        self._cluster.assume(self._holding(entry.ask, allocation, entry.key))
+        commit = Commit(entry, allocation, self._mandate.number())
+        self._line.begin(commit)
+        return commit
+
+    def _tell(self, entry: Waiting, code: str, reason: str) -> None:
+        self._line.tell(Told(entry.key, entry.uid, False, code, reason))
+
+    def committed(self, commit: Commit, pod: JSON) -> None:
+        """
+        The write took effect; `pod`, trimmed, is what the API server answered.
+
+        Where the pod is in line no more, the watch has overtaken the answer: it may have finished or be gone.
+        """
+        with self._lock:
+            uid = commit.pod.uid
+            if self._cluster.waiting_pod(uid) is None:
+                self._line.done(uid)
+                self._waken(self._cluster.forget(commit.allocation.id))
+            else:
+                self._put_pod(pod, self._clock())
+                self._line.done(uid, pods.version(pod))
+
+    def not_committed(self, commit: Commit, pod: JSON | None) -> None:
+        """
+        The write did not take effect. `pod`, trimmed, is the pod as it is now; None if it is gone.
+
+        It is tried again after a pause that doubles with each failure in a row.
+        """
+        with self._lock:
+            uid, now = commit.pod.uid, self._clock()
+            if self._cluster.forget(commit.allocation.id):
+                self._forgotten(_why_not(commit, pod))
+            if pod is None:
+                self._line.done(uid)
+                self._drop_pod(uid)
+            else:
+                self._line.failed(uid, now)
+                if self._cluster.waiting_pod(uid) is not None:
+                    self._put_pod(pod, now)
+            self._rouse()
+
+    def commit_unknown(self, commit: Commit) -> None:
+        """
+        Nobody knows whether the write took effect, or still may.
+
+        Its share stays reserved, however long it takes, until the same commit written once more (`doubtful`) tells.
+        """
+        with self._lock:
+            self._line.doubt(commit)
+
+    def doubtful(self) -> list[Commit]:
+        """The commits in doubt, each once. Writing one again is safe: it names the version that it changes."""
+        with self._lock:
+            return self._line.take_doubtful() if self._mandate.holds() else []
+
+    def abandon(self, commit: Commit) -> None:
+        """The commit was not written, since the leadership in which it was decided is over."""
+        with self._lock:
+            self._line.done(commit.pod.uid)
+            if self._cluster.forget(commit.allocation.id):
+                self._forgotten("fenced")
+            self._rouse()
+
+    def settle(self) -> None:
+        """
+        The clock's part, to be called about once a second: pods may be tried again whose pause is over, and pods are
+        told that hold a share and have not been bound for too long.
+        """
+        with self._lock:
+            now = self._clock()
+            self._waken(self._line.resume(now))
+            if self._mandate.holds():
+                for stuck in self._unbound.due(now):
+                    self._say_unbound(stuck, now)
+            self._tend_the_kept_node(now)
+
+    def _tend_the_kept_node(self, now: float) -> None:
+        """Keep a node for the first in line that has waited past the bound and that some node could serve."""
+        held = patience.still_kept(self._cluster, self._line)
+        if now < self._look_again and held == self._cluster.kept:
+            return
+        self._look_again = now + _KEEP_EVERY
+        after = self._options.keep_after if self._mandate.holds() else 0.0
+        if self._cluster.keep(patience.worth_keeping(self._cluster, self._line, after, now)):
+            self._rouse()
+
+    def _say_unbound(self, stuck: Stuck, now: float) -> None:
+        text = answering.not_bound(stuck, (now - stuck.since) / 60)
+        self._line.tell(Told(stuck.key, stuck.uid, True, answering.NOT_SCHEDULED, text, warning="GPUShareUnused"))
+        if self._options.unbound == "delete" and stuck.owned:
+            self._evictions.append(Evict(stuck.key, stuck.uid, stuck.version, "unbound", text))
+        self._rouse()
+
+    def take_evictions(self) -> list[Evict]:
+        """The pods that must go, each once; asked for, and written, by the leader only."""
+        with self._lock:
+            evictions, self._evictions = self._evictions, []
+            return evictions if self._mandate.holds() else []
+
+    def overdue(self) -> tuple[Holding, ...]:
+        """
+        Reservations from admissions whose pods should have been seen by now.
+
+        The watch may be behind, so this alone frees nothing: ask the API server for the pods, then `expire`.
+        """
+        with self._lock:
+            before, writing = self._clock() - self._options.assume_ttl, self._line.writing()
+            assumed = (h for h in self._cluster.ledger if h.state is State.ASSUMED and h.since < before)
+            return tuple(h for h in assumed if h.key not in writing)
+
+    def expire(self, overdue: Iterable[Holding], exist: Container[str]) -> None:
+        """
+        Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
+        will bring, and are given their time once more.
+        """
+        with self._lock:
+            for holding in overdue:
+                if holding.key in exist:
+                    self._cluster.renew(holding.key, self._clock())
+                elif self._cluster.forget(holding.key):
+                    self._forgotten("expired")
+                    self._rouse()
+
+    # -- looking in -----------------------------------------------------------------------------------------------
+
+    def ready(self) -> str:
+        """Empty if this replica has seen the whole cluster, else what it is still waiting for."""
+        with self._lock:
+            return self._mandate.unready()
+
+    def look(self) -> Look:
+        """Figures for metrics."""
+        with self._lock:
+            return looking.look(self._cluster, unbound=self._unbound.late(self._clock()))
+
+    def nodes(self) -> tuple[NodeState, ...]:
+        """Every node with GPUs, as a decision sees it."""
+        with self._lock:
+            return tuple(self._cluster.snapshot.values())
+
+    def view(self) -> View:
+        """Exactly what the next decision will see."""
+        with self._lock:
+            now = self._clock()
+            engine = self._cluster.engine
+            line = tuple(
+                InLine(w.key, w.uid, w.ask, w.priority, w.created, w.foreign, self._line.busy(w.uid, now))
+                for w in self._cluster.waiting()
+            )
+            nodes = tuple(self._cluster.snapshot.values())
+            learnt = engine.tables
+            demand = tuple(learnt.target.items()) if learnt is not None else ()
+            return View(engine.limits, engine.policy, nodes, line, self._cluster.kept, demand)
+
+    def check_invariants(self) -> None:
+        """Raise if the state contradicts itself."""
+        with self._lock:
+            self._cluster.check_invariants()
+
+
+def _why_not(commit: Commit, pod: JSON | None) -> str:
+    """Why a commit did not take effect: the pod is gone, somebody else wrote it first, or the API server said no."""
+    if pod is None:
+        return "deleted"
+    before, after = (p.get("metadata", {}).get("resourceVersion") for p in (commit.pod.pod, pod))
+    return "refused" if before == after else "conflict"
+
+
+def _says_allocated(pod: JSON) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("status") == "True" for c in conditions)

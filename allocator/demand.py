@@ -1,0 +1,73 @@
+"""
+How much of each GPU a pod takes, given where its containers are.
+
+The one place with the rule of init containers, so that the filter that admits a pod and the ledger that books it can
+never disagree. Containers are in the order of the request, which is the order in which they start: an init container
+runs beside the sidecars before it, and at the end everything that is no init container runs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from contract.model import Allocation, PodRequest, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one pod takes of one GPU: bytes, percent of cores, and whether it bears no other pod beside it."""
+
+    memory: int
+    cores: int
+    exclusive: bool
+
+    def added_to(self, usage: Usage) -> Usage:
+        """The GPU's usage with this pod on it."""
+        return Usage(
+            usage.memory + self.memory,
+            usage.cores + self.cores,
+            usage.sharers + 1,
+            usage.exclusive or self.exclusive,
+        )
+
+
+@dataclass(slots=True)
+class Running:
+    """The containers of one pod on one GPU, in start order; `together` runs on, `peak` is the most at any time."""
+
+    together_memory: int = 0
+    together_cores: int = 0
+    peak_memory: int = 0
+    peak_cores: int = 0
+    exclusive: bool = False
+
+    def start(self, memory: int, cores: int, *, init: bool, exclusive: bool) -> None:
+        """The next container starts; an init container ends before the one after it."""
+        self.peak_memory = max(self.peak_memory, self.together_memory + memory)
+        self.peak_cores = max(self.peak_cores, self.together_cores + cores)
+        self.exclusive = self.exclusive or exclusive
+        if not init:
+            self.together_memory += memory
+            self.together_cores += cores
+
+    def demand(self) -> Demand:
+        """What must be booked."""
+        return Demand(self.peak_memory, self.peak_cores, self.exclusive)
+
+
+def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]:
+    """What the pod takes, by GPU UUID. The allocation covers the request's containers in its order."""
+    placed = ((c.container, share.uuid, share.memory) for c in allocation.containers for share in c.shares)
+    return per_gpu(request, placed)
+
+
+def per_gpu(request: PodRequest, placed: Iterable[tuple[str, str, int]]) -> Mapping[str, Demand]:
+    """What the pod takes, by GPU UUID, of (container, uuid, bytes) in the order of the request."""
+    fractions = {fraction.container: fraction for fraction in request.containers}
+    running: dict[str, Running] = {}
+    for container, uuid, memory in placed:
+        fraction = fractions[container]
+        gpu = running.setdefault(uuid, Running())
+        gpu.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
+    return {uuid: gpu.demand() for uuid, gpu in running.items()}

@@ -1,0 +1,138 @@
+"""
+Watch events into the controller: three informers, and the reading of what they bring.
+
+Ten lines a kind and no decision. An object that cannot be read is logged and counts as absent, since a damaged GPUNode
+must cost its own node's GPUs and nobody else's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from allocator import nodes
+from allocator.controller import Controller
+from contract import codec, names, pods
+from contract.model import Inventory
+from runtime import kubepaths
+from runtime.kube import Kube
+from runtime.watch import Event, Gone, Informer, Put, Replaced
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+class Feed:
+    """The three informers. `seen` is told of every pod that is new or changed."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        *,
+        on_restart: Callable[[str, str], None],
+        seen: Callable[[JSON], None] = lambda pod: None,
+    ) -> None:
+        self._kube, self._controller = kube, controller
+        self._on_restart, self._seen = on_restart, seen
+        gpunodes = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
+        self._others = (
+            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event), None),
+            self._informer("nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event), nodes.trim),
+        )
+        self._pods = self._pods_informer(None)
+
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """Those that feed the controller now."""
+        return (*self._others, self._pods)
+
+    def start(self) -> None:
+        """Start them; at most once."""
+        for informer in self.informers:
+            informer.start()
+
+    def stop(self) -> None:
+        """Stop them."""
+        for informer in self.informers:
+            informer.stop()
+
+    def relist_pods(self, tenure: int) -> None:
+        """
+        Read all pods anew, for a leadership that has begun before this call.
+
+        By a new informer in place of the old one, not by a list beside it: only within one stream are a list and the
+        events after it in order.
+        """
+        self._retired.set()
+        self._pods.stop()
+        self._pods = self._pods_informer(tenure)
+        self._pods.start()
+
+    def _pods_informer(self, tenure: int | None) -> Informer:
+        retired = self._retired = threading.Event()
+
+        def handle(event: Event) -> None:
+            if not retired.is_set():  # one that could not be stopped in time must not speak any more
+                _pod(self._controller, event, self._seen, tenure)
+
+        return self._informer("pods", kubepaths.pods(), handle, pods.trim)
+
+    def _informer(
+        self, name: str, path: str, handler: Callable[[Event], None], trim: Callable[[JSON], JSON] | None
+    ) -> Informer:
+        def restarted(why: str) -> None:
+            self._on_restart(name, why)
+
+        return Informer(self._kube, path, handler, name=name, trim=trim, on_restart=restarted)
+
+
+def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], tenure: int | None) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_pods(items, tenure=tenure)
+            for pod in items:
+                seen(pod)
+        case Put(pod):
+            controller.put_pod(pod)
+            seen(pod)
+        case Gone(pod):
+            controller.drop_pod(pods.uid(pod))
+
+
+def _node(controller: Controller, event: Event) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_nodes(nodes.facts(item) for item in items)
+        case Put(node):
+            controller.put_node(nodes.facts(node))
+        case Gone(node):
+            controller.drop_node(nodes.facts(node).name)
+
+
+def _gpunode(controller: Controller, event: Event) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_inventories(_readable(items))
+        case Put(gpunode):
+            found = tuple(_readable([gpunode]))
+            if found:
+                controller.put_inventory(found[0])
+            else:
+                controller.drop_inventory(_name(gpunode))
+        case Gone(gpunode):
+            controller.drop_inventory(_name(gpunode))
+
+
+def _readable(items: Iterable[JSON]) -> Iterator[Inventory]:
+    for item in items:
+        try:
+            yield codec.inventory_from_object(item)
+        except codec.Malformed as error:
+            log.warning("gpunode unreadable", extra={"node": _name(item), "reason": str(error)})
+
+
+def _name(gpunode: JSON) -> str:
+    return str((gpunode.get("metadata") or {}).get("name", ""))

@@ -1,0 +1,185 @@
+"""
+Fit one pod onto the GPUs of one node: which GPUs each container gets, or why it cannot be.
+
+Pure. The common case, one container on one GPU, is a single pass. Several containers or GPUs are searched depth first
+in the policy's order of preference, so that a greedy first choice never turns a pod away that fits; the search is
+bounded, and a node on which it gives up counts as not fitting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+
+from allocator.demand import Demand, per_gpu
+from allocator.filters import Limits, gpu_reason
+from allocator.reasons import Code, Reason
+from allocator.scores import GpuScore
+from contract.model import WHOLE, ContainerAllocation, FractionRequest, GpuShare, NodeState, PodRequest
+
+_MOST_STEPS = 2_000
+"""Combinations tried on one node before giving up; 8 GPUs and 3 containers need a few hundred at worst."""
+
+Chosen = tuple[tuple[int, ...], ...]
+"""Per container of the request, the positions of its GPUs in `NodeState.gpus`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the pod goes on one node, and how much of the node's GPUs it takes in all."""
+
+    chosen: Chosen
+    memory: int
+    cores: int
+
+
+def fit(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    """The preferred GPUs for each container, or the reason why the node's GPUs do not do."""
+    containers = request.containers
+    if len(containers) == 1 and containers[0].count == 1:
+        return _fit_one(node, containers[0], limits, score)
+    if request.same_gpus:
+        return _fit_together(node, request, limits, score)
+    return _search(node, request, limits, score)
+
+
+def allocate(node: NodeState, request: PodRequest, chosen: Chosen) -> tuple[ContainerAllocation, ...]:
+    """
+    The shares that a choice of GPUs means, each container's in the order of the GPUs' index.
+
+    That is the order in which the container sees them, whatever order it is given them in, and limits by position
+    (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the same card.
+    """
+    return tuple(
+        ContainerAllocation(
+            fraction.container, tuple(_share(node, fraction, position) for position in sorted(positions))
+        )
+        for fraction, positions in zip(request.containers, chosen, strict=True)
+    )
+
+
+def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
+    gpu = node.gpus[position]
+    kind = node.delivery.kind if node.delivery else ""
+    return GpuShare(gpu.uuid, gpu.index, fraction.memory_on(gpu.usable), fraction.cores, gpu.memory, kind)
+
+
+def _fit_one(node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    best, best_score, reason = -1, 0, None
+    for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
+        refused = gpu_reason(gpu, usage, fraction, limits)
+        if refused is not None:
+            reason = further(reason, refused)
+            continue
+        preference = score(gpu.usable, usage)
+        if best < 0 or preference < best_score:
+            best, best_score = position, preference
+    if best < 0:
+        assert reason is not None, "a node without GPUs is filtered before"
+        return reason
+    return Fit(((best,),), fraction.memory_on(node.gpus[best].usable), fraction.cores)
+
+
+def further(first: Reason | None, second: Reason) -> Reason:
+    """The reason of the GPU on which the pod came further; of two alike, the one with more room."""
+    if first is None or (second.code, second.most, second.wanted) > (first.code, first.most, first.wanted):
+        return second
+    return first
+
+
+def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    """All containers on the same GPUs: they are fitted as the one share that they add up to."""
+    whole = combined(request)
+    found = _search(node, replace(request, containers=(whole,), same_gpus=False), limits, score)
+    if isinstance(found, Reason):
+        return found
+    return Fit(found.chosen * len(request.containers), found.memory, found.cores)
+
+
+def combined(request: PodRequest) -> FractionRequest:
+    """The one share that containers on the same GPUs add up to; this dialect asks by bytes."""
+    demand = per_gpu(request, ((f.container, "all", f.memory) for f in request.containers))["all"]
+    return replace(
+        request.containers[0],
+        memory=demand.memory,
+        cores=demand.cores,
+        exclusive=demand.exclusive,
+        init=False,
+    )
+
+
+def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    candidates: list[list[int]] = []
+    for fraction in request.containers:
+        fitting, reason = _candidates(node, fraction, limits, score)
+        if len(fitting) < fraction.count:
+            return _shortfall(node, fraction, reason)
+        candidates.append(fitting)
+    for chosen in islice(_choices(request, candidates, len(candidates)), _MOST_STEPS):
+        demands = _demands(node, request, chosen)
+        if all(_bears(node, position, demand, limits) for position, demand in demands.items()):
+            memory = sum(demand.memory for demand in demands.values())
+            return Fit(chosen, memory, sum(demand.cores for demand in demands.values()))
+    most = max(limits.capacity(gpu) - usage.memory for gpu, usage in zip(node.gpus, node.usage, strict=True))
+    wanted = sum(f.count * f.memory_on(node.gpus[0].usable) for f in request.containers if not f.init)
+    return Reason(Code.MEMORY, wanted, max(0, most))
+
+
+def _candidates(
+    node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore
+) -> tuple[list[int], Reason | None]:
+    """The GPUs that bear the container alone, preferred first, and the reason of the best of the others."""
+    fitting, reason = [], None
+    for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
+        refused = gpu_reason(gpu, usage, fraction, limits)
+        if refused is None:
+            fitting.append(position)
+        else:
+            reason = further(reason, refused)
+    fitting.sort(key=lambda position: (score(node.gpus[position].usable, node.usage[position]), position))
+    return fitting, reason
+
+
+def _shortfall(node: NodeState, fraction: FractionRequest, reason: Reason | None) -> Reason:
+    if reason is None or len(node.gpus) < fraction.count:
+        return Reason(Code.TOO_FEW_GPUS, fraction.count, len(node.gpus))
+    return reason
+
+
+def _choices(request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
+    """Every choice of GPUs for the first `end` containers, in the order of preference of the first, then the next."""
+    if end == 0:
+        yield ()
+        return
+    position = end - 1
+    for before in _choices(request, candidates, position):
+        preferred = _used_first(candidates[position], before)
+        for chosen in combinations(preferred, request.containers[position].count):
+            yield (*before, chosen)
+
+
+def _used_first(candidates: list[int], before: Chosen) -> list[int]:
+    """GPUs that the pod is on already come first: fewer cards are touched, and init shares cost nothing there."""
+    used = {position for positions in before for position in positions}
+    return [p for p in candidates if p in used] + [p for p in candidates if p not in used]
+
+
+def _demands(node: NodeState, request: PodRequest, chosen: Chosen) -> dict[int, Demand]:
+    positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
+    placed = (
+        (fraction.container, node.gpus[position].uuid, fraction.memory_on(node.gpus[position].usable))
+        for fraction, taken in zip(request.containers, chosen, strict=True)
+        for position in taken
+    )
+    return {positions[uuid]: demand for uuid, demand in per_gpu(request, placed).items()}
+
+
+def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bool:
+    """Whether the GPU bears the pod's containers together; each alone was checked before."""
+    usage = node.usage[position]
+    return (
+        usage.memory + demand.memory <= limits.capacity(node.gpus[position])
+        and usage.cores + max(demand.cores, 1) <= WHOLE
+        and not (demand.exclusive and usage.sharers)
+    )

@@ -1,0 +1,68 @@
+"""
+The allocator's figures for whoever scrapes them: read from the controller at each scrape, kept by nobody in between.
+
+Which GPUs there are changes, so their gauges are made anew each time and a node that has left is not reported for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from allocator.controller import Controller
+from contract import metrics as specs
+from contract.model import WHOLE
+from runtime.metrics import Metrics
+from runtime.process import Reply, Request, Routes
+
+
+def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
+    """The routes, with the gauges brought up to date before each `/metrics`."""
+    render = routes["GET", "/metrics"]
+
+    def fresh(request: Request) -> Reply:
+        refresh()
+        return render(request)
+
+    return {**routes, ("GET", "/metrics"): fresh}
+
+
+class Gauges:
+    """Sets every gauge of the allocator from its controller."""
+
+    def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
+        self._controller, self._leading = controller, leading
+        self._one_at_a_time = threading.Lock()  # two scrapes at once would clear each other's figures
+        self._reservations = metrics.gauge(specs.RESERVATIONS)
+        self._waiting = metrics.gauge(specs.WAITING_PODS)
+        self._unreadable = metrics.gauge(specs.UNREADABLE_PODS)
+        self._overfull = metrics.gauge(specs.OVERFULL_GPUS)
+        self._kept = metrics.gauge(specs.KEPT_NODES)
+        self._unbound = metrics.gauge(specs.UNBOUND_PODS)
+        self._leader = metrics.gauge(specs.LEADER)
+        self._memory = metrics.gauge(specs.GPU_MEMORY_ALLOCATED)
+        self._cores = metrics.gauge(specs.GPU_CORES_ALLOCATED)
+        self._sharers = metrics.gauge(specs.GPU_SHARERS)
+
+    def refresh(self) -> None:
+        """Read the controller."""
+        with self._one_at_a_time:
+            look = self._controller.look()
+            self._reservations.labels(state="assumed").set(look.assumed)
+            self._reservations.labels(state="confirmed").set(look.confirmed)
+            self._waiting.set(look.waiting)
+            self._unreadable.set(look.unreadable)
+            self._overfull.set(look.overfull)
+            self._kept.set(look.kept)
+            self._unbound.set(look.unbound)
+            self._leader.set(float(self._leading()))
+            self._refresh_gpus()
+
+    def _refresh_gpus(self) -> None:
+        for gauge in (self._memory, self._cores, self._sharers):
+            gauge.clear()
+        for node in self._controller.nodes():
+            for gpu, usage in zip(node.gpus, node.usage, strict=True):
+                self._memory.labels(node=node.name, gpu=gpu.uuid).set(usage.memory)
+                self._cores.labels(node=node.name, gpu=gpu.uuid).set(usage.cores / WHOLE)
+                self._sharers.labels(node=node.name, gpu=gpu.uuid).set(usage.sharers)

@@ -1,0 +1,171 @@
+"""
+A node kept for one pod that has waited too long, so that smaller ones do not starve it.
+
+Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: each share that comes back is
+taken by somebody smaller. So after a bound the first in line has one node kept for it, the one that has the least still
+to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone.
+
+Pure. At most one node is kept at a time. The choice only ever moves to a node that lacks less, and on a kept node what
+is lacking only shrinks, so it comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from allocator import engine, fitting, preferring, scores
+from allocator.engine import Ask, Chosen, Decision, Unplaced
+from allocator.filters import Limits, gpu_reason, lasting_reason
+from allocator.index import Engine
+from allocator.reasons import Code, Reason, Tally
+from allocator.scores import FINE
+from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The node that is kept, and for which pod."""
+
+    node: str
+    uid: str
+    priority: int = 0
+
+
+def closed(node: NodeState) -> NodeState:
+    """The node as everybody else's decisions see it: no GPU takes anybody."""
+    return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
+
+
+def entitled(kept: Kept | None, uid: str, priority: int) -> bool:
+    """Whether the pod may go to the kept node. Pods of one shape that differ in this differ in their answers."""
+    return kept is not None and (uid == kept.uid or priority > kept.priority)
+
+
+def decide(chooser: Engine, node: NodeState | None, kept: Kept | None, ask: Ask, uid: str, priority: int) -> Decision:
+    """
+    Where the pod goes. `chooser` knows the kept node as `closed`, `node` is what it really is.
+
+    The pod for which it is kept goes there as soon as it fits; one of higher priority only where nothing else is free.
+    """
+    for preferred in preferring.narrowed(ask):
+        found = _decide(chooser, node, kept, preferred, uid, priority)
+        if isinstance(found, Chosen):
+            return found
+    return _decide(chooser, node, kept, ask, uid, priority)
+
+
+def _decide(chooser: Engine, node: NodeState | None, kept: Kept | None, ask: Ask, uid: str, priority: int) -> Decision:
+    if kept is None or node is None:
+        return chooser.decide(ask)
+    if uid == kept.uid:
+        own = _there(chooser, node, ask)
+        if isinstance(own, Chosen):
+            return own
+    decision = chooser.decide(ask)
+    if isinstance(decision, Chosen):
+        return decision
+    if not entitled(kept, uid, priority):
+        return _told_of(chooser, node, ask, decision, (Tally(Code.KEPT, 1),))
+    own = _there(chooser, node, ask)
+    return own if isinstance(own, Chosen) else _told_of(chooser, node, ask, decision, own.reasons)
+
+
+def _there(chooser: Engine, node: NodeState, ask: Ask) -> Decision:
+    return engine.decide({node.name: node}, ask, limits=chooser.limits, policy=chooser.policy, tables=chooser.tables)
+
+
+def _told_of(chooser: Engine, node: NodeState, ask: Ask, refused: Unplaced, instead: tuple[Tally, ...]) -> Unplaced:
+    """The refusal with what is true of the kept node, where being closed is all that `chooser` knows of it."""
+    verdict = engine.judge(closed(node), ask, chooser.limits, scores.DEFAULT_POLICY)
+    if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
+        return refused
+    found = {tally.code: tally for tally in refused.reasons}
+    closed_ones = found.pop(Code.EXCLUSIVE)
+    if closed_ones.nodes > 1:
+        found[Code.EXCLUSIVE] = replace(closed_ones, nodes=closed_ones.nodes - 1)
+    for more in instead:
+        found[more.code] = _added(found[more.code], more) if more.code in found else more
+    return Unplaced(tuple(found[code] for code in sorted(found)))
+
+
+def _added(one: Tally, other: Tally) -> Tally:
+    return Tally(
+        one.code,
+        one.nodes + other.nodes,
+        max(one.wanted, other.wanted),
+        max(one.most, other.most),
+        min(one.what, other.what),
+    )
+
+
+# -- which node ---------------------------------------------------------------------------------------------------
+
+
+def soonest(nodes: Iterable[NodeState], ask: Ask, limits: Limits, kept: str = "") -> str | None:
+    """
+    The node that lacks least until it takes the pod, given that its GPUs' other users go; None if none ever would.
+
+    The node that is kept already stays it unless another lacks strictly less. Ties go to the lesser name.
+    """
+    lacking = []
+    for node in nodes:
+        lack = shortage(node, ask, limits)
+        if lack is not None:
+            lacking.append((lack, node.name != kept, node.name, node))
+    for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
+        emptied = replace(node, usage=(FREE,) * len(node.gpus))
+        if not isinstance(fitting.fit(emptied, ask.request, limits, scores.least_free), Reason):
+            return name
+    return None
+
+
+def shortage(node: NodeState, ask: Ask, limits: Limits) -> int | None:
+    """
+    How much must be given back before the node takes the pod, in millionths of a GPU (or of the node's own resources);
+    None where that would not help.
+    """
+    if lasting_reason(node, ask.needs) is not None:
+        return None
+    total = _compute_shortage(node, ask)
+    containers = ask.request.containers
+    if ask.request.same_gpus and len(containers) > 1:
+        containers = (fitting.combined(ask.request),)
+    for fraction in containers:
+        lacks = sorted(
+            _lack(gpu, usage, fraction, limits)
+            for gpu, usage in zip(node.gpus, node.usage, strict=True)
+            if gpu_reason(gpu, FREE, fraction, limits) is None
+        )
+        if total is None or len(lacks) < fraction.count:
+            return None
+        total += sum(lacks[: fraction.count])
+    return total
+
+
+def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> int:
+    capacity = max(limits.capacity(gpu), 1)
+    memory = fraction.memory_on(gpu.usable) + usage.memory - capacity
+    cores = (fraction.cores or 1) + usage.cores - WHOLE
+    sharers = usage.sharers + 1 - limits.max_sharers
+    lack = max(memory * FINE // capacity, cores * FINE // WHOLE, sharers * FINE // limits.max_sharers, 0)
+    if usage.exclusive or (fraction.exclusive and usage.sharers):
+        # All of its users must go, however little they use.
+        lack = max(lack, FINE * usage.sharers)
+    return lack
+
+
+def _compute_shortage(node: NodeState, ask: Ask) -> int | None:
+    has, taken, wanted = node.allocatable, node.requested, ask.needs.compute
+    total = 0
+    for most, used, more in (
+        (has.cpu, taken.cpu, wanted.cpu),
+        (has.memory, taken.memory, wanted.memory),
+        (has.storage, taken.storage, wanted.storage),
+        (has.pods, taken.pods, wanted.pods),
+    ):
+        if more > most:
+            return None
+        if more:
+            total += max(0, used + more - most) * FINE // max(most, 1)
+    return total

@@ -1,0 +1,106 @@
+"""
+Which kinds of node there are, and who owns which GPU: what `engine.could_ever` needs, without a look at every node.
+
+Nodes whose GPUs are alike in model and usable memory, position by position, are one kind and have one answer. Only a
+wish for certain GPUs by UUID tells two of a kind apart, so the nodes that own one of those are asked on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from allocator import engine
+from allocator.engine import Ask, Unplaced
+from allocator.filters import Limits, kind_accepted
+from allocator.reasons import Code, Tally
+from contract.model import FractionRequest, NodeState
+
+Kind = tuple[tuple[str, int, int], ...]
+"""Model, memory in all and usable memory of each GPU, in their order."""
+
+
+class Kinds:
+    """The kinds of the nodes that have GPUs. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeState] = {}
+        self._kind_of: dict[str, Kind] = {}
+        self._members: dict[Kind, dict[str, None]] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+
+    def put(self, node: NodeState) -> None:
+        """A node is new or changed."""
+        before = self._nodes.get(node.name)
+        if before is not None and before.gpus is not node.gpus and before.gpus != node.gpus:
+            self.drop(node.name)
+            before = None
+        if before is None and node.gpus:
+            kind = tuple((gpu.model, gpu.memory, gpu.usable) for gpu in node.gpus)
+            self._kind_of[node.name] = kind
+            self._members.setdefault(kind, {})[node.name] = None
+            alone = (node.name,)
+            for gpu in node.gpus:
+                others = self._owners.get(gpu.uuid)
+                self._owners[gpu.uuid] = alone if others is None else (*others, node.name)
+        self._nodes[node.name] = node
+
+    def drop(self, name: str) -> None:
+        """A node is gone."""
+        node, kind = self._nodes.pop(name, None), self._kind_of.pop(name, None)
+        if node is None or kind is None:
+            return
+        del self._members[kind][name]
+        if not self._members[kind]:
+            del self._members[kind]
+        for gpu in node.gpus:
+            others = tuple(owner for owner in self._owners.get(gpu.uuid, ()) if owner != name)
+            if others:
+                self._owners[gpu.uuid] = others
+            else:
+                self._owners.pop(gpu.uuid, None)
+
+    def owners(self, uuids: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """(node, uuid) for each of these GPUs that exists."""
+        for uuid in uuids:
+            for name in self._owners.get(uuid, ()):
+                yield name, uuid
+
+    def could_ever(self, ask: Ask, limits: Limits) -> Unplaced | None:
+        """The same as `engine.could_ever` on all nodes."""
+        wishes = [fraction.wishes for fraction in ask.request.containers]
+        named = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
+        apart = {name for name, _ in self.owners(named)}
+        total: dict[Code, Tally] = {}
+        for node, number in self._groups(apart):
+            found = engine.could_ever({node.name: node}, ask, limits=limits)
+            if found is None:
+                return None
+            for tally in found.reasons:
+                total[tally.code] = _plus(total.get(tally.code), tally, number)
+        return Unplaced(tuple(total[code] for code in sorted(total))) if total else None
+
+    def _groups(self, apart: set[str]) -> Iterator[tuple[NodeState, int]]:
+        """A node, and how many nodes it stands for."""
+        for name in apart:
+            yield self._nodes[name], 1
+        for members in self._members.values():
+            number = len(members) - sum(name in members for name in apart)
+            if number:
+                yield self._nodes[next(name for name in members if name not in apart)], number
+
+    def smallest_accepted(self, fraction: FractionRequest) -> int:
+        """Usable bytes of the smallest GPU whose model the request accepts; 0 where there is none."""
+        gpus = {gpu for kind in self._members for gpu in kind}
+        return min((usable for model, memory, usable in gpus if kind_accepted(model, memory, fraction)), default=0)
+
+
+def _plus(before: Tally | None, found: Tally, number: int) -> Tally:
+    if before is None:
+        return Tally(found.code, number, found.wanted, found.most, found.what)
+    return Tally(
+        found.code,
+        before.nodes + number,
+        max(before.wanted, found.wanted),
+        max(before.most, found.most),
+        min(before.what, found.what),
+    )

@@ -1,0 +1,207 @@
+"""
+Who holds what of every GPU.
+
+A holding is one pod's, or one admission's whose pod has not been seen yet:
+
+    assume ──▶ ASSUMED ──confirm (pod seen with this allocation)──▶ CONFIRMED ──release (finished, gone)──▶ out
+                  │
+                  └──forget (write failed, or no pod came in time)──▶ out
+
+What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
+made, and even beyond what a GPU has; `overfull` then names the GPU. `assume`, which is our own decision, never may.
+Pure: time is passed in. Memory in bytes, cores in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from allocator.demand import Demand, demands
+from allocator.filters import DEFAULT_LIMITS, Limits
+from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
+
+
+class LedgerBug(AssertionError):
+    """The program contradicts itself; never caused by what a tenant or the cluster does."""
+
+
+class State(Enum):
+    """Where a holding stands."""
+
+    ASSUMED = "assumed"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One pod's shares, and what it takes of its node besides GPUs."""
+
+    key: str
+    """The pod's uid, or the allocation's id while no pod has been seen."""
+    pod: str
+    """`namespace/name`, for people."""
+    request: PodRequest
+    allocation: Allocation
+    compute: Compute
+    state: State
+    since: float
+    """When it was assumed or confirmed, by the injected clock."""
+    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+
+
+class Ledger:
+    """Holdings by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._holdings: dict[str, Holding] = {}
+        self._by_node: dict[str, dict[str, Holding]] = {}
+        self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def holding(self, key: str) -> Holding | None:
+        """The holding under a pod's uid or, while assumed, an allocation's id."""
+        return self._holdings.get(key)
+
+    def on_node(self, node: str) -> Iterable[Holding]:
+        """Every holding on a node, in the order in which they came."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def __iter__(self) -> Iterator[Holding]:
+        return iter(tuple(self._holdings.values()))
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def usage(self, node: str, uuid: str) -> Usage:
+        """What is taken on one GPU."""
+        usage = FREE
+        for demand in self._usage.get(node, {}).get(uuid, {}).values():
+            usage = demand.added_to(usage)
+        return usage
+
+    def compute_assumed(self, node: str) -> tuple[Holding, ...]:
+        """Holdings on the node whose pod has not been seen, so that nothing else counts what they need of it."""
+        return tuple(h for h in self._by_node.get(node, {}).values() if h.state is State.ASSUMED)
+
+    # -- moving ---------------------------------------------------------------------------------------------------
+
+    def assume(self, holding: Holding) -> None:
+        """Reserve. Assuming the same allocation again changes nothing."""
+        known = self._holdings.get(holding.key)
+        if known is not None:
+            if known.allocation != holding.allocation:
+                raise LedgerBug(f"{holding.pod} is assumed twice with different allocations")
+            return
+        if holding.state is not State.ASSUMED:
+            raise LedgerBug(f"{holding.pod} is assumed in state {holding.state.value}")
+        self._put(holding)
+
+    def confirm(self, holding: Holding) -> bool:
+        """Book what a pod carries, in place of the reservation it came from. True if this changed what is taken."""
+        known = self._holdings.get(holding.key)
+        assumed = self._holdings.get(holding.allocation.id)
+        if assumed is not None and (assumed.state is not State.ASSUMED or assumed.allocation != holding.allocation):
+            assumed = None
+        if known is not None and known.allocation == holding.allocation and known.request == holding.request:
+            if known.state is State.ASSUMED:
+                self._remove(known)
+                self._put(holding)
+                return True
+            return False
+        for old in {h.key: h for h in (known, assumed) if h is not None}.values():
+            self._remove(old)
+        self._put(holding)
+        return True
+
+    def forget(self, key: str) -> bool:
+        """Drop a reservation whose pod will not come. False if it is confirmed by now, or not known."""
+        known = self._holdings.get(key)
+        if known is None or known.state is not State.ASSUMED:
+            return False
+        self._remove(known)
+        return True
+
+    def release(self, key: str) -> bool:
+        """A pod is finished or gone: give back its share, once. False if it held none."""
+        known = self._holdings.get(key)
+        if known is None:
+            return False
+        self._remove(known)
+        return True
+
+    def renew(self, key: str, now: float) -> bool:
+        """A reservation counts as made now. False if it is confirmed, or not known."""
+        known = self._holdings.get(key)
+        if known is None or known.state is not State.ASSUMED:
+            return False
+        self._remove(known)
+        self._put(replace(known, since=now))
+        return True
+
+    # -- checking -------------------------------------------------------------------------------------------------
+
+    def overfull(self, node: str, gpus: Iterable[Gpu], limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
+        """UUIDs of GPUs on which more is booked than there is, or that a whole-GPU holder shares with others."""
+        over = []
+        for gpu in gpus:
+            usage = self.usage(node, gpu.uuid)
+            if (
+                usage.memory > limits.capacity(gpu)
+                or usage.cores > WHOLE
+                or usage.sharers > limits.max_sharers
+                or (usage.exclusive and usage.sharers > 1)
+            ):
+                over.append(gpu.uuid)
+        return tuple(over)
+
+    def check_invariants(self) -> None:
+        """Raise `LedgerBug` unless what is taken is exactly what the holdings add up to."""
+        expected: dict[str, dict[str, dict[str, Demand]]] = {}
+        for key, holding in self._holdings.items():
+            if key != holding.key:
+                raise LedgerBug(f"{holding.pod} is filed under {key}")
+            for uuid, demand in demands(holding.request, holding.allocation).items():
+                expected.setdefault(holding.allocation.node, {}).setdefault(uuid, {})[key] = demand
+        found = {n: {u: d for u, d in gpus.items() if d} for n, gpus in self._usage.items()}
+        if {n: g for n, g in found.items() if g} != expected:
+            raise LedgerBug("what is taken is not what the holdings add up to")
+        by_node: dict[str, dict[str, Holding]] = {}
+        for holding in self._holdings.values():
+            by_node.setdefault(holding.allocation.node, {})[holding.key] = holding
+        if {n: h for n, h in self._by_node.items() if h} != by_node:
+            raise LedgerBug("the index of nodes is not that of the holdings")
+
+    def _put(self, holding: Holding) -> None:
+        node = holding.allocation.node
+        self._holdings[holding.key] = holding
+        self._by_node.setdefault(node, {})[holding.key] = holding
+        gpus = self._usage.setdefault(node, {})
+        for uuid, demand in demands(holding.request, holding.allocation).items():
+            gpus.setdefault(uuid, {})[holding.key] = demand
+
+    def _remove(self, holding: Holding) -> None:
+        node = holding.allocation.node
+        del self._holdings[holding.key]
+        del self._by_node[node][holding.key]
+        if not self._by_node[node]:
+            del self._by_node[node]
+        gpus = self._usage[node]
+        for uuid in demands(holding.request, holding.allocation):
+            del gpus[uuid][holding.key]
+            if not gpus[uuid]:
+                del gpus[uuid]
+        if not gpus:
+            del self._usage[node]
+
+
+def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:
+    """The usage that runs parallel to a node's GPUs."""
+    return tuple(ledger.usage(node, gpu.uuid) for gpu in gpus)
+
+
+def by_pod(holdings: Iterable[Holding]) -> Mapping[str, Holding]:
+    """Holdings by `namespace/name`; a test and the command line look things up this way."""
+    return {holding.pod: holding for holding in holdings}

@@ -1,0 +1,160 @@
+"""
+The line's notes: what each waiting pod was told, whose commit is being written, and who must pause after a failure.
+
+Pure bookkeeping by uid; time is passed in. It knows neither nodes nor GPUs and decides nothing: who is in line, and in
+what order, the cluster knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allocator.cluster import Waiting
+from contract.model import Allocation
+
+_BACKOFF, _BACKOFF_CAP = 0.5, 60.0
+"""Seconds before a pod whose write failed is tried again: the first pause, and the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A waiting pod was given a share: write it on the pod."""
+
+    pod: Waiting
+    allocation: Allocation
+    tenure: int | None = None
+    """The leadership in which it was decided, where there is an election; it must be written in the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a pod should be told, where it has changed."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    allocated: bool
+    code: str
+    reason: str
+    warning: str = ""
+    """The reason of a Warning Event, where it is more than news; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """A pod that must go. `cause` is why, for the metric: unbound, repair or preemption."""
+
+    key: str
+    uid: str
+    version: int | None
+    """The version that was judged; None judges the pod at any."""
+    cause: str
+    why: str
+
+
+class Line:
+    """Notes by uid. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._writing: dict[str, Commit] = {}
+        self._doubtful: dict[str, Commit] = {}
+        self._written: dict[str, int] = {}
+        self._told: dict[str, str] = {}
+        self._news: list[Told] = []
+        self._failures: dict[str, int] = {}
+        self._paused: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    def tell(self, news: Told) -> bool:
+        """Say it unless this code was what the pod was told last. True if it is news."""
+        if self._told.get(news.uid) == news.code:
+            return False
+        self._told[news.uid] = news.code
+        self._news.append(news)
+        return True
+
+    def take_news(self) -> list[Told]:
+        """What is to be told since the last call, in order."""
+        news, self._news = self._news, []
+        return news
+
+    def waits(self, uid: str, now: float) -> float:
+        """Since when the pod has been seen to wait."""
+        return self._since.setdefault(uid, now)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def may_try(self, uid: str, now: float) -> bool:
+        """Whether the pod is neither being written nor pausing."""
+        return uid not in self._writing and self._paused.get(uid, now) <= now
+
+    def busy(self, uid: str, now: float) -> str:
+        """Why the pod may not be tried, in a word; empty if it may."""
+        if self.may_try(uid, now):
+            return ""
+        return "writing" if uid in self._writing else "pausing"
+
+    def begin(self, commit: Commit) -> None:
+        """A commit is handed out to be written."""
+        self._writing[commit.pod.uid] = commit
+
+    def writing(self) -> frozenset[str]:
+        """Ids of the allocations whose write is not known to have taken effect or not."""
+        return frozenset(commit.allocation.id for commit in self._writing.values())
+
+    def is_writing(self, uid: str) -> bool:
+        """Whether the pod's commit is on its way."""
+        return uid in self._writing
+
+    def doubt(self, commit: Commit) -> None:
+        """Nobody can tell whether the commit took effect. It stays noted as being written."""
+        self._doubtful[commit.pod.uid] = commit
+
+    def take_doubtful(self) -> list[Commit]:
+        """The commits in doubt, to be written once more."""
+        doubtful = list(self._doubtful.values())
+        self._doubtful.clear()
+        return doubtful
+
+    def done(self, uid: str, version: int | None = None) -> None:
+        """The commit took effect and made this version of the pod; or there is nothing left to write."""
+        if version is not None:
+            self._written[uid] = version
+        self._writing.pop(uid, None)
+        self._failures.pop(uid, None)
+        self._paused.pop(uid, None)
+        self._since.pop(uid, None)
+
+    def failed(self, uid: str, now: float) -> None:
+        """The commit did not take effect; the pause doubles with each failure in a row."""
+        self._writing.pop(uid, None)
+        failures = self._failures.get(uid, 0) + 1
+        self._failures[uid] = failures
+        self._paused[uid] = now + min(_BACKOFF * 2 ** min(failures - 1, 16), _BACKOFF_CAP)
+
+    def outdated(self, uid: str, version: int | None) -> bool:
+        """Whether the watch still shows the pod as it was before our own commit, of which it has yet to hear."""
+        written = self._written.get(uid)
+        if written is None or version is None:
+            return False
+        if version < written:
+            return True
+        del self._written[uid]
+        return False
+
+    def resume(self, now: float) -> bool:
+        """End the pauses that are over. True if there was one."""
+        over = [uid for uid, until in self._paused.items() if until <= now]
+        for uid in over:
+            del self._paused[uid]
+        return bool(over)
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone. A commit that is being written stays noted: its writer reports back."""
+        self._told.pop(uid, None)
+        self._failures.pop(uid, None)
+        self._paused.pop(uid, None)
+        self._written.pop(uid, None)
+        self._since.pop(uid, None)

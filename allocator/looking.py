@@ -1,0 +1,37 @@
+"""
+Figures of the allocator's state, for whoever looks in. Pure: reads a cluster and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allocator.cluster import Cluster
+from allocator.ledger import State
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How many reservations, waiting pods and troubled pods and GPUs there are."""
+
+    assumed: int
+    confirmed: int
+    waiting: int
+    unreadable: int
+    overfull: int
+    unbound: int = 0
+    kept: int = 0
+
+
+def look(cluster: Cluster, *, unbound: int) -> Look:
+    """Count."""
+    assumed = sum(holding.state is State.ASSUMED for holding in cluster.ledger)
+    return Look(
+        assumed=assumed,
+        confirmed=len(cluster.ledger) - assumed,
+        waiting=cluster.waiting_count(),
+        unreadable=len(cluster.unreadable),
+        overfull=sum(len(uuids) for uuids in cluster.overfull().values()),
+        unbound=unbound,
+        kept=int(cluster.kept is not None),
+    )

@@ -1,0 +1,148 @@
+"""
+The loop that places waiting pods: woken by what might help, it goes down the line and writes what was decided.
+
+It reads as its phases: decide, write, settle. Writes go out side by side, since a placement costs one round trip and
+decisions must not wait for it. Nothing else lives here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.controller import Controller
+from allocator.ledger import Holding
+from allocator.line import Commit
+from allocator.writer import Done, NotDone, Teller, Unknown, evict, write
+from contract import metrics as specs
+from contract import pods
+from runtime import kubepaths
+from runtime.kube import Kube, KubeError
+from runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+_SETTLE_EVERY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Who is told how long each pass took, in seconds, and what became of each write and eviction."""
+
+    passed: Callable[[float], None] = lambda seconds: None
+    written: Callable[[str], None] = lambda outcome: None
+    evicted: Callable[[str, str], None] = lambda cause, outcome: None
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> Counted:
+        """The metrics."""
+        commits, evictions = metrics.counter(specs.COMMITS), metrics.counter(specs.EVICTIONS)
+        return cls(
+            passed=metrics.histogram(specs.LINE_SECONDS).observe,
+            written=lambda outcome: commits.labels(outcome=outcome).inc(),
+            evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
+        )
+
+
+class Loop:
+    """One pass a wake-up, and the clock's part about once a second."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        controller: Controller,
+        teller: Teller,
+        woken: threading.Event,
+        now_ns: Callable[[], int],
+        relist: Callable[[int], None] = lambda tenure: None,
+        write_timeout: float = 10.0,
+        writers: int = 4,
+        counted: Counted | None = None,
+    ) -> None:
+        self._kube, self._controller, self._teller = kube, controller, teller
+        self._woken, self._now_ns, self._counted = woken, now_ns, counted or Counted()
+        self._relist, self._write_timeout = relist, write_timeout
+        self._relisted: int | None = None
+        self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped. Commits under way are finished, so that none is left in doubt for no reason."""
+        try:
+            while not stop.is_set():
+                self._take_over()
+                if self._woken.wait(_SETTLE_EVERY):
+                    self._woken.clear()
+                    self.once()
+                self._controller.settle()
+                self._write(self._controller.doubtful())
+                self._check_overdue()
+                for order in self._controller.take_evictions():
+                    self._counted.evicted(order.cause, evict(self._kube, order))
+        finally:
+            self._pool.shutdown(wait=True)
+
+    def _take_over(self) -> None:
+        """Newly elected: the pods are listed anew, since the leader before may have written more than we have seen."""
+        tenure = self._controller.untrusted()
+        if tenure is not None and tenure != self._relisted:
+            self._relisted = tenure
+            log.info("listing pods for a new leadership", extra={"tenure": tenure})
+            self._relist(tenure)
+
+    def once(self) -> None:
+        """One pass: decide for the line, then write."""
+        started = time.perf_counter()
+        commits, told = self._controller.place_waiting()
+        self._counted.passed(time.perf_counter() - started)
+        self._write(commits)
+        for news in told:
+            self._teller.put(news)
+
+    def _write(self, commits: Sequence[Commit]) -> None:
+        list(self._pool.map(self._commit, commits))
+
+    def _check_overdue(self) -> None:
+        """Reservations whose pods were not seen in time: ask for the pods, since the watch may be what is late."""
+        overdue = self._controller.overdue()
+        by_namespace: dict[str, list[Holding]] = {}
+        for holding in overdue:
+            by_namespace.setdefault(holding.pod.split("/", 1)[0], []).append(holding)
+        for namespace, holdings in by_namespace.items():
+            try:
+                listing = self._kube.list(kubepaths.pods(namespace), trim=_holds)
+            except KubeError as error:
+                log.warning("overdue pods not listed", extra={"namespace": namespace, "reason": str(error)})
+                continue
+            self._controller.expire(holdings, {item["id"] for item in listing.items})
+
+    def _commit(self, commit: Commit) -> None:
+        fields = {"pod": commit.pod.key, "node": commit.allocation.node}
+        if not self._controller.may_write(commit):
+            self._controller.abandon(commit)
+            self._counted.written("fenced")
+            log.info("pod not placed", extra={**fields, "reason": "another replica leads by now"})
+            return
+        outcome = write(self._kube, commit, self._now_ns(), timeout=self._write_timeout)
+        match outcome:
+            case Done(pod):
+                self._controller.committed(commit, pod)
+                log.info("pod placed", extra=fields)
+            case NotDone(pod, why):
+                self._controller.not_committed(commit, pod)
+                log.info("pod not placed", extra={**fields, "reason": why})
+            case Unknown(why):
+                self._controller.commit_unknown(commit)
+                log.warning("placement unknown", extra={**fields, "reason": why})
+        self._counted.written(_OUTCOMES[type(outcome)])
+
+
+def _holds(pod: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "" if pods.finished(pod) else pods.allocation_id(pod)}
+
+
+_OUTCOMES: dict[type, str] = {Done: "done", NotDone: "not-done", Unknown: "unknown"}

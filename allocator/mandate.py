@@ -1,0 +1,64 @@
+"""
+Whether this replica may decide now: it has seen the cluster, it leads, and it has listed the pods since it does.
+
+The last is what keeps two leaders from giving away the same share one after the other: what the leader before has
+written is on the API server, and not necessarily in our watch yet. Not thread-safe by itself; its owner's lock guards
+it. Leadership ends by the clock, so what was true a moment ago is asked again right before a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Mandate:
+    """
+    `leading` says whether we lead; `tenure` gives the number of our leadership, None while another leads. No `tenure`
+    at all where there is no election: then nobody else ever writes.
+    """
+
+    def __init__(self, leading: Callable[[], bool], tenure: Callable[[], int | None] | None) -> None:
+        self._leading, self._tenure = leading, tenure
+        self._unsynced = {"pods", "nodes", "gpunodes"}
+        self._trusted: int | None = None
+
+    def listed(self, kind: str, tenure: int | None = None) -> None:
+        """A whole collection was taken in; with a tenure, it was asked for after that began."""
+        self._unsynced.discard(kind)
+        if tenure is not None:
+            self._trusted = tenure
+
+    def unready(self) -> str:
+        """What is still to be seen for the first time; empty if nothing is."""
+        return f"still listing {', '.join(sorted(self._unsynced))}" if self._unsynced else ""
+
+    def lacks(self) -> str:
+        """Why nothing may be decided; empty if it may."""
+        if self._unsynced:
+            return self.unready()
+        if not self._leading():
+            return "another replica leads"
+        if self._tenure is not None and self._tenure() != self._trusted:
+            return "just elected, and still listing what the leader before has placed"
+        return ""
+
+    def leads(self) -> bool:
+        """Whether it is on us to tell pods what became of them, though we may not decide yet."""
+        return self._leading()
+
+    def holds(self) -> bool:
+        """Whether this replica may decide."""
+        return not self.lacks()
+
+    def untrusted(self) -> int | None:
+        """The tenure for which the pods are still to be listed; None where all is well or another leads."""
+        tenure = self.number()
+        return tenure if tenure != self._trusted else None
+
+    def number(self) -> int | None:
+        """The tenure we are in, to be noted with what is decided in it."""
+        return self._tenure() if self._tenure is not None else None
+
+    def covers(self, noted: int | None) -> bool:
+        """Whether what was decided in the tenure so noted may still be written."""
+        return self._leading() if self._tenure is None else noted is not None and noted == self._tenure()

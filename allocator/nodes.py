@@ -1,0 +1,67 @@
+"""
+A Node object to what a decision needs of it. Pure; trims at the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import quantity
+from contract.model import Compute, Taint
+
+JSON = dict[str, Any]
+_NOTHING = Compute()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a Node says of itself, GPUs aside."""
+
+    name: str
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    ready: bool = False
+    allocatable: Compute = _NOTHING
+
+
+def trim(node: Mapping[str, Any]) -> JSON:
+    """The node with only the fields that `facts` reads: a node's images alone can be 50 KiB."""
+    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    return {
+        "metadata": {key: metadata[key] for key in ("name", "labels", "resourceVersion") if key in metadata},
+        "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
+        "status": {"allocatable": status.get("allocatable") or {}, "conditions": ready},
+    }
+
+
+def facts(node: Mapping[str, Any]) -> NodeFacts:
+    """Read a Node. An amount that is no quantity counts as none: the node then takes no pod that needs it."""
+    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    return NodeFacts(
+        name=metadata.get("name", ""),
+        labels=dict(metadata.get("labels") or {}),
+        taints=tuple(
+            Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
+        ),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
+        allocatable=_allocatable(status.get("allocatable") or {}),
+    )
+
+
+def _allocatable(amounts: Mapping[str, Any]) -> Compute:
+    def whole(name: str) -> int:
+        try:
+            return int(quantity.parse(amounts.get(name, 0)))
+        except quantity.BadQuantity:
+            return 0
+
+    try:
+        cpu = int(quantity.parse(amounts.get("cpu", 0)) * 1000)
+    except quantity.BadQuantity:
+        cpu = 0
+    return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"))

@@ -1,0 +1,25 @@
+"""
+What the administrator chose, as the controller needs it; `allocator.settings` says where it comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the administrator chose."""
+
+    placement: str = "auto"
+    """`auto`, `nodeName` or `affinity`, where the pod does not say."""
+    unsatisfiable: str = "deny"
+    """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
+    assume_ttl: float = 30.0
+    """Seconds until a reservation whose pod was not seen is dropped; longer than an API request may take."""
+    unbound: str = "keep"
+    """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
+    unbound_after: float = 300.0
+    """Seconds that kube-scheduler must have failed for."""
+    keep_after: float = 300.0
+    """Seconds that a pod waits until a node is kept for it; 0 keeps none."""

@@ -1,0 +1,41 @@
+"""
+For whom a node is kept: the first in line that has waited past the bound and that some node could serve.
+
+The bound counts from when this process first saw the pod wait, and past it a pod need not have been at the head all
+that time: of many large pods, each has its turn as soon as the one before it is placed. Pure over the cluster and the
+line's notes.
+"""
+
+from __future__ import annotations
+
+from allocator import keeping
+from allocator.cluster import Cluster
+from allocator.keeping import Kept
+from allocator.line import Line
+
+_TRIES = 8
+"""Pods in line that are looked at; each costs a look at every GPU, and most often the first one has it."""
+
+
+def still_kept(cluster: Cluster, line: Line) -> Kept | None:
+    """What is kept, unless its pod has left the line or is being written."""
+    kept = cluster.kept
+    if kept is None or cluster.waiting_pod(kept.uid) is None or line.is_writing(kept.uid):
+        return None
+    return kept
+
+
+def worth_keeping(cluster: Cluster, line: Line, after: float, now: float) -> Kept | None:
+    """Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0."""
+    kept, asked = still_kept(cluster, line), 0
+    for entry in cluster.waiting() if after else ():
+        if entry.foreign or line.is_writing(entry.uid) or now - line.waits(entry.uid, now) < after:
+            continue
+        before = kept.node if kept is not None and kept.uid == entry.uid else ""
+        node = keeping.soonest(cluster.snapshot.values(), entry.ask, cluster.engine.limits, before)
+        if node is not None:
+            return Kept(node, entry.uid, entry.priority)
+        asked += 1
+        if asked == _TRIES:
+            break
+    return None

@@ -1,0 +1,61 @@
+"""
+How a placed pod is tied to its node: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler.
+
+One pure function. `nodeName` is only right where everything that kube-scheduler would have checked has been checked
+here, and where the node is not so full that a pod bound by somebody else in the same moment would push ours out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from contract import dialects, scheduling
+from contract.model import NodeState
+from contract.scheduling import PodNeeds
+
+Pin = Literal["nodeName", "affinity"]
+MODES = ("auto", "nodeName", "affinity")
+
+_HEADROOM = 20
+"""One part in 20 of a node's CPU and memory stays free under `nodeName`: kubelet's own view may lag behind ours."""
+_JUDGED_HERE = frozenset({scheduling.CPU, scheduling.MEMORY, scheduling.STORAGE})
+_DEFAULT_SCHEDULERS = ("", "default-scheduler")
+
+
+def choose(mode: str, pod: Mapping[str, Any], needs: PodNeeds, node: NodeState) -> Pin:
+    """
+    The pin for a pod that goes to `node`, whose state does not count the pod yet.
+
+    A mode other than `nodeName` and `affinity` counts as `auto`.
+    """
+    if needs.node_name or mode == "nodeName":
+        return "nodeName"
+    if mode == "affinity" or only_scheduler_can_judge(pod) or not has_headroom(needs, node):
+        return "affinity"
+    return "nodeName"
+
+
+def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod has a demand that the allocator does not check."""
+    spec = pod.get("spec") or {}
+    affinity = spec.get("affinity") or {}
+    if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
+        return True
+    if spec.get("topologySpreadConstraints") or spec.get("resourceClaims"):
+        return True
+    if any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec.get("volumes") or []):
+        return True
+    if spec.get("schedulerName", "") not in _DEFAULT_SCHEDULERS:
+        return True
+    return any(name not in _JUDGED_HERE and not dialects.ours(name) for name in scheduling.resource_names(spec))
+
+
+def has_headroom(needs: PodNeeds, node: NodeState) -> bool:
+    """Whether the node stays clear of its limits with the pod on it, and has a free pod slot besides."""
+    has, taken, wanted = node.allocatable, node.requested, needs.compute
+    return (
+        (taken.cpu + wanted.cpu) * _HEADROOM <= has.cpu * (_HEADROOM - 1)
+        and (taken.memory + wanted.memory) * _HEADROOM <= has.memory * (_HEADROOM - 1)
+        and taken.pods + wanted.pods < has.pods
+    )

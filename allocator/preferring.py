@@ -1,0 +1,34 @@
+"""
+Models in the order in which a tenant prefers them, served by asking more than once.
+
+A pod that accepts several models in order is decided for the first alone, then for the next, and at last for all of
+them, which may mix. So the engines know one rule, whether a GPU is accepted, and only pods with such a wish cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from allocator.engine import Ask
+from contract.model import FractionRequest
+
+MOST = 8
+"""Models that are tried one after the other; those named later are accepted, in no order."""
+
+
+def narrowed(ask: Ask) -> Iterator[Ask]:
+    """The same pod for its most preferred models alone, then for the next; nothing where no order was wished for."""
+    containers = ask.request.containers
+    choices = max((len(f.wishes.use_models) for f in containers if f.wishes.ordered), default=0)
+    for rank in range(min(choices, MOST)):
+        only = tuple(_only(fraction, rank) for fraction in containers)
+        yield replace(ask, request=replace(ask.request, containers=only))
+
+
+def _only(fraction: FractionRequest, rank: int) -> FractionRequest:
+    wishes = fraction.wishes
+    if not wishes.ordered or not wishes.use_models:
+        return fraction
+    word = wishes.use_models[min(rank, len(wishes.use_models) - 1)]
+    return replace(fraction, wishes=replace(wishes, use_models=(word,), ordered=False))

@@ -1,0 +1,148 @@
+"""
+What a decision saw, as a value that can be written to a file, and the same decisions made again from it.
+
+`GET /debug/snapshot` gives a `View` as JSON, `python -m allocator replay` reads it. The person on call thus asks "why
+is this pod there, why does that one wait" of the very state that decided, on another machine, without the cluster. It
+holds node names, labels and taints, GPUs and what is taken of them, and the pods in line with what they ask for: no
+environment, no annotation, no secret. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from allocator import answering, booking, engine, jsonform, keeping, reasons
+from allocator.engine import Ask, Chosen, Decision, Unplaced
+from allocator.filters import Limits
+from allocator.index import Engine
+from allocator.keeping import Kept
+from allocator.policies import learning
+from allocator.policies.kinds import Demanded, supply_of
+from allocator.policies.tables import Tables
+from allocator.reasons import Reason
+from allocator.scores import Policy
+from contract.codec import Malformed
+from contract.model import NodeState
+
+JSON = dict[str, Any]
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """A pod that waits."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    ask: Ask
+    priority: int = 0
+    created: str = ""
+    foreign: tuple[str, ...] = ()
+    """Other systems' scheduling gates, which must go first."""
+    busy: str = ""
+    """`writing` while its commit is on the way, `pausing` after one that failed; such a pod is passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that decides, at one moment. `line` is in the order in which pods are tried."""
+
+    limits: Limits
+    policy: Policy
+    nodes: tuple[NodeState, ...]
+    line: tuple[InLine, ...] = ()
+    kept: Kept | None = None
+    """The node that is kept for one pod, if any."""
+    demand: tuple[tuple[Demanded, float], ...] = ()
+    """What was learnt of the requests, where the policy is one that learns."""
+
+    def tables(self) -> Tables | None:
+        """The tables that decide, made again."""
+        if not self.policy.learned:
+            return None
+        nodes = {node.name: node for node in self.nodes}
+        return learning.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
+
+
+def to_json(view: View) -> JSON:
+    """The file's content."""
+    return {"v": VERSION, **jsonform.to_json(view)}
+
+
+def from_json(document: Any) -> View:
+    """Read a file's content. Raises `Malformed`."""
+    if not isinstance(document, dict) or document.get("v") != VERSION:
+        raise Malformed(f"this is no snapshot of version {VERSION}")
+    view = jsonform.from_json(View, document, "snapshot")
+    for node in view.nodes:
+        if len(node.usage) != len(node.gpus):
+            raise Malformed(f"snapshot: node {node.name} has {len(node.gpus)} GPUs and {len(node.usage)} usages")
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one pod in line: a decision, or why there was none (a foreign gate, a write under way)."""
+
+    position: int
+    """From 1."""
+    pod: InLine
+    decision: Decision | None
+    code: str
+    reason: str
+
+
+def down_the_line(view: View) -> Iterator[Outcome]:
+    """One pass, as the controller does it: whoever fits is placed, and what it takes is gone for those behind it."""
+    chooser = Engine(limits=view.limits, policy=view.policy)
+    chooser.adopt(view.tables())
+    nodes = {node.name: node for node in view.nodes}
+    kept = view.kept
+
+    def put(node: NodeState) -> None:
+        nodes[node.name] = node
+        chooser.put(keeping.closed(node) if kept and kept.node == node.name else node)
+
+    for node in view.nodes:
+        put(node)
+    failed: dict[tuple[Ask, bool], Decision] = {}
+    for position, pod in enumerate(view.line, 1):
+        if pod.busy:
+            yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
+        elif pod.foreign:
+            text = f"held by the scheduling gate {pod.foreign[0]} first"
+            yield Outcome(position, pod, None, answering.FOREIGN_GATE, text)
+        else:
+            shape = (pod.ask, keeping.entitled(kept, pod.uid, pod.priority))
+            own = nodes.get(kept.node) if kept else None
+            decision = failed.get(shape) or keeping.decide(chooser, own, kept, pod.ask, pod.uid, pod.priority)
+            if isinstance(decision, Unplaced):
+                failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
+            else:
+                put(booking.booked(nodes[decision.node], pod.ask, decision.containers))
+            yield _outcome(position, pod, decision)
+
+
+def _outcome(position: int, pod: InLine, decision: Decision) -> Outcome:
+    if isinstance(decision, Chosen):
+        gpus = ", ".join(f"{c.container}: {', '.join(s.uuid for s in c.shares)}" for c in decision.containers)
+        return Outcome(position, pod, decision, "Placed", f"placed on node {decision.node} ({gpus})")
+    return Outcome(position, pod, decision, answering.code(decision), f"waiting: {reasons.summary(decision.reasons)}")
+
+
+def explain(view: View, ask: Ask) -> Iterator[tuple[str, str]]:
+    """Every node, the preferred first, with its score or why it does not take the pod."""
+    policy, tables = ask.policy(view.policy), view.tables()
+    taking, refusing = [], []
+    for node in view.nodes:
+        verdict = engine.judge(node, ask, view.limits, policy, tables)
+        if isinstance(verdict, Reason):
+            refusing.append((node.name, reasons.of_one(verdict)))
+        else:
+            taking.append((verdict[0], node.name))
+    for score, name in sorted(taking):
+        yield name, f"fits, score {score}"
+    yield from sorted(refusing)

@@ -1,0 +1,71 @@
+"""
+The allocator's two doors: the unix socket on which the webhook beside it asks, and health and metrics.
+
+Requests come in on their own threads and go straight to the controller, whose lock makes them one at a time; a decision
+takes well under a millisecond, so there is nothing to queue. `/debug/...` on the same socket shows what decisions see:
+it copies under the lock and does its work outside. Who can open the socket file may reserve GPUs, so its mode lets in
+only this pod's user and group.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from allocator import replay
+from allocator.controller import Controller, NotReady
+from contract import metrics as specs
+from contract import protocol, quantity
+from contract.codec import Malformed
+from contract.protocol import Never, Placed, Wait
+from runtime.metrics import Metrics
+from runtime.process import Reply, Request, Routes, json_reply
+
+log = logging.getLogger(__name__)
+SOCKET_MODE = 0o660
+SNAPSHOT_PATH = "/debug/snapshot"
+"""What the next decision will see, for `python -m allocator replay`."""
+WAITING_PATH = "/debug/waiting"
+
+
+def socket_routes(controller: Controller, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> Routes:
+    """What is served on the unix socket."""
+    outcomes = metrics.counter(specs.DECISIONS)
+    seconds = metrics.histogram(specs.DECISION_SECONDS)
+
+    def reserve(request: Request) -> Reply:
+        started = clock()
+        try:
+            answer = controller.reserve(protocol.question_from_json(request.json()))
+        except (Malformed, quantity.BadQuantity) as error:
+            return json_reply({"error": str(error)}, 400)
+        except NotReady as error:
+            return json_reply({"error": str(error)}, 503)
+        seconds.observe(clock() - started)
+        outcomes.labels(outcome=_OUTCOMES[type(answer)]).inc()
+        return json_reply(protocol.answer_to_json(answer))
+
+    return {
+        ("POST", protocol.RESERVE_PATH): reserve,
+        ("GET", SNAPSHOT_PATH): lambda request: json_reply(replay.to_json(controller.view())),
+        ("GET", WAITING_PATH): lambda request: json_reply(_waiting(controller)),
+    }
+
+
+def _waiting(controller: Controller) -> list[dict[str, object]]:
+    """The line: who stands where, and what would become of each now."""
+    return [
+        {
+            "position": outcome.position,
+            "pod": outcome.pod.key,
+            "priority": outcome.pod.priority,
+            "created": outcome.pod.created,
+            "code": outcome.code,
+            "reason": outcome.reason,
+        }
+        for outcome in replay.down_the_line(controller.view())
+    ]
+
+
+_OUTCOMES: dict[type, str] = {Placed: "placed", Wait: "waiting", Never: "impossible"}

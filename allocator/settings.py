@@ -1,0 +1,106 @@
+"""
+The allocator's settings: what an administrator may choose, each with its meaning, unit and the reason for its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from runtime.settings import setting
+
+Preference = Literal["binpack", "spread"]
+NodePreference = Literal["binpack", "spread", "fragmentation", "value"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How pods are placed."""
+
+    pin: Literal["auto", "nodeName", "affinity"] = setting(
+        "auto",
+        "How a pod is tied to its node. auto: nodeName where the allocator has checked everything that kube-scheduler "
+        "would, else affinity.",
+    )
+    node_policy: NodePreference = setting(
+        "binpack",
+        "Which nodes are preferred; binpack keeps whole nodes free. value (what could still be put on the node) and "
+        "fragmentation (what nobody could use of it) learn from the requests, and choose the GPUs of the node too.",
+    )
+    gpu_policy: Preference = setting("binpack", "Which GPUs of a node are preferred; binpack keeps whole GPUs free.")
+    unsatisfiable: Literal["deny", "wait"] = setting(
+        "deny", "What becomes of a request that no GPU of the cluster could ever serve."
+    )
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What one GPU may bear."""
+
+    max_sharers: int = setting(
+        48, "Pods on one GPU; the default is the least number of clients that NVIDIA MPS allows.", minimum=1
+    )
+    memory_factor: float = setting(
+        1.0, "Memory oversubscription: how many times its memory a GPU may promise.", minimum=0.1, maximum=16
+    )
+
+
+@dataclass(frozen=True)
+class Election:
+    """Which of several replicas decides."""
+
+    enabled: bool = setting(True, "Elect a leader by Lease; off only where a single replica runs.")
+    namespace: str = setting("gpufraction-system", "Namespace of the Lease.")
+    name: str = setting("gpufraction-allocator", "Name of the Lease.")
+    identity: str = setting("", "This replica's name in the Lease, usually the pod's; empty takes the host's.")
+    lease: float = setting(
+        15.0,
+        "How long after a leader's last sign of life another may decide. Shorter takes over faster and asks more of "
+        "the API server; pods wait meanwhile.",
+        unit="duration",
+        minimum=1,
+    )
+    renew: float = setting(
+        10.0, "How long a leader that cannot renew goes on deciding; less than `lease`.", unit="duration", minimum=0.5
+    )
+    retry: float = setting(2.0, "Time between two looks at the Lease; less than `renew`.", unit="duration", minimum=0.1)
+
+    def __post_init__(self) -> None:
+        if not self.lease > self.renew > self.retry:
+            raise ValueError(f"lease {self.lease} > renew {self.renew} > retry {self.retry} must hold")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that `python -m allocator run` can be told."""
+
+    socket: Path = setting(Path("/run/gpufraction/allocator.sock"), "Unix socket on which the webhook asks.")
+    listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
+    assume_ttl: float = setting(
+        30.0,
+        "How long a share stays reserved for a pod that was admitted and has not appeared.",
+        unit="duration",
+        minimum=1,
+    )
+    keep_after: float = setting(
+        300.0,
+        "How long a pod waits until a node is kept for it, so that smaller pods do not starve it; 0 keeps none.",
+        unit="duration",
+        minimum=0,
+    )
+    unbound: Literal["keep", "delete"] = setting(
+        "keep",
+        "What becomes of a pod that holds a share and that kube-scheduler cannot bind: keep says so in an Event and a "
+        "condition; delete also evicts it where a controller will make another, which needs the right to create "
+        "pods/eviction; the manifests do not give it.",
+    )
+    unbound_after: float = setting(
+        300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
+    )
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+    placement: Placement = field(default_factory=Placement)
+    sharing: Sharing = field(default_factory=Sharing)
+    election: Election = field(default_factory=Election)

@@ -1,0 +1,199 @@
+"""
+The allocator as it runs: every long-lived part made and started in one place.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from allocator import gauges, serving
+from allocator.cluster import Cluster
+from allocator.controller import Controller
+from allocator.feed import Feed
+from allocator.filters import Limits
+from allocator.index import Engine
+from allocator.loop import Counted, Loop
+from allocator.options import Options
+from allocator.scores import LEARNED, Policy
+from allocator.settings import Settings
+from allocator.teaching import Teaching
+from allocator.upkeep import Upkeep
+from allocator.writer import Teller
+from contract import metrics as specs
+from runtime import leader
+from runtime.kube import Kube
+from runtime.leader import Leader, LeaseTiming
+from runtime.metrics import Metrics
+from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+
+log = logging.getLogger(__name__)
+OLDEST_KUBERNETES = (1, 30)
+"""Scheduling gates, matchConditions and ValidatingAdmissionPolicy are stable from here on."""
+
+
+_ADMITTED_WITHIN, _LOOK_EVERY = 5.0, 0.05
+"""Seconds: an admitted pod is stored within moments, unless another webhook or a quota keeps it."""
+
+
+class TooOld(Exception):
+    """The cluster lacks what the design rests on."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The parts that must be stopped, and those that tests look at."""
+
+    controller: Controller
+    servers: tuple[HttpServer, ...]
+    feed: Feed
+    leader: Leader | None
+    health: HttpServer | None
+
+    def stop(self) -> None:
+        """In the order in which nothing is promised that cannot be kept: doors, then leadership, then watches."""
+        for server in self.servers:
+            server.close()
+        if self.leader is not None:
+            self._see_the_admitted()
+            self.leader.stop()
+        self.feed.stop()
+
+    def _see_the_admitted(self) -> None:
+        """Lead a little longer until the pods just admitted are on the API server, where the next leader finds them."""
+        until = time.monotonic() + _ADMITTED_WITHIN
+        while self.controller.look().assumed and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY)
+
+
+def check_version(kube: Kube) -> None:
+    """Raise `TooOld` for a cluster before 1.30."""
+    version = kube.version()
+    if version < OLDEST_KUBERNETES:
+        raise TooOld(f"Kubernetes {version[0]}.{version[1]} found; 1.30 or newer is needed")
+
+
+def start(settings: Settings, kube: Kube, process: Process) -> Running:
+    """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
+    check_version(kube)
+    woken = threading.Event()
+    metrics = Metrics(specs.metrics_of("allocator"))
+    elected = _leader(settings, kube, woken)
+    leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
+    teaching = Teaching(policy=settings.placement.node_policy, limits=_limits(settings))
+    controller = _controller(settings, elected, woken, metrics, teaching)
+    restarts = metrics.counter(specs.WATCH_RESTARTS)
+    upkeep = Upkeep(kube, leading=leading)
+    fed = Feed(
+        kube,
+        controller,
+        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        seen=upkeep.seen,
+    )
+    ready = Health(
+        cache=lambda: controller.ready() or None,
+        watch=functools.partial(_stale, fed),
+    )
+    doors = [
+        serve_http(serving.socket_routes(controller, metrics), settings.socket, name="socket", mode=serving.SOCKET_MODE)
+    ]
+    health = None
+    if settings.listen:
+        figures = gauges.Gauges(controller, metrics, leading)
+        host, port = settings.listen.rsplit(":", 1)
+        health = serve_http(
+            gauges.scraped(health_routes(metrics, ready=ready), figures.refresh), (host, int(port)), name="health"
+        )
+        doors.append(health)
+    teller = Teller(kube, clock=lambda: datetime.now(UTC))
+    loop = Loop(
+        kube=kube,
+        controller=controller,
+        teller=teller,
+        woken=woken,
+        now_ns=time.time_ns,
+        relist=fed.relist_pods,
+        write_timeout=_write_timeout(settings),
+        counted=Counted.of(metrics),
+    )
+    fed.start()
+    if elected is not None:
+        elected.start()
+    process.spawn("placing", lambda: loop.run(process.stop))
+    if settings.placement.node_policy in LEARNED:
+        process.spawn("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+    process.spawn("telling", lambda: teller.run(process.stop))
+    process.spawn("upkeep", lambda: upkeep.run(process.stop))
+    return Running(controller, tuple(doors), fed, elected, health)
+
+
+def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
+    if not settings.election.enabled:
+        return None
+    return Leader(
+        kube,
+        namespace=settings.election.namespace,
+        name=settings.election.name,
+        identity=leader.identity(settings.election.identity or socket.gethostname()),
+        timing=LeaseTiming(settings.election.lease, settings.election.renew, settings.election.retry),
+        on_change=lambda leads: woken.set(),
+    )
+
+
+def _write_timeout(settings: Settings) -> float:
+    """
+    How long a commit may take, in seconds: less than lies between the end of our leadership and the next one's
+    beginning, so that a commit begun by us has ended before anybody else decides.
+    """
+    return 0.8 * (settings.election.lease - settings.election.renew) if settings.election.enabled else 10.0
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(settings.sharing.max_sharers, settings.sharing.memory_factor)
+
+
+def _controller(
+    settings: Settings, elected: Leader | None, woken: threading.Event, metrics: Metrics, teaching: Teaching
+) -> Controller:
+    engine = Engine(
+        limits=_limits(settings),
+        policy=Policy(settings.placement.node_policy, settings.placement.gpu_policy),
+    )
+    forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
+    return Controller(
+        cluster=Cluster(engine=engine),
+        options=Options(
+            placement=settings.placement.pin,
+            unsatisfiable=settings.placement.unsatisfiable,
+            assume_ttl=settings.assume_ttl,
+            keep_after=settings.keep_after,
+            unbound=settings.unbound,
+            unbound_after=settings.unbound_after,
+        ),
+        clock=time.monotonic,
+        new_id=lambda: secrets.token_hex(16),
+        leading=elected.is_leader if elected else lambda: True,
+        tenure=elected.token if elected else None,
+        wake=woken.set,
+        forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
+        asked=teaching.see,
+    )
+
+
+_STALE_AFTER = 180.0
+"""Seconds: the API server sends a bookmark about once a minute, so three missed ones are a broken watch."""
+
+
+def _stale(fed: Feed) -> str | None:
+    for informer in fed.informers:
+        age = informer.age()
+        if age is not None and age > _STALE_AFTER:
+            return f"nothing heard of {informer.name} for {age:.0f} s"
+    return None

@@ -1,0 +1,218 @@
+"""
+The only place that writes for the allocator: the commit of a placement, conditions and Events.
+
+A commit is one JSON patch: annotations, the node's pin, the gate removed, all under the resourceVersion that the
+decision saw. Its outcome is one of three values; where nobody can tell, the pod is read back before anything else is
+done with its share. Conditions and Events are told at most once a change and are never waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from allocator.line import Commit, Evict, Told
+from contract import codec, dialects, names, pinning, pods
+from runtime import kubepaths
+from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+_COMPONENT = "gpufraction-allocator"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The pod is as the commit made it."""
+
+    pod: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """The commit did not take effect; the pod as it is now, None if it is gone."""
+
+    pod: JSON | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell, or a write that got no answer may still be carried out; the share stays reserved."""
+
+    why: str
+
+
+def operations(commit: Commit, now_ns: int) -> list[JSON]:
+    """The commit as JSON patch operations (RFC 6902) on the pod that the decision saw."""
+    pod, allocation = commit.pod.pod, commit.allocation
+    request = commit.pod.ask.request
+    metadata = pod.get("metadata") or {}
+    rendering = dialects.render(pod, request, allocation, now_ns)
+    annotations = {
+        names.ALLOCATION: codec.allocation_to_text(allocation),
+        **codec.container_annotations(allocation),
+        **rendering.annotations,
+    }
+    position = pods.gates(pod).index(names.GATE)
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.get("resourceVersion", "")},
+        {"op": "test", "path": f"/spec/schedulingGates/{position}/name", "value": str(names.GATE)},
+        *(_set("annotations", key, value) for key, value in annotations.items()),
+        *_labels(metadata, rendering.labels),
+        *pinning.pin_operations(pod.get("spec") or {}, allocation.node),
+        {"op": "remove", "path": f"/spec/schedulingGates/{position}"},
+    ]
+
+
+def _labels(metadata: JSON, labels: Any) -> list[JSON]:
+    if not labels:
+        return []
+    if not metadata.get("labels"):
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(labels)}]
+    return [_set("labels", key, value) for key, value in labels.items()]
+
+
+def _set(field: str, key: str, value: str) -> JSON:
+    escaped = str(key).replace("~", "~0").replace("/", "~1")
+    return {"op": "add", "path": f"/metadata/{field}/{escaped}", "value": value}
+
+
+def write(kube: Kube, commit: Commit, now_ns: int, *, timeout: float | None = None) -> Done | NotDone | Unknown:
+    """
+    Write a commit and find out what became of it.
+
+    A write without an answer that has left no trace is unknown, not undone: the API server may be at it still. Writing
+    the same commit again ends the doubt, since only one of the two can find the version that both of them name.
+    """
+    namespace, name = commit.pod.key.split("/", 1)
+    path = kubepaths.pods(namespace, name)
+    try:
+        return Done(pods.trim(kube.patch_json(path, operations(commit, now_ns), timeout=timeout)))
+    except KubeError as error:
+        why, open_end = str(error), error.outcome_unknown
+    try:
+        pod = pods.trim(kube.get(path, timeout=timeout))
+    except KubeNotFound:
+        return NotDone(None, why)
+    except KubeError as error:
+        return Unknown(f"{why}; reading it back: {error}")
+    if pods.uid(pod) != commit.pod.uid:
+        return NotDone(None, why)
+    found = pods.allocation_of(pod, commit.pod.ask.request)
+    if found is not None and found.id == commit.allocation.id and names.GATE not in pods.gates(pod):
+        return Done(pod)
+    if open_end and pods.version(pod) == pods.version(commit.pod.pod):
+        return Unknown(why)
+    return NotDone(pod, why)
+
+
+Eviction = Literal["evicted", "gone", "budget", "failed"]
+"""What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
+
+
+def evict(kube: Kube, order: Evict) -> Eviction:
+    """
+    Ask for a pod's eviction (policy/v1), which honours PodDisruptionBudgets.
+
+    The pod must be the very one that was judged, and at that version where it is named: one that was bound or changed
+    in between is left alone.
+    """
+    namespace, name = order.key.split("/", 1)
+    judged = {"uid": order.uid, **({} if order.version is None else {"resourceVersion": str(order.version)})}
+    body: JSON = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": judged},
+    }
+    fields = {"pod": order.key, "cause": order.cause}
+    try:
+        kube.create(kubepaths.pods(namespace, name, "eviction"), body)
+    except (KubeNotFound, KubeConflict):
+        return "gone"
+    except KubeTooManyRequests:
+        log.info("eviction not allowed by a disruption budget", extra=fields)
+        return "budget"
+    except KubeError as error:
+        log.warning("not evicted", extra={**fields, "reason": str(error)})
+        return "failed"
+    log.warning("evicted", extra={**fields, "reason": order.why})
+    return "evicted"
+
+
+class Teller:
+    """
+    Writes conditions and Events from a bounded queue on a thread of its own.
+
+    When the API server is slower than the news, the oldest is dropped: the next change tells the pod again.
+    """
+
+    def __init__(self, kube: Kube, *, clock: Callable[[], datetime], size: int = 2_000) -> None:
+        self._kube, self._clock = kube, clock
+        self._news: queue.Queue[Told] = queue.Queue(maxsize=size)
+
+    def put(self, news: Told) -> None:
+        """Tell it soon."""
+        while True:
+            try:
+                self._news.put_nowait(news)
+                return
+            except queue.Full:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        try:
+            self._news.get_nowait()
+        except queue.Empty:
+            return
+
+    def run(self, stop: threading.Event) -> None:
+        """Tell until stopped."""
+        while not stop.is_set():
+            try:
+                news = self._news.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            try:
+                self._tell(news)
+            except KubeError as error:
+                log.info("pod not told", extra={"pod": news.key, "reason": str(error)})
+
+    def _tell(self, news: Told) -> None:
+        namespace, name = news.key.split("/", 1)
+        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": str(names.ALLOCATED_CONDITION),
+            "status": "True" if news.allocated else "False",
+            "reason": news.code,
+            "message": news.reason,
+            "lastTransitionTime": now,
+        }
+        body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
+        self._kube.patch_strategic(kubepaths.pods(namespace, name, "status"), body)
+        self._kube.create(kubepaths.events(namespace), _event(news, now))
+
+
+def _event(news: Told, now: str) -> JSON:
+    namespace, name = news.key.split("/", 1)
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": news.uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name[:200]}.", "namespace": namespace},
+        "involvedObject": pod,
+        "reason": news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting"),
+        "message": news.reason,
+        "type": "Warning" if news.warning else "Normal",
+        "source": {"component": _COMPONENT},
+        "reportingComponent": _COMPONENT,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,415 @@
+"""
+The text of our annotations and of GPUNode, to the model and back.
+
+Total: text that tenants, old versions or hands have damaged gives `Malformed`, never another exception. The texts
+carry a version, so that a reader meets a newer one knowingly.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from contract import names
+from contract.messages import shown
+from contract.model import (
+    MOST_GPUS,
+    POLICIES,
+    WHOLE,
+    WITHHELD,
+    Allocation,
+    ContainerAllocation,
+    Delivery,
+    FractionRequest,
+    Gpu,
+    GpuShare,
+    Inventory,
+    PodRequest,
+    Wishes,
+)
+from contract.quantity import mib
+
+_VERSION = 1
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_NO_UUID = frozenset(("all", "none", "void"))
+"""Words that mean more than one GPU, or none, where a GPU's UUID is expected (NVIDIA container toolkit)."""
+
+
+class Malformed(ValueError):
+    """The text is not what its name promises. The message names the part that is wrong."""
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _load(text: object, what: str) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise Malformed(f"{what} is not text")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{what} is not JSON") from error
+    if not isinstance(value, dict):
+        raise Malformed(f"{what} is not a JSON object")
+    if value.get("v") != _VERSION:
+        raise Malformed(f"{what} has version {shown(value.get('v'))}, this program reads {_VERSION}")
+    return value
+
+
+class _Reader:
+    """Reads typed fields of a JSON object, telling the path of the first that is wrong."""
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, Mapping):
+            raise Malformed(f"{path} is not an object")
+        self._value, self._path = value, path
+
+    def has(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def object(self, key: str) -> _Reader:
+        return _Reader(self._value.get(key), f"{self._path}.{key}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._value.get(key, default)
+        if not isinstance(value, str):
+            raise Malformed(f"{self._path}.{key} is not text")
+        return value
+
+    def uuid(self, key: str) -> str:
+        value = self.text(key)
+        if not _UUID.fullmatch(value) or value in _NO_UUID:
+            raise Malformed(f"{self._path}.{key} is not the UUID of a GPU")
+        return value
+
+    def policy(self, key: str) -> str:
+        value = self.text(key, "")
+        if value not in ("", *POLICIES):
+            raise Malformed(f"{self._path}.{key} is neither {' nor '.join(POLICIES)}")
+        return value
+
+    def amount(self, key: str, default: int | None = None, *, most: int = 1 << 62) -> int:
+        value = self._value.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise Malformed(f"{self._path}.{key} is not a whole number from 0 to {most}")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self._value.get(key, default)
+        if not isinstance(value, bool):
+            raise Malformed(f"{self._path}.{key} is neither true nor false")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self._value.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise Malformed(f"{self._path}.{key} is not a list of text")
+        return tuple(value)
+
+    def objects(self, key: str) -> list[_Reader]:
+        value = self._value.get(key, [])
+        if not isinstance(value, list):
+            raise Malformed(f"{self._path}.{key} is not a list")
+        return [_Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(value)]
+
+
+# -- the request --------------------------------------------------------------------------------------------------
+
+
+def request_to_json(request: PodRequest) -> dict[str, Any]:
+    """A request as JSON; fields at their default are left out."""
+    document: dict[str, Any] = {"v": _VERSION, "dialect": request.dialect}
+    if request.same_gpus:
+        document["sameGpus"] = True
+    if request.node_policy:
+        document["nodePolicy"] = request.node_policy
+    if request.gpu_policy:
+        document["gpuPolicy"] = request.gpu_policy
+    if request.unit:
+        document["unit"] = request.unit
+    if request.priority:
+        document["priority"] = request.priority
+    document["containers"] = [_fraction_to_json(fraction) for fraction in request.containers]
+    return document
+
+
+def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": fraction.container, "count": fraction.count}
+    optional = {
+        "memory": fraction.memory,
+        "percent": fraction.percent,
+        "cores": fraction.cores,
+        "exclusive": fraction.exclusive,
+        "init": fraction.init,
+        "useModels": list(fraction.wishes.use_models),
+        "avoidModels": list(fraction.wishes.avoid_models),
+        "useUuids": list(fraction.wishes.use_uuids),
+        "avoidUuids": list(fraction.wishes.avoid_uuids),
+        "leastMemory": fraction.wishes.least_memory,
+        "modelsInOrder": fraction.wishes.ordered,
+    }
+    document.update({key: value for key, value in optional.items() if value})
+    return document
+
+
+def request_to_text(request: PodRequest) -> str:
+    """The value of the `request` annotation."""
+    return _dump(request_to_json(request))
+
+
+def request_from_json(document: object) -> PodRequest:
+    """Read a request. Raises `Malformed`."""
+    top = _Reader(document, "request")
+    containers = tuple(_fraction(item) for item in top.objects("containers"))
+    if not containers:
+        raise Malformed("request.containers is empty")
+    if len({fraction.container for fraction in containers}) != len(containers):
+        raise Malformed("request.containers names a container twice")
+    together = top.flag("sameGpus")
+    if together and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
+        raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
+    return PodRequest(
+        dialect=top.text("dialect"),
+        containers=containers,
+        same_gpus=together,
+        node_policy=top.policy("nodePolicy"),
+        gpu_policy=top.policy("gpuPolicy"),
+        unit=top.amount("unit", 0),
+        priority=top.amount("priority", 0, most=1),
+    )
+
+
+def _fraction(item: _Reader) -> FractionRequest:
+    fraction = FractionRequest(
+        container=item.text("name"),
+        count=item.amount("count", most=MOST_GPUS),
+        memory=item.amount("memory", 0),
+        percent=item.amount("percent", 0, most=WHOLE),
+        cores=item.amount("cores", 0, most=WHOLE),
+        exclusive=item.flag("exclusive"),
+        init=item.flag("init"),
+        wishes=Wishes(
+            item.texts("useModels"),
+            item.texts("avoidModels"),
+            item.texts("useUuids"),
+            item.texts("avoidUuids"),
+            item.amount("leastMemory", 0),
+            item.flag("modelsInOrder"),
+        ),
+    )
+    if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
+        raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
+    if fraction.exclusive and fraction.cores != WHOLE:
+        # Exclusive without all cores would keep a whole GPU from others and be counted by nobody's quota.
+        raise Malformed(f"request of container {shown(fraction.container)} is exclusive without all cores")
+    return fraction
+
+
+def request_from_text(text: object) -> PodRequest:
+    """Read the `request` annotation. Raises `Malformed`."""
+    return request_from_json(_load(text, "request"))
+
+
+# -- the allocation -----------------------------------------------------------------------------------------------
+
+
+def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
+    """An allocation as JSON."""
+    return {
+        "v": _VERSION,
+        "id": allocation.id,
+        "node": allocation.node,
+        "containers": [
+            {
+                "name": container.container,
+                "gpus": [
+                    {
+                        "uuid": share.uuid,
+                        "index": share.index,
+                        "memory": share.memory,
+                        "cores": share.cores,
+                        "of": share.gpu_memory,
+                        **({"cdi": share.cdi} if share.cdi else {}),
+                    }
+                    for share in container.shares
+                ],
+            }
+            for container in allocation.containers
+        ],
+    }
+
+
+def allocation_to_text(allocation: Allocation) -> str:
+    """The value of the `allocation` annotation."""
+    return _dump(allocation_to_json(allocation))
+
+
+def allocation_from_json(document: object) -> Allocation:
+    """Read an allocation. Raises `Malformed`."""
+    top = _Reader(document, "allocation")
+    containers = []
+    for item in top.objects("containers"):
+        shares = tuple(
+            GpuShare(
+                uuid=gpu.uuid("uuid"),
+                index=gpu.amount("index", most=1 << 16),
+                memory=gpu.amount("memory"),
+                cores=gpu.amount("cores", most=WHOLE),
+                gpu_memory=gpu.amount("of"),
+                cdi=gpu.text("cdi", ""),
+            )
+            for gpu in item.objects("gpus")
+        )
+        if not shares or len({share.uuid for share in shares}) != len(shares):
+            raise Malformed(f"allocation of container {shown(item.text('name'))} has no GPU, or one of them twice")
+        containers.append(ContainerAllocation(item.text("name"), shares))
+    if not containers or not top.text("id") or not top.text("node"):
+        raise Malformed("allocation lacks its id, its node or its containers")
+    if len({container.container for container in containers}) != len(containers):
+        raise Malformed("allocation.containers names a container twice")
+    return Allocation(id=top.text("id"), node=top.text("node"), containers=tuple(containers))
+
+
+def allocation_from_text(text: object) -> Allocation:
+    """Read the `allocation` annotation. Raises `Malformed`."""
+    return allocation_from_json(_load(text, "allocation"))
+
+
+# -- GPUNode ------------------------------------------------------------------------------------------------------
+
+
+def inventory_to_status(inventory: Inventory) -> dict[str, Any]:
+    """The `status` of a GPUNode, without the time of its writing. Quantities are plain bytes: programs read this."""
+    return {
+        "driverVersion": inventory.driver,
+        "cudaVersion": inventory.cuda,
+        "problem": inventory.problem,
+        "kernelVersion": inventory.kernel,
+        "cgroupMode": inventory.cgroup,
+        "delivery": _delivery_to_json(inventory.delivery),
+        "isolation": list(inventory.isolation),
+        "gpus": [_gpu_to_json(gpu) for gpu in inventory.gpus],
+    }
+
+
+def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
+    """`modes` is for people; programs read the rest."""
+    if delivery is None:
+        return None
+    modes = {
+        ("env-plain" if not name else "env-class") + ("-cdi" if delivery.kind else "") for name in delivery.classes
+    }
+    return {
+        "modes": sorted(modes) or ["none"],
+        "runtimeClasses": list(delivery.classes),
+        "cdiKind": delivery.kind,
+    }
+
+
+def _delivery_from_json(status: _Reader) -> Delivery | None:
+    if not status.has("delivery"):
+        return None
+    found = status.object("delivery")
+    return Delivery(found.texts("runtimeClasses"), found.text("cdiKind", ""))
+
+
+def _gpu_to_json(gpu: Gpu) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": gpu.model,
+        "memoryBytes": gpu.memory,
+        "usableBytes": gpu.usable,
+        "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
+        "reason": gpu.reason,
+    }
+    optional = {
+        "pciAddress": gpu.pci,
+        "computeCapability": gpu.capability,
+        "nvlinks": gpu.nvlinks,
+        "links": [{"uuid": uuid, "path": path} for uuid, path in gpu.links],
+        "parent": gpu.parent,
+    }
+    document.update({key: value for key, value in optional.items() if value})
+    if gpu.numa >= 0:
+        document["numaNode"] = gpu.numa
+    return document
+
+
+def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
+    """Read a GPUNode, whose name is its node's. Raises `Malformed`."""
+    if not isinstance(gpunode, Mapping):
+        raise Malformed("the GPUNode is not an object")
+    name = _Reader(gpunode.get("metadata"), "metadata").text("name")
+    status = _Reader(gpunode.get("status") or {}, "status")
+    gpus = [_gpu_from_json(item) for item in status.objects("gpus")]
+    if len({gpu.uuid for gpu in gpus}) != len(gpus):
+        raise Malformed("status.gpus names a GPU twice")
+    return Inventory(
+        node=name,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        driver=status.text("driverVersion", ""),
+        cuda=status.text("cudaVersion", ""),
+        problem=status.text("problem", ""),
+        kernel=status.text("kernelVersion", ""),
+        cgroup=status.text("cgroupMode", ""),
+        delivery=_delivery_from_json(status),
+        isolation=status.texts("isolation"),
+    )
+
+
+def _gpu_from_json(item: _Reader) -> Gpu:
+    memory = item.amount("memoryBytes")
+    health = item.text("health", "Unhealthy")
+    return Gpu(
+        uuid=item.uuid("uuid"),
+        index=item.amount("index", most=1 << 16),
+        model=item.text("model", ""),
+        memory=memory,
+        usable=min(memory, item.amount("usableBytes", memory)),
+        # A word of a newer agent means that something is wrong, whatever it is.
+        healthy=health == "Healthy",
+        reason=item.text("reason", ""),
+        withheld=health if health in WITHHELD else "",
+        pci=item.text("pciAddress", ""),
+        capability=item.text("computeCapability", ""),
+        numa=item.amount("numaNode", 0) if item.has("numaNode") else -1,
+        nvlinks=item.amount("nvlinks", 0),
+        links=tuple((link.text("uuid"), link.text("path")) for link in item.objects("links")),
+        parent=item.text("parent", ""),
+    )
+
+
+# -- what containers read -----------------------------------------------------------------------------------------
+
+
+def _visible(share: GpuShare) -> str:
+    """A GPU as `NVIDIA_VISIBLE_DEVICES` names it: by UUID, or qualified (CDI specification, "vendor/class=device")."""
+    return f"{share.cdi}={share.uuid}" if share.cdi else share.uuid
+
+
+def container_annotations(allocation: Allocation) -> dict[str, str]:
+    """
+    The annotations that the containers' environment reads: devices and limits, per container.
+
+    The limiters number a container's GPUs in an order of their own, or know one amount for all. Where the shares
+    differ (a percentage of unequal cards) every GPU gets the smallest, since no limit may exceed its share. 0 means no
+    limit to them, so a share below one MiB is told as 1.
+    """
+    values: dict[str, str] = {}
+    for container in allocation.containers:
+        shares, name = container.shares, container.container
+        smallest = max(1, mib(min(share.memory for share in shares)))
+        cores = min(share.cores for share in shares)
+        values[names.per_container(names.DEVICES_PREFIX, name)] = ",".join(map(_visible, shares))
+        values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(smallest)
+        values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"
+        values[names.per_container(names.CORES_LIMIT_PREFIX, name)] = str(cores)
+        values[names.per_container(names.MPS_MEMORY_PREFIX, name)] = ",".join(
+            f"{position}={smallest}M" for position in range(len(shares))
+        )
+        values[names.per_container(names.MPS_THREADS_PREFIX, name)] = str(cores or WHOLE)
+    return values

@@ -1,0 +1,62 @@
+"""
+Which pods reach the webhook at all: matchConditions in CEL, made from the table of dialects.
+
+With failurePolicy Fail a webhook that is down stops every pod that reaches it. So the API server itself asks first
+whether a pod names a resource or an annotation of some dialect, and pods that do not are none of our business, up or
+down. The answer is the same as that of `contract.dialects.asked`; a test holds the two together. A pod with our request
+annotation or our gate comes too: it was with us before, in an earlier pass or in the backup it was restored from, and
+nobody but we can tell whether what it carries still holds.
+
+Conditions of one webhook are ANDed, hence there is one expression for all dialects. Names are looked up in the pod's
+maps, which costs CEL one step each; nothing here grows with the values that a tenant wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contract import names
+from contract.dialects import DIALECTS
+from contract.dialects.base import Dialect
+
+NAME = "asks-for-a-gpu-share"
+OTHERS_NAME = "asks-for-no-gpu-share"
+
+
+def match_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, str]]:
+    """The `matchConditions` of a webhook for pods, as `{name, expression}`; `object` in them is the pod."""
+    table = tuple(dialects)
+    resources = [resource for dialect in table for resource in dialect.resources]
+    annotations = [str(names.REQUEST), *(annotation for dialect in table for annotation in dialect.annotations)]
+    ways = []
+    if resources:
+        ways.append(_any(resources, f"{_in_some('containers')} ||\n  {_in_some('initContainers')}"))
+    ways.append(_any(annotations, "has(object.metadata.annotations) && name in object.metadata.annotations"))
+    gates = "object.spec.schedulingGates"
+    ways.append(f"has({gates}) && {gates}.exists(gate, gate.name == {_literal(names.GATE)})")
+    return [{"name": NAME, "expression": " ||\n".join(ways)}]
+
+
+def other_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, str]]:
+    """The `matchConditions` for all other pods, where an administrator has those changed too."""
+    [ours] = match_conditions(dialects)
+    return [{"name": OTHERS_NAME, "expression": f"!({ours['expression']})"}]
+
+
+def _any(wanted: Iterable[str], found: str) -> str:
+    """Whether the condition `found` holds of any of the names."""
+    listed = ",\n  ".join(_literal(text) for text in wanted)
+    return f"[\n  {listed}\n].exists(name,\n  {found})"
+
+
+def _in_some(kind: str) -> str:
+    """Whether some container of a kind names it, in limits or, as dialects are read, in requests alone."""
+    named = " || ".join(f"has({path}) && name in {path}" for path in ("c.resources.limits", "c.resources.requests"))
+    return f"has(object.spec.{kind}) && object.spec.{kind}.exists(c, has(c.resources) && (\n    {named}))"
+
+
+def _literal(text: str) -> str:
+    """A CEL string. Names of resources and annotations have no quotes or backslashes; anything else is a bug here."""
+    if not text.isascii() or not text.isprintable() or "'" in text or "\\" in text:
+        raise ValueError(f"{text!r} is not the name of a resource or an annotation")
+    return f"'{text}'"

@@ -1,0 +1,323 @@
+"""
+What a dialect is: one older system's words for a GPU share, read to the canonical request and written back.
+
+A dialect is one module with one `Dialect` value. It knows its system's names and units and nothing of the others; the
+table in `contract.dialects` puts them in order. A tenant's mistake is a `Refusal`, a value that names the field, what
+was found and what would work. Any JSON can be read: where the structure is not a pod's, nothing is asked there, and the
+API server's own validation has the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import names, quantity, scheduling
+from contract.dialects.options import Options
+from contract.messages import shown
+from contract.model import POLICIES, Allocation, ContainerAllocation, FractionRequest, PodRequest, Wishes
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that cannot be served as it is written: where, what was found there, and what would work."""
+
+    field: str
+    found: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: found {self.found}; {self.cure}"
+
+
+class Refused(Exception):
+    """Carries a `Refusal` out of a dialect's reader; `contract.dialects.read` turns it back into the value."""
+
+    def __init__(self, field: str, found: object, cure: str) -> None:
+        self.refusal = Refusal(field, str(found), cure)
+        super().__init__(str(self.refusal))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What an allocation looks like in a dialect's own words, for programs and tools that read those."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision to be rendered: the request, what was given, and the pod around it."""
+
+    request: PodRequest
+    allocation: Allocation
+    containers: tuple[str, ...]
+    """The pod's app containers by name, in the pod's order, those without a GPU included."""
+    now_ns: int
+    """When it was decided, in nanoseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One pod being read: its JSON, the administrator's options, and all containers that may ask."""
+
+    pod: Mapping[str, Any]
+    options: Options
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """The pod's annotations, never None."""
+        return _object(_object(self.pod.get("metadata")).get("annotations"))
+
+    def annotation(self, key: str) -> str:
+        """The text of an annotation, empty where there is none. Raises `Refused` for what is no text."""
+        return _text(self.annotations.get(key), f"metadata.annotations[{key}]")
+
+    def label(self, key: str) -> str:
+        """The text of a label, in the same way."""
+        return _text(_object(_object(self.pod.get("metadata")).get("labels")).get(key), f"metadata.labels[{key}]")
+
+    def containers(self) -> Iterator[Asking]:
+        """Every container in start order, with the path by which a message names it."""
+        spec = _object(self.pod.get("spec"))
+        for kind in ("initContainers", "containers"):
+            listed = spec.get(kind)
+            for position, container in enumerate(listed if isinstance(listed, list) else ()):
+                if isinstance(container, Mapping):
+                    init = kind == "initContainers" and not scheduling.is_sidecar(container)
+                    yield Asking(f"spec.{kind}[{position}]", container, init)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object, field: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise Refused(field, shown(value), "give text, in quotation marks")
+    return value or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One container, and where it stands in the pod."""
+
+    path: str
+    container: Mapping[str, Any]
+    init: bool
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        name = self.container.get("name")
+        return name if isinstance(name, str) else ""
+
+    def asks(self, resource: str) -> bool:
+        """Whether the container names the resource at all."""
+        return any(resource in amounts for _, amounts in self._amounts())
+
+    def field(self, resource: str) -> str:
+        """The path at which the resource is named, for messages; its limit where it is not named."""
+        kind = next((kind for kind, amounts in self._amounts() if resource in amounts), "limits")
+        return f"{self.path}.resources.{kind}[{resource}]"
+
+    def found(self, resource: str) -> object:
+        """What is written for a resource, limit before request; None where it is not named."""
+        return next((amounts[resource] for _, amounts in self._amounts() if resource in amounts), None)
+
+    def amount(self, resource: str, *, least: int, most: int, cure: str) -> int | None:
+        """
+        The whole number asked of a resource, limit before request; None where it is not named.
+
+        Raises `Refused` outside `least`..`most`, for text that is no quantity, and for fractions.
+        """
+        if not self.asks(resource):
+            return None
+        found = self.found(resource)
+        try:
+            value = quantity.integer(found)
+        except quantity.BadQuantity:
+            raise Refused(self.field(resource), shown(found), cure) from None
+        if not least <= value <= most:
+            raise Refused(self.field(resource), shown(found), cure)
+        return value
+
+    def mebibytes(self, resource: str, *, most: int) -> int:
+        """
+        Bytes asked of a resource that counts MiB: plain numbers are MiB, a binary suffix means what it says.
+
+        0 where it is not named. Raises `Refused` as `amount` does, and for less than one MiB.
+        """
+        found, cure = self.found(resource), "give whole MiB such as 3000, or a quantity such as 3Gi"
+        if not (isinstance(found, str) and found.endswith("i")):
+            return (self.amount(resource, least=0, most=most, cure=cure) or 0) * quantity.MIB
+        amount = self.amount(resource, least=0, most=most * quantity.MIB, cure=cure) or 0
+        if 0 < amount < quantity.MIB:
+            raise Refused(self.field(resource), shown(found), cure)
+        return amount
+
+    def _amounts(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        resources = _object(self.container.get("resources"))
+        return tuple((kind, _object(resources.get(kind))) for kind in ("limits", "requests"))
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One name of a dialect for its documentation: what it is on, and what it means here."""
+
+    name: str
+    on: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Limits of one container for the documentation, which shows beside them what they are read as."""
+
+    limits: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+_NAME_PART_MAX = 63
+"""Characters of an annotation's name after the slash (Kubernetes, qualified names)."""
+_MOST_MEMORY = 1 << 50
+"""Bytes; no GPU has more, and a larger number is a slip of the keyboard."""
+LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
+
+
+def _no_rendering(decided: Decided) -> Rendering:
+    return Rendering()
+
+
+def _nothing_later(annotations: Mapping[str, Any]) -> Mapping[str, str]:
+    return {}
+
+
+def _no_environment(request: PodRequest, container: FractionRequest) -> list[JSON]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One system's words. `read` gives None where the pod asks for nothing in this dialect, and raises `Refused`."""
+
+    name: str
+    title: str
+    resources: tuple[str, ...]
+    """Resource names that mean a request in this dialect; all are taken out of the pod at admission."""
+    read: Callable[[Context], PodRequest | None]
+    annotations: tuple[str, ...] = ()
+    """Pod annotations that alone mean a request."""
+    render: Callable[[Decided], Rendering] = _no_rendering
+    """The allocation in this system's own annotations and labels."""
+    started: Callable[[Mapping[str, Any]], Mapping[str, str]] = _nothing_later
+    """From the pod's annotations to those that change once its containers run."""
+    schedulers: tuple[str, ...] = ()
+    """Names of this system's own scheduler, which is gone when we are in its place: the default one takes its pods."""
+    environment: Callable[[PodRequest, FractionRequest], list[JSON]] = _no_environment
+    """Environment entries (Kubernetes `EnvVar`) of one container, in this system's own words."""
+    about: str = ""
+    """What the documentation says of it, in Markdown."""
+    glossary: tuple[Word, ...] = ()
+    """Every name that is read, for the documentation."""
+    examples: tuple[Example, ...] = ()
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A comma list as a tuple, blanks and empty parts dropped."""
+    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+
+
+def wishes(
+    context: Context, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
+) -> Wishes:
+    """
+    A container's wishes: our own annotations, which go with every dialect, and the dialect's four comma lists.
+
+    An annotation of ours for one container stands in place of the one for the pod. Raises `Refused`.
+    """
+
+    def own(key: str) -> tuple[str, str]:
+        special = names.per_container(f"{key}.", asking.name)
+        key = special if asking.name and special in context.annotations else key
+        return key, context.annotation(key)
+
+    def both(key: str, other: str) -> tuple[str, ...]:
+        return words(own(key)[1]) + (words(context.annotation(other)) if other else ())
+
+    return Wishes(
+        both(names.USE_MODELS, use),
+        both(names.AVOID_MODELS, avoid),
+        both(names.USE_UUIDS, use_uuid),
+        both(names.AVOID_UUIDS, avoid_uuid),
+        _least_memory(*own(names.LEAST_MEMORY)),
+        ordered=len(words(own(names.USE_MODELS)[1])) > 1,
+    )
+
+
+def _least_memory(key: str, text: str) -> int:
+    cure = "give the memory of a whole GPU with its unit, from 1Mi up, such as 40Gi"
+    try:
+        least = quantity.integer(text) if text else 0
+    except quantity.BadQuantity:
+        least = -1
+    if text and not quantity.MIB <= least <= _MOST_MEMORY:
+        raise Refused(f"metadata.annotations[{key}]", shown(text), cure)
+    return least
+
+
+def policy(context: Context, key: str) -> str:
+    """A policy annotation: empty, `binpack` or `spread`. Raises `Refused`."""
+    value = context.annotation(key)
+    if value not in ("", *POLICIES):
+        raise Refused(f"metadata.annotations[{key}]", shown(value), f"use {' or '.join(POLICIES)}")
+    return value
+
+
+def pod_request(
+    dialect: str,
+    context: Context,
+    containers: list[FractionRequest],
+    *,
+    same_gpus: bool = False,
+    node_policy: str = "",
+    gpu_policy: str = "",
+    unit: int = 0,
+    priority: int = 0,
+    warnings: Iterable[str] = (),
+) -> PodRequest | None:
+    """The request of a pod, None where no container asks; our own policy annotations win over the dialect's."""
+    if not containers:
+        return None
+    return PodRequest(
+        dialect=dialect,
+        containers=tuple(containers),
+        same_gpus=same_gpus and len(containers) > 1,
+        node_policy=policy(context, names.NODE_POLICY) or node_policy,
+        gpu_policy=policy(context, names.GPU_POLICY) or gpu_policy,
+        unit=unit,
+        priority=priority,
+        warnings=tuple(warnings),
+    )
+
+
+def indexes(container: ContainerAllocation) -> str:
+    """A container's GPUs by their index on the node, as the older systems list them: `0,1`."""
+    return ",".join(str(share.index) for share in container.shares)
+
+
+def per_container_indexes(prefix: str, decided: Decided) -> dict[str, str]:
+    """`<prefix><container>: <indexes>`; a name that makes no annotation of a valid length is left out."""
+    found = {prefix + container.container: indexes(container) for container in decided.allocation.containers}
+    return {key: value for key, value in found.items() if len(key.split("/", 1)[1]) <= _NAME_PART_MAX}
+
+
+def env_from_annotation(name: str, annotation: str) -> JSON:
+    """An `EnvVar` whose value is read from a pod annotation when the container starts; empty where it is missing."""
+    path = f"metadata.annotations['{annotation}']"
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

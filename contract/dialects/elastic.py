@@ -1,0 +1,125 @@
+"""
+Tencent's Elastic GPU: `gpu-core` in hundredths of a card and `gpu-memory` in MiB, of `elasticgpu.io/` or `.com/`.
+
+1 to 99 of `gpu-core` are a share of one card; 100 and more are whole cards, as many as fit in (elastic-gpu-scheduler,
+`pkg/scheduler/allocate.go`), and the admission warns where something is left over. Cores and memory may be named
+together. Cores alone reserve memory in proportion, which that system did not do, unless the administrator chose an
+amount. The documentation says `elasticgpu.io`, the last published scheduler read `elasticgpu.com`: both mean the same
+here, and what is written back is always `elasticgpu.io`. A container without a share stays without a GPU.
+"""
+
+from __future__ import annotations
+
+from contract.dialects.base import (
+    LIMITS,
+    Asking,
+    Context,
+    Decided,
+    Dialect,
+    Example,
+    Refused,
+    Rendering,
+    Word,
+    per_container_indexes,
+    pod_request,
+    wishes,
+)
+from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
+
+GROUPS = ("elasticgpu.io", "elasticgpu.com")
+CORES = tuple(f"{group}/gpu-core" for group in GROUPS)
+MEMORIES = tuple(f"{group}/gpu-memory" for group in GROUPS)
+ASSUMED, CONTAINER_PREFIX = "elasticgpu.io/assumed", "elasticgpu.io/container-"
+_MOST_MIB = 1 << 30
+_CORE_CURE = f"give a whole number: 1 to 99 of one card, or 100 for each whole card, up to {MOST_GPUS * WHOLE}"
+
+
+def _read(context: Context) -> PodRequest | None:
+    fractions: list[FractionRequest] = []
+    warnings: list[str] = []
+    for asking in context.containers():
+        fraction = _fraction(asking, context.options.core_only_memory, wishes(context, asking), warnings)
+        if fraction is not None:
+            fractions.append(fraction)
+    return pod_request("elastic", context, fractions, warnings=warnings)
+
+
+def _fraction(asking: Asking, core_only: int, wished: Wishes, warnings: list[str]) -> FractionRequest | None:
+    core_name, memory_name = _named(asking, CORES), _named(asking, MEMORIES)
+    core = asking.amount(core_name, least=0, most=MOST_GPUS * WHOLE, cure=_CORE_CURE) or 0
+    memory = asking.mebibytes(memory_name, most=_MOST_MIB)
+    if not core and not memory:
+        return None
+    if core >= WHOLE:
+        warnings.extend(_left_over(asking, core_name, core, memory_name if memory else ""))
+        return FractionRequest(
+            container=asking.name,
+            count=core // WHOLE,
+            percent=WHOLE,
+            cores=WHOLE,
+            exclusive=True,
+            init=asking.init,
+            wishes=wished,
+        )
+    memory = memory or core_only
+    return FractionRequest(
+        container=asking.name,
+        memory=memory,
+        percent=0 if memory else core,
+        cores=core,
+        init=asking.init,
+        wishes=wished,
+    )
+
+
+def _named(asking: Asking, spellings: tuple[str, ...]) -> str:
+    found = [name for name in spellings if asking.asks(name)] or [spellings[0]]
+    if len(found) > 1:
+        raise Refused(asking.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
+    return found[0]
+
+
+def _left_over(asking: Asking, core_name: str, core: int, memory_name: str) -> list[str]:
+    whole, rest = divmod(core, WHOLE)
+    cards = "1 whole card" if whole == 1 else f"{whole} whole cards"
+    said = []
+    if rest:
+        said.append(f"{asking.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
+    if memory_name:
+        said.append(f"{asking.field(memory_name)}: not counted, since {cards} are given with all their memory")
+    return said
+
+
+def _render(decided: Decided) -> Rendering:
+    annotations = {ASSUMED: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
+    return Rendering(annotations=annotations, labels={ASSUMED: "true"})
+
+
+DIALECT = Dialect(
+    name="elastic",
+    title="Elastic GPU",
+    resources=(*CORES, *MEMORIES),
+    read=_read,
+    render=_render,
+    about=__doc__ or "",
+    glossary=(
+        *(
+            Word(name, LIMITS, "1 to 99: percent of one card's cores; 100 and more: whole cards, one for each 100")
+            for name in CORES
+        ),
+        *(
+            Word(name, LIMITS, "MiB on the card as a plain number, or a quantity such as `3Gi`; 0 asks for nothing")
+            for name in MEMORIES
+        ),
+    ),
+    examples=(
+        Example({MEMORIES[0]: "256"}),
+        Example({CORES[0]: "10"}),
+        Example({CORES[0]: "10", MEMORIES[0]: "256"}),
+        Example({CORES[1]: "200"}),
+        Example({CORES[0]: "150"}),
+        Example({CORES[0]: "0"}),
+        Example({CORES[0]: "10", CORES[1]: "10"}),
+        Example({CORES[0]: "0.5"}),
+    ),
+)

@@ -1,0 +1,169 @@
+"""
+4paradigm's vGPU scheduler, today HAMi: `nvidia.com/gpu` GPUs, and on each `gpumem` MiB and `gpucores` percent.
+
+`nvidia.com/gpu` and nothing else is a whole card, as the vendor's plugin and HAMi 2.10 both have it. Memory left out is
+the whole card's; 100 cores is an exclusive card; more than 100 is taken for 100. `gpumem: 3Gi`, which HAMi silently
+turns into an empty request, is 3 GiB here. Units and defaults as in HAMi's `pkg/device/nvidia/device.go`.
+"""
+
+from __future__ import annotations
+
+from contract.dialects.base import (
+    ANNOTATION,
+    JSON,
+    LIMITS,
+    Asking,
+    Context,
+    Dialect,
+    Example,
+    Refused,
+    Word,
+    pod_request,
+    wishes,
+    words,
+)
+from contract.messages import shown
+from contract.model import MOST_GPUS, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
+
+GPU = "nvidia.com/gpu"
+MEM, MEM_PERCENT = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+CORES, CORES_ALIAS = "nvidia.com/gpucores", "nvidia.com/cores"
+PRIORITY = "nvidia.com/priority"
+USE_MODELS, AVOID_MODELS = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+USE_UUIDS, AVOID_UUIDS = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
+NODE_POLICY, GPU_POLICY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"
+_MOST_MIB = 1 << 30
+NUMA_BIND, MUTEX = "nvidia.com/numa-bind", "mutex"
+TASK_PRIORITY = "CUDA_TASK_PRIORITY"
+SCHEDULER = "hami-scheduler"
+
+
+def _read(context: Context) -> PodRequest | None:
+    numa, alone = _flag(context, NUMA_BIND), MUTEX in words(context.annotation(GPU_POLICY))
+    fractions, warnings, priority = [], [], 0
+    for asking in context.containers():
+        wished = wishes(context, asking, USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS)
+        fraction = _fraction(asking, context, wished, alone)
+        if fraction is None:
+            continue
+        fractions.append(fraction)
+        priority = max(priority, _priority(asking))
+        if numa and fraction.count > 1:
+            said = f"{fraction.count} GPUs of container {fraction.container} may be on different NUMA nodes"
+            warnings.append(f"metadata.annotations[{NUMA_BIND}]: not served; the {said}")
+    return pod_request(
+        "hami",
+        context,
+        fractions,
+        node_policy=_policy(context, NODE_POLICY),
+        gpu_policy=_policy(context, GPU_POLICY),
+        priority=priority,
+        warnings=warnings,
+    )
+
+
+def _flag(context: Context, key: str) -> bool:
+    text = context.annotation(key)
+    if text.lower() not in ("", "true", "false"):
+        raise Refused(f"metadata.annotations[{key}]", shown(text), "give true or false")
+    return text.lower() == "true"
+
+
+def _priority(asking: Asking) -> int:
+    """1 where the container is of high priority, which is 0 in that system's words."""
+    named = asking.amount(PRIORITY, least=0, most=1, cure="give 0 for high priority or 1 for low")
+    return 1 if named == 0 else 0
+
+
+def _policy(context: Context, key: str) -> str:
+    """The first of a comma chain that we have too; HAMi's other sort keys say nothing that binpack contradicts."""
+    return next((word for word in words(context.annotation(key)) if word in POLICIES), "")
+
+
+def _fraction(asking: Asking, context: Context, wished: Wishes, alone: bool) -> FractionRequest | None:
+    if not any(asking.asks(resource) for resource in (GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS)):
+        return None
+    count = asking.amount(GPU, least=0, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
+    if count == 0:
+        return None
+    memory = asking.mebibytes(MEM, most=_MOST_MIB)
+    percent = asking.amount(MEM_PERCENT, least=0, most=WHOLE, cure="give a whole percentage from 1 to 100") or 0
+    cores = _cores(asking)
+    if cores is None:
+        whole = not memory and percent in (0, WHOLE)
+        cores = WHOLE if whole else context.options.default_cores
+    elif not memory and not percent:
+        memory = context.options.default_memory
+    cores = WHOLE if alone else cores
+    return FractionRequest(
+        container=asking.name,
+        count=count or 1,
+        memory=memory,
+        percent=0 if memory else percent or WHOLE,
+        cores=cores,
+        exclusive=cores == WHOLE,
+        init=asking.init,
+        wishes=wished,
+    )
+
+
+def _cores(asking: Asking) -> int | None:
+    """Percent of each GPU, clamped to 100; None where it is not named."""
+    cure = "give a whole percentage from 0 to 100"
+    named = asking.amount(CORES, least=0, most=1 << 31, cure=cure)
+    if named is None:
+        named = asking.amount(CORES_ALIAS, least=0, most=1 << 31, cure=cure)
+    return None if named is None else min(named, WHOLE)
+
+
+def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
+    """Low priority is what the limiter takes where nothing is said."""
+    return [{"name": TASK_PRIORITY, "value": "0"}] if request.priority else []
+
+
+DIALECT = Dialect(
+    name="hami",
+    title="HAMi (nvidia.com/gpu)",
+    resources=(GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS, PRIORITY),
+    read=_read,
+    environment=_environment,
+    schedulers=(SCHEDULER,),
+    about=__doc__ or "",
+    glossary=(
+        Word(GPU, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent beside the names below"),
+        Word(MEM, LIMITS, "MiB of memory on each GPU as a plain number, or a quantity such as `3Gi`"),
+        Word(MEM_PERCENT, LIMITS, f"percent of each GPU's memory, 0 to 100; counts where {MEM} is absent or 0"),
+        Word(CORES, LIMITS, "percent of each GPU's multiprocessors; 100 and more is the GPU for this pod alone"),
+        Word(CORES_ALIAS, LIMITS, f"the same as {CORES}, which goes first where both are there"),
+        Word(
+            PRIORITY,
+            LIMITS,
+            "0 is high, 1 is low, as is no word: a pod with a container of high priority waits before others of its "
+            f"PriorityClass, and has `{TASK_PRIORITY}=0`, by which the limiter goes; asks for no GPU by itself",
+        ),
+        Word(USE_MODELS, ANNOTATION, "comma list: only GPUs whose model contains one of these words"),
+        Word(AVOID_MODELS, ANNOTATION, "comma list: no GPU whose model contains one of these words"),
+        Word(USE_UUIDS, ANNOTATION, "comma list: only these GPUs"),
+        Word(AVOID_UUIDS, ANNOTATION, "comma list: none of these GPUs"),
+        Word(NUMA_BIND, ANNOTATION, "`true` is served where one GPU is asked, and warned about where several are"),
+        Word(NODE_POLICY, ANNOTATION, "`binpack` or `spread` over nodes; other words have no effect"),
+        Word(
+            GPU_POLICY, ANNOTATION, "`binpack` or `spread` over the GPUs of a node; `mutex` is a GPU for this pod alone"
+        ),
+    ),
+    examples=(
+        Example({GPU: "1"}),
+        Example({GPU: "1", MEM: "3000"}),
+        Example({GPU: "2", MEM: "3000", CORES: "30"}),
+        Example({MEM: "3Gi"}),
+        Example({GPU: "1", MEM_PERCENT: "50"}),
+        Example({GPU: "1", CORES: "30"}),
+        Example({GPU: "1", MEM: "3000", CORES: "100"}),
+        Example({GPU: "1", MEM: "3000"}, annotations={USE_MODELS: "A100,V100"}),
+        Example({GPU: "1", MEM: "3000", PRIORITY: "0"}),
+        Example({GPU: "1", MEM: "3000"}, annotations={GPU_POLICY: "mutex"}),
+        Example({GPU: "2", MEM: "3000"}, annotations={NUMA_BIND: "true"}),
+        Example({GPU: "0"}),
+        Example({GPU: "1", MEM_PERCENT: "120"}),
+    ),
+)

@@ -1,0 +1,67 @@
+"""
+nano-gpu: `nano-gpu/gpu-percent`, 1 to 100, of one card's memory and cores alike.
+
+The same resource was called `elastic-gpu/gpu-percent` for some months of 2022. More than 100 could never be scheduled
+there (`pkg/types`: 100 percent is a card), and is refused here with what would work.
+"""
+
+from __future__ import annotations
+
+from contract.dialects.base import (
+    LIMITS,
+    Asking,
+    Context,
+    Decided,
+    Dialect,
+    Example,
+    Refused,
+    Rendering,
+    Word,
+    per_container_indexes,
+    pod_request,
+    wishes,
+)
+from contract.model import WHOLE, FractionRequest, PodRequest, Wishes
+
+PERCENT, PERCENT_2022 = "nano-gpu/gpu-percent", "elastic-gpu/gpu-percent"
+ASSUME, CONTAINER_PREFIX = "nano-gpu/assume", "nano-gpu/container-"
+_CURE = "give a whole number from 1 to 100, which is one whole card"
+_NO_GPU = "-1"
+"""What that system writes of an app container without a share."""
+_LONGEST_NAME = 63 - len("container-")
+
+
+def _read(context: Context) -> PodRequest | None:
+    found = (_fraction(asking, wishes(context, asking)) for asking in context.containers())
+    return pod_request("nano", context, [fraction for fraction in found if fraction is not None])
+
+
+def _fraction(asking: Asking, wished: Wishes) -> FractionRequest | None:
+    found = [resource for resource in (PERCENT, PERCENT_2022) if asking.asks(resource)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise Refused(asking.field(PERCENT_2022), f"beside {PERCENT}", "the two mean the same: keep one")
+    percent = asking.amount(found[0], least=1, most=WHOLE, cure=_CURE) or 0
+    return FractionRequest(container=asking.name, percent=percent, cores=percent, init=asking.init, wishes=wished)
+
+
+def _render(decided: Decided) -> Rendering:
+    without = {CONTAINER_PREFIX + name: _NO_GPU for name in decided.containers if len(name) <= _LONGEST_NAME}
+    annotations = {**without, ASSUME: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
+    return Rendering(annotations=annotations, labels={ASSUME: "true"})
+
+
+DIALECT = Dialect(
+    name="nano",
+    title="nano-gpu",
+    resources=(PERCENT, PERCENT_2022),
+    read=_read,
+    render=_render,
+    about=__doc__ or "",
+    glossary=(
+        Word(PERCENT, LIMITS, "percent of one GPU's memory and of its cores, 1 to 100"),
+        Word(PERCENT_2022, LIMITS, "the same"),
+    ),
+    examples=(Example({PERCENT: "20"}), Example({PERCENT_2022: "20"}), Example({PERCENT: "120"})),
+)

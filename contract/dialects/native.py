@@ -1,0 +1,80 @@
+"""
+Our own dialect: quantities with units, percent or bytes, cores, count, per container.
+
+It says what the older systems can say, in the words of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by percent
+takes that percent of memory and of cores, unless `gpu-cores` says other; cores alone take memory in proportion; a count
+alone takes whole GPUs. Each amount is per GPU.
+"""
+
+from __future__ import annotations
+
+from contract import names, quantity
+from contract.dialects.base import LIMITS, Asking, Context, Dialect, Example, Refused, Word, pod_request, wishes
+from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
+
+_MOST_MEMORY = 1 << 50
+_MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
+_PERCENT_CURE = "give a whole number from 1 to 100"
+
+
+def _read(context: Context) -> PodRequest | None:
+    containers = [_fraction(asking, wishes(context, asking)) for asking in context.containers() if _asks(asking)]
+    return pod_request("native", context, containers)
+
+
+def _asks(asking: Asking) -> bool:
+    return any(asking.asks(resource) for resource in DIALECT.resources)
+
+
+def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
+    count = asking.amount(names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
+    memory = asking.amount(names.GPU_MEMORY, least=quantity.MIB, most=_MOST_MEMORY, cure=_MEMORY_CURE)
+    percent = asking.amount(names.GPU_PERCENT, least=1, most=WHOLE, cure=_PERCENT_CURE)
+    cores = asking.amount(names.GPU_CORES, least=1, most=WHOLE, cure=_PERCENT_CURE)
+    if memory is not None and percent is not None:
+        raise Refused(
+            asking.field(names.GPU_PERCENT),
+            f"{percent} beside {names.GPU_MEMORY}",
+            f"give either {names.GPU_PERCENT} or {names.GPU_MEMORY}",
+        )
+    if memory is None and percent is None:
+        percent = cores if cores is not None else WHOLE
+    if cores is None:
+        cores = percent or 0
+    return FractionRequest(
+        container=asking.name,
+        count=count or 1,
+        memory=memory or 0,
+        percent=percent or 0,
+        cores=cores,
+        exclusive=percent == WHOLE and cores == WHOLE,
+        init=asking.init,
+        wishes=wished,
+    )
+
+
+DIALECT = Dialect(
+    name="native",
+    title=names.GROUP,
+    resources=(names.GPU_MEMORY, names.GPU_PERCENT, names.GPU_CORES, names.GPU_COUNT),
+    read=_read,
+    about=__doc__ or "",
+    glossary=(
+        Word(names.GPU_MEMORY, LIMITS, "bytes of memory on each GPU, with a unit: `8Gi`, `500M`; from `1Mi` up"),
+        Word(names.GPU_PERCENT, LIMITS, "percent of each GPU's memory and of its cores, 1 to 100"),
+        Word(names.GPU_CORES, LIMITS, "percent of each GPU's multiprocessors, 1 to 100"),
+        Word(names.GPU_COUNT, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent"),
+    ),
+    examples=(
+        Example({names.GPU_MEMORY: "8Gi"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.USE_MODELS: "H100,A100", names.LEAST_MEMORY: "40Gi"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={f"{names.AVOID_MODELS}.main": "T4"}),
+        Example({names.GPU_MEMORY: "8Gi", names.GPU_CORES: "30", names.GPU_COUNT: "2"}),
+        Example({names.GPU_PERCENT: "25"}),
+        Example({names.GPU_PERCENT: "25", names.GPU_CORES: "50"}),
+        Example({names.GPU_CORES: "40"}),
+        Example({names.GPU_COUNT: "2"}),
+        Example({names.GPU_MEMORY: "8"}),
+        Example({names.GPU_MEMORY: "8Gi", names.GPU_PERCENT: "25"}),
+    ),
+)

@@ -1,0 +1,190 @@
+"""
+The pages of the documentation that are made from code: names, metrics, and the dialects with what examples mean.
+
+`python -m contract.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
+committed pages to what is made here. What stands beside an example is read by the dialect itself, so it is never wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from contract import names
+from contract.dialects import DIALECTS, read
+from contract.dialects.base import Dialect, Example, Refusal
+from contract.metrics import metrics_of
+from contract.model import FractionRequest, PodRequest
+from contract.quantity import format_bytes
+
+_MADE = "<!-- Made by `python -m contract.documentation`; change the code, not this page. -->"
+
+
+def names_page() -> str:
+    """`docs/names.md`: every name on or in a Kubernetes object that is ours."""
+    rows = [(f"`{_full(key)}`", key.on, key.writer, key.doc) for key in names.REGISTRY]
+    environment = [(f"`{variable}`", f"`{_full(key)}`") for variable, key in names.ENVIRONMENT]
+    exact, prefixes = names.RESERVED_ENVIRONMENT, names.RESERVED_ENVIRONMENT_PREFIXES
+    return _page(
+        "# Names",
+        "Everything that this project puts on, or reads from, a Kubernetes object. Names of the older systems are in "
+        "[dialects.md](dialects.md). A change of any of them is a change of contract.",
+        _table(("Name", "On", "Written by", "Meaning"), rows),
+        "A container whose name does not fit behind a prefix is known by the start of its name, `_` and a hash.",
+        "## Custom resource",
+        f"`{names.GPUNODE_KIND}` (`{names.GPUNODE_PLURAL}.{names.GROUP}`, version `{names.VERSION}`, cluster scoped): "
+        "one for each node with GPUs, of the same name, written by that node's agent.",
+        "## Environment",
+        "What a container with a share has in its environment, and the annotation that each variable reads when the "
+        "container starts. Without the annotation a variable is empty, and an empty list of devices is no GPU.",
+        _table(("Variable", "Reads"), environment),
+        f"What a tenant sets under these names is replaced: {_listed(exact)}, and everything that starts with "
+        f"{_listed(prefixes)}.",
+    )
+
+
+def _full(key: names.Key) -> str:
+    return f"{key}<container>" if key in names.CONTAINER_PREFIXES else str(key)
+
+
+def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
+    """`docs/dialects.md`: how each older system's words are read."""
+    general = (
+        "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
+        "container: a number of distinct GPUs, and on each of them memory and cores.",
+        _table(("What is written", "What comes of it"), _RULES),
+        "The examples show the limits of one container called `main`, and what they are read as.",
+    )
+    return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)), _ADDING)
+
+
+_RULES: tuple[tuple[str, str], ...] = (
+    ("names of two dialects in one pod, in whichever containers", "refused; the message names both places"),
+    ("a negative amount, a fraction of a unit, text that is no quantity", "refused; the message says what would work"),
+    ("an amount beyond every machine, however it is written", "refused, unread where it is longer than 64 characters"),
+    (
+        "0",
+        "asks for nothing where that system has it so (Aliyun, Elastic GPU, `nvidia.com/gpu`); elsewhere refused",
+    ),
+    ("a name in requests alone", "read as a limit, since extended resources have the two equal"),
+    ("an init container", "has its share while it runs; the pod takes the most that runs at any time"),
+    ("a sidecar (`restartPolicy: Always`)", "counts like an app container, from its start on"),
+    (
+        "a container without a share beside others with one",
+        "sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` of it",
+    ),
+    ("wishes for models, cards and policies", "go with every dialect, see [names.md](names.md)"),
+    ("a scheduler of one of the systems as `schedulerName`", "the default scheduler takes the pod"),
+)
+
+
+_ADDING = """## Adding a dialect
+
+1. Write `contract/dialects/<name>.py` with one `Dialect` value: the resource names and annotations that mean a request,
+   `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
+   page.
+2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
+3. Run `python -m contract.documentation`. The webhook's `matchConditions` are made from the same table by
+   `contract.conditions`."""
+
+
+def _dialect(dialect: Dialect) -> Iterable[str]:
+    yield f"## {dialect.title}"
+    yield dialect.about.strip()
+    yield _table(("Name", "On", "Meaning"), [(f"`{word.name}`", word.on, word.meaning) for word in dialect.glossary])
+    yield _table(("Example", "Read as"), [(_written(example), outcome(example)) for example in dialect.examples])
+
+
+def _written(example: Example) -> str:
+    kinds: tuple[tuple[str, Mapping[str, str]], ...] = (
+        ("", example.limits),
+        ("annotation ", example.annotations),
+        ("label ", example.labels),
+    )
+    return "<br>".join(f"{kind}`{key}: {value}`" for kind, found in kinds for key, value in found.items())
+
+
+def outcome(example: Example) -> str:
+    """What an example is read as, in words."""
+    metadata = {"annotations": dict(example.annotations), "labels": dict(example.labels)}
+    container = {"name": "main", "resources": {"limits": dict(example.limits)}}
+    found = read({"metadata": metadata, "spec": {"containers": [container]}})
+    match found:
+        case PodRequest():
+            said = (f"warns: `{warning}`" for warning in found.warnings)
+            first = ("waits before others",) if found.priority else ()
+            return "; ".join((*(described(fraction) for fraction in found.containers), *first, *said))
+        case Refusal():
+            return f"refused: `{found}`"
+        case None:
+            return "no share asked"
+
+
+def described(fraction: FractionRequest) -> str:
+    """A container's share in words."""
+    gpus = "1 GPU" if fraction.count == 1 else f"{fraction.count} GPUs, on each"
+    memory = format_bytes(fraction.memory) if fraction.memory else f"{fraction.percent} %"
+    cores = f"{fraction.cores} % of the cores" if fraction.cores else "no cores reserved"
+    words = f"{gpus}: {memory} of memory, {cores}"
+    wished = fraction.wishes
+    for verb, wanted, between in (
+        ("models", wished.use_models, ", then " if wished.ordered else " or "),
+        ("no models", wished.avoid_models, " or "),
+    ):
+        words += f", {verb} {between.join(wanted)}" if wanted else ""
+    words += f", cards of {format_bytes(wished.least_memory)} or more" if wished.least_memory else ""
+    return f"{words}, shared with no other pod" if fraction.exclusive else words
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join((title, _MADE, *parts)) + "\n"
+
+
+def metrics_page() -> str:
+    """`docs/metrics.md`: every metric, by the program that exposes it."""
+    tables = []
+    for program, where in _SCRAPED:
+        rows = [(f"`{spec.name}`", spec.kind, _listed(spec.labels), spec.help) for spec in metrics_of(program)]
+        tables += [f"## {program.capitalize()}", where, _table(("Name", "Kind", "Labels", "Meaning"), rows)]
+    return _page(
+        "# Metrics",
+        "What the programs count, under `/metrics`. What to watch and what to do about it is in "
+        "[operations.md](operations.md). A change of a name or a label is a change of contract.",
+        *tables,
+    )
+
+
+_SCRAPED = (
+    ("webhook", "Port `https` of the Deployment's pods (9443), over TLS."),
+    ("allocator", "Port `http` of the Deployment's pods (9402). Where replicas differ, the leader's count is the one."),
+    ("nodeagent", "Port `http` of the DaemonSet's pods (9445)."),
+)
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "names.md": names_page,
+    "dialects.md": dialects_page,
+    "metrics.md": metrics_page,
+}
+"""Each page that is made, by its name in `docs`."""
+
+
+def main(arguments: list[str]) -> int:
+    """Write every page into the folder that the arguments name."""
+    folder = Path(arguments[0] if arguments else "docs")
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,249 @@
+"""
+The shapes that the three programs share: what a pod asks for, what a node has, what was decided.
+
+Frozen values only. Memory is in bytes, cores in percent of one GPU's multiprocessors (a whole GPU has 100), CPU in
+thousandths. No I/O, no Kubernetes JSON: the codecs read and write that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+WHOLE = 100
+"""All of a GPU's cores, or all of its memory, in percent."""
+MOST_GPUS = 64
+"""GPUs of one container; no machine has more, and a larger number is a slip of the keyboard."""
+POLICIES = ("binpack", "spread")
+"""What a tenant may prefer, over nodes and over the GPUs of a node."""
+WITHHELD = ("Cordoned", "NotShared")
+"""Why a well GPU takes no new pods: an administrator cordoned it, or it belongs to the vendor's device plugin."""
+ISOLATION = ("driver", "mps", "preload", "watch")
+"""What holds a container to its share of memory, the strongest first: the driver; NVIDIA MPS; a library loaded into its
+programs; being watched, warned and evicted."""
+LINKS = ("NVLink", "Board", "Switch", "Switches", "HostBridge", "NumaNode", "System")
+"""Paths between two GPUs, the nearest first: NVLink; one board; one PCIe switch, several; one host bridge; one NUMA
+node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NODE and SYS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """
+    Which GPUs a container accepts. Empty tuples accept all.
+
+    Models match when the GPU's model contains one of the words, whatever their case; UUIDs match exactly.
+    `least_memory`: bytes that the whole card must have, whatever is asked of it.
+    """
+
+    use_models: tuple[str, ...] = ()
+    avoid_models: tuple[str, ...] = ()
+    use_uuids: tuple[str, ...] = ()
+    avoid_uuids: tuple[str, ...] = ()
+    least_memory: int = 0
+    ordered: bool = False
+    """Whether the first of `use_models` is preferred to the second, and so on."""
+
+
+ANY_GPU = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class FractionRequest:
+    """
+    What one container asks for: `count` distinct GPUs, and the same share of each.
+
+    `memory` is bytes on each GPU; where it is 0, `percent` of each GPU's memory is asked instead (exactly one of the
+    two is positive). `cores` is percent of each GPU's multiprocessors; 0 reserves none. `exclusive` shares the GPU
+    with no other pod, however little of it is used.
+    """
+
+    container: str
+    count: int = 1
+    memory: int = 0
+    percent: int = 0
+    cores: int = 0
+    exclusive: bool = False
+    init: bool = False
+    """An init container that ends before the app containers start; a sidecar (restartPolicy Always) is none."""
+    wishes: Wishes = ANY_GPU
+
+    def memory_on(self, gpu_memory: int) -> int:
+        """Bytes that this share takes on a GPU with `gpu_memory` usable bytes; a percentage rounds down."""
+        return self.memory or gpu_memory * self.percent // WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """
+    What a pod asks for, in the pod's order of containers (init containers first). Only containers that ask appear.
+
+    `same_gpus`: all containers use the same GPUs and their shares add up there (Aliyun's rule: a pod is on one GPU).
+    Then all of them ask by bytes, and for the same count.
+    `node_policy`, `gpu_policy`: the tenant's choice, or empty for the administrator's default.
+    `unit`: bytes of the unit in which the dialect counts memory, where it writes such counts back; else 0.
+    `priority`: 1 goes before 0 among waiting pods of the same Kubernetes priority.
+    `warnings`: how the pod was read, where its author may have meant something else. They are shown once, at
+    admission, and neither stored nor compared.
+    """
+
+    dialect: str
+    containers: tuple[FractionRequest, ...]
+    same_gpus: bool = False
+    node_policy: str = ""
+    gpu_policy: str = ""
+    unit: int = 0
+    priority: int = 0
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """A container's share of one GPU: memory in bytes, cores in percent."""
+
+    uuid: str
+    index: int
+    memory: int
+    cores: int
+    gpu_memory: int
+    """The GPU's whole memory in bytes, since the older systems tell a container that too."""
+    cdi: str = ""
+    """The CDI kind by which the node's container runtime knows its GPUs; empty where it knows them by UUID alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocation:
+    """The shares of one container, in the order in which it sees its GPUs."""
+
+    container: str
+    shares: tuple[GpuShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """
+    One decision. `id` is unguessable and ties a reservation made at admission to the pod that appears later.
+
+    Containers appear in the order of the request.
+    """
+
+    id: str
+    node: str
+    containers: tuple[ContainerAllocation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as its node's agent reports it."""
+
+    uuid: str
+    index: int
+    model: str
+    memory: int
+    """All of the card's memory, in bytes."""
+    usable: int
+    """What may be given away: the card's memory less the agent's reserve, in bytes."""
+    healthy: bool = True
+    reason: str = ""
+    """Why it takes no new pods; empty while it does."""
+    withheld: str = ""
+    """One of `WITHHELD` where the GPU itself is well and still takes no new pods; `healthy` is then False."""
+    pci: str = ""
+    """Its address on the PCI bus, such as `00000000:3B:00.0`."""
+    capability: str = ""
+    """CUDA compute capability, such as `8.6`."""
+    numa: int = -1
+    """The NUMA node that it is attached to; -1 where there is none or it is not told."""
+    nvlinks: int = 0
+    """NVLinks that are up."""
+    links: tuple[tuple[str, str], ...] = ()
+    """How it reaches the node's other GPUs: (UUID, one of `LINKS`), the nearest path that there is."""
+    parent: str = ""
+    """UUID of the GPU that this is a MIG slice of; empty for a whole GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """
+    How a GPU reaches a container of a node without a device plugin.
+
+    `classes`: runtime classes under which it does, the empty one for pods without any; none of them: it never does.
+    `kind`: the CDI kind by which the runtime wants GPUs named; empty: by UUID alone.
+    """
+
+    classes: tuple[str, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a node's agent publishes of it: the content of a GPUNode's status."""
+
+    node: str
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    problem: str = ""
+    """Why there is no inventory (no driver, no library); empty while all is well."""
+    kernel: str = ""
+    """The running Linux kernel's release."""
+    cgroup: str = ""
+    """`v1` or `v2`; empty where the agent could not tell."""
+    delivery: Delivery | None = None
+    """None where the agent could not tell; then pods are placed as if every way worked."""
+    isolation: tuple[str, ...] = ()
+    """What of `ISOLATION` is enforced here, as seen, not as configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is taken on one GPU by everybody. `exclusive`: its holder shares it with nobody."""
+
+    memory: int = 0
+    cores: int = 0
+    sharers: int = 0
+    exclusive: bool = False
+
+
+FREE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Amounts of what kubelet itself admits by: CPU in thousandths, bytes of memory and ephemeral storage, pods."""
+
+    cpu: int = 0
+    memory: int = 0
+    storage: int = 0
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """
+    One node as a decision sees it: what it has, and what is taken.
+
+    `usage` runs parallel to `gpus`. `host_ports` holds (ip, protocol, port) in use, ip empty for all addresses.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...] = ()
+    usage: tuple[Usage, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    ready: bool = True
+    allocatable: Compute = Compute()
+    requested: Compute = Compute()
+    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+    delivery: Delivery | None = None
+    """As in `Inventory`."""
+    isolation: tuple[str, ...] = ()
+    """As in `Inventory`."""

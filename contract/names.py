@@ -1,0 +1,309 @@
+"""
+Every name that we put on, or read from, a Kubernetes object: one documented registry.
+
+These strings are what other people's manifests, quotas, dashboards and policies depend on, so a change here is a
+change of contract. Nothing outside this module may spell one of them out. Names of the older systems live with
+their dialect, because only that dialect understands them.
+
+This module must hold no behaviour beyond making a name from a container's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+GROUP = "gpufraction.io"
+NAMESPACE = "gpufraction-system"
+VERSION = "v1alpha1"
+
+
+class Key(str):
+    """A name of ours, with who writes it and what it means. It is a `str`, so it is used wherever a name is."""
+
+    doc: str
+    on: str
+    writer: str
+
+    def __new__(cls, name: str, *, on: str, writer: str, doc: str) -> Key:
+        key = super().__new__(cls, name)
+        key.on, key.writer, key.doc = on, writer, doc
+        REGISTRY.append(key)
+        return key
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """A copy is plain text: a `Key` inside a pod's JSON is a name there, not a second entry of the registry."""
+        return str, (str(self),)
+
+
+REGISTRY: list[Key] = []
+"""Every `Key`, in the order of definition; the documentation's table is made from it."""
+
+# -- labels, gate -------------------------------------------------------------------------------------------------
+
+INJECT_LABEL = Key(
+    f"{GROUP}/inject",
+    on="Namespace label",
+    writer="administrator",
+    doc="`enabled`: pods created here that ask for a GPU share are placed by us.",
+)
+INJECT_ENABLED = "enabled"
+
+GATE = Key(
+    f"{GROUP}/allocation",
+    on="Pod scheduling gate",
+    writer="webhook adds it, allocator removes it",
+    doc="The pod waits for its GPU share. kube-scheduler leaves it alone until the gate is gone.",
+)
+
+# -- resources ----------------------------------------------------------------------------------------------------
+
+GPU_MEMORY = Key(
+    f"{GROUP}/gpu-memory",
+    on="container limits; Node capacity",
+    writer="tenant, webhook; nodeagent",
+    doc="As asked: GPU memory on each GPU, a quantity of bytes such as `8Gi`. After admission, and on the Node: the "
+    "total over the container's GPUs, in bytes.",
+)
+GPU_CORES = Key(
+    f"{GROUP}/gpu-cores",
+    on="container limits; Node capacity",
+    writer="tenant, webhook; nodeagent",
+    doc="As asked: percent of each GPU's multiprocessors, 1 to 100. After admission, and on the Node: the total over "
+    "the container's GPUs, where one whole GPU is 100.",
+)
+GPU_PERCENT = Key(
+    f"{GROUP}/gpu-percent",
+    on="container limits",
+    writer="tenant",
+    doc="Percent of each GPU's memory, 1 to 100. Also the percent of its multiprocessors unless gpu-cores says other.",
+)
+GPU_COUNT = Key(
+    f"{GROUP}/gpu-count",
+    on="container limits",
+    writer="tenant",
+    doc="Number of distinct GPUs; each gives the memory and cores asked. 1 where it is absent.",
+)
+
+# -- annotations on pods ------------------------------------------------------------------------------------------
+
+REQUEST = Key(
+    f"{GROUP}/request",
+    on="Pod annotation",
+    writer="webhook",
+    doc="The canonical request as JSON, and the dialect that it was read from.",
+)
+ALLOCATION = Key(
+    f"{GROUP}/allocation",
+    on="Pod annotation",
+    writer="webhook or allocator, once",
+    doc="The decision as JSON: id, node, and per container its GPUs with memory bytes and cores percent.",
+)
+PLACEMENT = Key(
+    f"{GROUP}/placement",
+    on="Pod annotation",
+    writer="tenant",
+    doc="How the node is pinned: `auto` (the default), `nodeName` or `affinity`.",
+)
+NODE_POLICY = Key(
+    f"{GROUP}/node-policy",
+    on="Pod annotation",
+    writer="tenant",
+    doc="`binpack` or `spread` over nodes; the administrator's default where it is absent.",
+)
+GPU_POLICY = Key(
+    f"{GROUP}/gpu-policy",
+    on="Pod annotation",
+    writer="tenant",
+    doc="`binpack` or `spread` over the GPUs of a node; the administrator's default where it is absent.",
+)
+USE_MODELS = Key(
+    f"{GROUP}/gpu-models",
+    on="Pod annotation",
+    writer="tenant",
+    doc="Comma list: only GPUs whose model contains one of these words (`H100,A100`), whatever their case; the first "
+    "that has room is taken.",
+)
+LEAST_MEMORY = Key(
+    f"{GROUP}/min-gpu-memory",
+    on="Pod annotation",
+    writer="tenant",
+    doc="Only GPUs that have at least this much memory in all, a quantity of bytes such as `40Gi`.",
+)
+AVOID_MODELS = Key(
+    f"{GROUP}/avoid-gpu-models",
+    on="Pod annotation",
+    writer="tenant",
+    doc="Comma list: no GPU whose model contains one of these words, whatever their case.",
+)
+USE_UUIDS = Key(
+    f"{GROUP}/gpu-uuids", on="Pod annotation", writer="tenant", doc="Comma list: only these GPUs, by exact UUID."
+)
+AVOID_UUIDS = Key(
+    f"{GROUP}/avoid-gpu-uuids", on="Pod annotation", writer="tenant", doc="Comma list: none of these GPUs."
+)
+
+ISOLATION = Key(
+    f"{GROUP}/isolation",
+    on="Pod annotation",
+    writer="tenant",
+    doc="The least that must hold others to their shares beside the pod, and the pod to its own: `driver`, `mps`, "
+    "`preload` or `watch`, each of which stands for those before it too. Only nodes that enforce it are taken.",
+)
+
+DEVICES_PREFIX = Key(
+    f"{GROUP}/devices.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="Comma list of GPU UUIDs, as CDI device names where the node needs that; the container's "
+    "`NVIDIA_VISIBLE_DEVICES` reads it through `fieldRef`.",
+)
+MEMORY_MIB_PREFIX = Key(
+    f"{GROUP}/memory-mib.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="Memory on each GPU in MiB, a plain integer: `NVIDIA_GPU_MEMORY_REQUEST` and `_LIMIT` read it.",
+)
+MEMORY_LIMIT_PREFIX = Key(
+    f"{GROUP}/memory-limit.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="Memory on each GPU as `<MiB>m`, the only form that HAMi-core reads without a trap.",
+)
+CORES_LIMIT_PREFIX = Key(
+    f"{GROUP}/cores-limit.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="Percent of each GPU's multiprocessors for `CUDA_DEVICE_SM_LIMIT`; 0 is no limit.",
+)
+MPS_MEMORY_PREFIX = Key(
+    f"{GROUP}/mps-memory.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="`0=<MiB>M,1=<MiB>M`: one key for each visible GPU, all alike, for `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
+)
+MPS_THREADS_PREFIX = Key(
+    f"{GROUP}/mps-threads.",
+    on="Pod annotation, one per container",
+    writer="webhook or allocator, with the allocation",
+    doc="Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 where no cores were asked.",
+)
+CONTAINER_PREFIXES = (
+    DEVICES_PREFIX,
+    MEMORY_MIB_PREFIX,
+    MEMORY_LIMIT_PREFIX,
+    CORES_LIMIT_PREFIX,
+    MPS_MEMORY_PREFIX,
+    MPS_THREADS_PREFIX,
+)
+
+CONTAINER_WISHES = (USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS, LEAST_MEMORY)
+"""Wishes of the whole pod; `<name>.<container>` is the same for one container, which then does not follow the pod's."""
+
+DEVICE_ANNOTATION_PREFIXES = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
+"""
+Annotations by which a pod names devices to its container runtime past everybody (CDI; NVIDIA's NRI plugin reads
+`nvidia.cdi.k8s.io/container.<name>` in any namespace). Dropped from pods with a share: they could name every GPU.
+"""
+
+RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION)
+"""Whole annotation names that only we write; with `CONTAINER_PREFIXES` everything that a tenant may not choose."""
+
+_NAME_PART_MAX = 63
+"""An annotation's name part may have 63 characters (Kubernetes, qualified names); a container's name may too."""
+_DIGEST = 32
+"""Characters of the hash: 128 bits, since a tenant chooses container names and gains if two of them are one."""
+
+
+def per_container(prefix: str, container: str) -> str:
+    """
+    The annotation `prefix` for one container, always a valid name and distinct for distinct containers.
+
+    A container whose name does not fit behind the prefix is known by the start of its name and a hash of all of it,
+    long enough that nobody can find two names alike. The `_` between them cannot occur in a container's name, so no
+    short name equals a hashed one.
+    """
+    room = _NAME_PART_MAX - len(prefix.split("/", 1)[1])
+    if len(container) <= room:
+        return prefix + container
+    digest = hashlib.sha256(container.encode()).hexdigest()[:_DIGEST]
+    return f"{prefix}{container[: room - _DIGEST - 1]}_{digest}"
+
+
+# -- on Nodes ------------------------------------------------------------------------------------------------------
+
+CORDON = Key(
+    f"{GROUP}/cordon",
+    on="Node annotation",
+    writer="administrator",
+    doc="Comma list of GPU UUIDs that take no new pods. Those that are there stay.",
+)
+
+OWNERSHIP = Key(
+    f"{GROUP}/ownership",
+    on="Node label",
+    writer="administrator",
+    doc="How GPUs are kept apart from a vendor's device plugin: `dedicated` (the plugin is off here) or `held` (holder "
+    "pods take GPUs from it). Without it, nothing is shared where a plugin offers GPUs.",
+)
+HOLDER = Key(
+    f"{GROUP}/holder",
+    on="Pod label",
+    writer="administrator",
+    doc="`true` on the holder pods of our own namespace.",
+)
+HELD_GPUS = Key(
+    f"{GROUP}/held-gpus",
+    on="Pod annotation",
+    writer="holder pod",
+    doc="Comma list of the UUIDs that the device plugin gave the holder pod.",
+)
+
+# -- conditions, Events, the custom resource ----------------------------------------------------------------------
+
+ALLOCATED_CONDITION = Key(
+    f"{GROUP}/Allocated",
+    on="Pod condition",
+    writer="allocator",
+    doc="`True` when the pod has its share; `False` with the reason while it waits.",
+)
+GPUNODE_KIND = "GPUNode"
+GPUNODE_PLURAL = "gpunodes"
+GPUNODE_GROUP_VERSION = f"{GROUP}/{VERSION}"
+
+# -- environment --------------------------------------------------------------------------------------------------
+
+VISIBLE_DEVICES = Key(
+    "NVIDIA_VISIBLE_DEVICES",
+    on="container environment",
+    writer="webhook",
+    doc="Which GPUs the NVIDIA runtime injects. `void` in a container of a GPU pod that asked for none.",
+)
+NO_DEVICES = "void"
+"""The value of `NVIDIA_VISIBLE_DEVICES` that injects nothing, not even the driver (NVIDIA container toolkit)."""
+
+ENVIRONMENT: tuple[tuple[str, Key], ...] = (
+    (VISIBLE_DEVICES, DEVICES_PREFIX),
+    ("NVIDIA_GPU_MEMORY_REQUEST", MEMORY_MIB_PREFIX),
+    ("NVIDIA_GPU_MEMORY_LIMIT", MEMORY_MIB_PREFIX),
+    ("CUDA_DEVICE_MEMORY_LIMIT", MEMORY_LIMIT_PREFIX),
+    ("CUDA_DEVICE_SM_LIMIT", CORES_LIMIT_PREFIX),
+    ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", MPS_MEMORY_PREFIX),
+    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_THREADS_PREFIX),
+)
+"""Environment of a container with a share: the variable, and the per-container annotation that it reads."""
+
+RESERVED_ENVIRONMENT = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "CUDA_DISABLE_CONTROL",
+    "CUDA_REDIRECT",
+    "GPU_CORE_UTILIZATION_POLICY",
+)
+RESERVED_ENVIRONMENT_PREFIXES = ("CUDA_MPS_", "NVIDIA_GPU_MEMORY_", "CUDA_DEVICE_")
+"""
+Variables that widen a share if a tenant sets them, so ours replace them. The MIG ones have NVIDIA's runtime hand out
+the right to change a card; the last three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
+under the prefix; without it CUDA orders by speed, which among the cards of one container is a stable order too.
+"""

@@ -1,0 +1,193 @@
+"""
+A pod as the allocator keeps it: the fields a placement needs, and what its state says about its share.
+
+Trimming happens once, at the door (from the webhook's question or the watch), since a full pod is ten times larger.
+Pure functions over Kubernetes JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import codec, names, quantity, scheduling
+from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
+
+JSON = dict[str, Any]
+
+_METADATA = (
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+)
+_SPEC = (
+    "nodeName",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "overhead",
+    "resources",
+    "hostNetwork",
+    "schedulingGates",
+    "schedulerName",
+    "runtimeClassName",
+    "priority",
+    "preemptionPolicy",
+    "topologySpreadConstraints",
+    "resourceClaims",
+)
+_CONTAINER = ("name", "resources", "ports", "restartPolicy")
+_FOREIGN = "kubectl.kubernetes.io/"
+
+
+def trim(pod: Mapping[str, Any]) -> JSON:
+    """The pod with only the fields that this project's allocator reads. Shares structure with `pod`; change neither."""
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    slim: JSON = {key: metadata[key] for key in _METADATA if key in metadata}
+    annotations = metadata.get("annotations")
+    if annotations:
+        slim["annotations"] = {key: value for key, value in annotations.items() if not key.startswith(_FOREIGN)}
+    body: JSON = {key: spec[key] for key in _SPEC if spec.get(key)}
+    for kind in ("initContainers", "containers"):
+        if spec.get(kind):
+            body[kind] = [{key: c[key] for key in _CONTAINER if key in c} for c in spec[kind]]
+    volumes = [v for v in spec.get("volumes") or [] if "persistentVolumeClaim" in v or "ephemeral" in v]
+    if volumes:
+        body["volumes"] = volumes
+    outcome: JSON = {key: status[key] for key in ("phase", "reason", "conditions") if status.get(key)}
+    return {"metadata": slim, "spec": body, "status": outcome}
+
+
+def key(pod: Mapping[str, Any]) -> str:
+    """`namespace/name`, as kubectl would say it."""
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def uid(pod: Mapping[str, Any]) -> str:
+    """The pod's uid; empty at admission, where it has none yet."""
+    return str((pod.get("metadata") or {}).get("uid", ""))
+
+
+def version(pod: Mapping[str, Any]) -> int | None:
+    """
+    The pod's resourceVersion, to tell which of two states of one pod is the later; None where it has none.
+
+    They are decimal numbers that grow (Kubernetes API concepts, "Resource versions"; comparable since 1.35, and in
+    every release before it that keeps its objects in etcd).
+    """
+    text = (pod.get("metadata") or {}).get("resourceVersion")
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+
+
+def priority(pod: Mapping[str, Any]) -> int:
+    """The number of the pod's PriorityClass, which the API server has filled in before admission asks us."""
+    value = (pod.get("spec") or {}).get("priority")
+    return value if isinstance(value, int) else 0
+
+
+def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    """The pod's annotations, never None."""
+    return (pod.get("metadata") or {}).get("annotations") or {}
+
+
+def gates(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """The pod's scheduling gates, in order."""
+    return tuple(gate.get("name", "") for gate in (pod.get("spec") or {}).get("schedulingGates") or [])
+
+
+def finished(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod's containers are gone for good. A terminating pod is not finished: it still holds its GPU."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def accounting(fraction: FractionRequest, memory: int) -> dict[str, str]:
+    """The accounting resources of a container whose shares hold `memory` bytes in total; cores only where asked."""
+    resources = {}
+    if memory:
+        resources[str(names.GPU_MEMORY)] = quantity.format_bytes(memory)
+    cores = fraction.count * fraction.cores
+    if cores:
+        resources[str(names.GPU_CORES)] = str(cores)
+    return resources
+
+
+def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
+    """
+    The request of a pod that went through admission, or None.
+
+    The annotation counts only where every container's accounting resources agree with it: a tenant may write
+    annotations, but what kubelet and quota count are the resources. Memory asked in percent depends on the card, so
+    there any amount agrees, including none. The order counts too: what a pod takes depends on which container starts
+    first.
+    """
+    text = annotations_of(pod).get(names.REQUEST)
+    if text is None:
+        return None
+    try:
+        request = codec.request_from_text(text)
+        return request if _agrees(pod, request) else None
+    except (codec.Malformed, quantity.BadQuantity):
+        return None
+
+
+def _agrees(pod: Mapping[str, Any], request: PodRequest) -> bool:
+    wanted = list(reversed(request.containers))
+    for container, init in scheduling.containers(pod.get("spec") or {}):
+        memory = quantity.integer(scheduling.request_of(container, names.GPU_MEMORY))
+        cores = quantity.integer(scheduling.request_of(container, names.GPU_CORES))
+        if not wanted or container.get("name") != wanted[-1].container:
+            if memory or cores:
+                return False
+            continue
+        fraction = wanted.pop()
+        if (
+            init != fraction.init
+            or cores != fraction.count * fraction.cores
+            or (fraction.memory and memory != fraction.count * fraction.memory)
+        ):
+            return False
+    return not wanted
+
+
+def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | None:
+    """The pod's allocation where it is readable and gives exactly what the request asks, else None."""
+    try:
+        allocation = codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
+    except codec.Malformed:
+        return None
+    if len(allocation.containers) != len(request.containers):
+        return None
+    pairs = zip(request.containers, allocation.containers, strict=True)
+    return allocation if all(_gives(fraction, given) for fraction, given in pairs) else None
+
+
+def allocation_id(pod: Mapping[str, Any]) -> str:
+    """The id of the allocation that the pod carries, whatever else of it holds; empty where there is none."""
+    try:
+        return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION)).id
+    except codec.Malformed:
+        return ""
+
+
+def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
+    """
+    Whether a container's shares are what it asked for. More would book what no quota counts, less would hide a user.
+
+    A percentage is of what the card may give away, which is at most its whole memory.
+    """
+    if (given.container, len(given.shares)) != (fraction.container, fraction.count):
+        return False
+    return all(share.cores == fraction.cores and _is_share(fraction, share) for share in given.shares)
+
+
+def _is_share(fraction: FractionRequest, share: GpuShare) -> bool:
+    if fraction.memory:
+        return share.memory == fraction.memory
+    return 0 < share.memory <= fraction.memory_on(share.gpu_memory)

@@ -1,0 +1,130 @@
+"""
+What the webhook and the allocator say to each other over the unix socket: one question, four answers.
+
+JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect already, so the question is canonical; the
+pod goes along trimmed to what a placement needs. Any other outcome (no socket, late, HTTP 503 because this replica does
+not lead) has no shape here: the webhook gates the pod and the leader places it a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import codec
+from contract.codec import Malformed
+from contract.messages import shown
+from contract.model import Allocation, PodRequest
+
+RESERVE_PATH = "/v1/reserve"
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Place this pod. `held` is the id of an allocation that the pod carries already, or empty."""
+
+    uid: str
+    namespace: str
+    request: PodRequest
+    pod: Mapping[str, Any]
+    dry_run: bool = False
+    held: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The share is reserved (in a dry run: would be). `pin` says how: `nodeName` or `affinity`."""
+
+    allocation: Allocation
+    pin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """No room now. `floor` is, per container, the least memory in bytes that its share will have in total."""
+
+    code: str
+    reason: str
+    floor: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No GPU of this cluster could ever serve it; the reason says what the largest possible request is."""
+
+    code: str
+    reason: str
+
+
+Answer = Placed | Wait | Never
+
+
+def question_to_json(question: Question) -> JSON:
+    """The body of the request."""
+    return {
+        "uid": question.uid,
+        "namespace": question.namespace,
+        "request": codec.request_to_json(question.request),
+        "pod": question.pod,
+        "dryRun": question.dry_run,
+        "held": question.held,
+    }
+
+
+def question_from_json(document: object) -> Question:
+    """Read the body of the request. Raises `Malformed`."""
+    if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
+        raise Malformed("the question is not an object with a pod")
+    return Question(
+        uid=_text(document, "uid", ""),
+        namespace=_text(document, "namespace", ""),
+        request=codec.request_from_json(document.get("request")),
+        pod=document["pod"],
+        dry_run=document.get("dryRun") is True,
+        held=_text(document, "held", ""),
+    )
+
+
+def _text(document: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = document.get(key, default)
+    if not isinstance(value, str):
+        raise Malformed(f"{key} is not text")
+    return value
+
+
+def answer_to_json(answer: Answer) -> JSON:
+    """The body of the response."""
+    match answer:
+        case Placed(allocation, pin):
+            return {"verdict": "placed", "allocation": codec.allocation_to_json(allocation), "pin": pin}
+        case Wait(code, reason, floor):
+            return {"verdict": "wait", "code": code, "reason": reason, "floor": dict(floor)}
+        case Never(code, reason):
+            return {"verdict": "never", "code": code, "reason": reason}
+
+
+def answer_from_json(document: object) -> Answer:
+    """Read the body of the response. Raises `Malformed`."""
+    if not isinstance(document, dict):
+        raise Malformed("the answer is not an object")
+    match document.get("verdict"):
+        case "placed":
+            pin = document.get("pin")
+            if pin not in ("nodeName", "affinity"):
+                raise Malformed(f"the answer pins by {shown(pin)}")
+            return Placed(codec.allocation_from_json(document.get("allocation")), pin)
+        case "wait":
+            floor = document.get("floor")
+            if not isinstance(floor, dict) or not all(_is_amount(value) for value in floor.values()):
+                raise Malformed("the answer's floor is not a map of bytes")
+            return Wait(_text(document, "code"), _text(document, "reason"), floor)
+        case "never":
+            return Never(_text(document, "code"), _text(document, "reason"))
+    raise Malformed(f"the answer's verdict is {shown(document.get('verdict'))}")
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,234 @@
+"""
+The command: its arguments, reading the cluster, and printing. What is printed is made elsewhere, from values alone.
+
+Exit status: 0, 1 where the API server gave no answer or the object is not there, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO
+
+from kubectl_gpufraction import dryrun, gpushare, views
+from kubectl_gpufraction.state import State
+from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
+from runtime import kubepaths
+from runtime.kube import Kube, KubeConfigError, KubeError, KubeNotFound
+from runtime.transport import connect_transport
+
+JSON = dict[str, Any]
+_AGENT = "kubectl-gpufraction"
+_EVERY = 2.0
+"""Seconds between two looks with --watch; a list of pods is what it costs the API server."""
+
+
+class Failed(Exception):
+    """The command cannot be carried out; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One call of the command: its arguments, the cluster, and where it prints."""
+
+    given: argparse.Namespace
+    kube: Kube
+    listening: dryrun.Listening
+    namespace: str
+    colour: bool
+
+    def state(self) -> State:
+        """The cluster now."""
+        return State.of(self.gpunodes(), self.items(kubepaths.nodes()), self.items(kubepaths.pods()))
+
+    def items(self, path: str) -> list[JSON]:
+        """A whole collection."""
+        return self.kube.list(path).items
+
+    def gpunodes(self) -> list[JSON]:
+        """The inventories. Raises `Failed` where their kind is not installed."""
+        try:
+            return self.items(kubepaths.gpunodes())
+        except KubeNotFound:
+            raise Failed("this cluster has no GPUNodes: gpufraction is not installed there") from None
+
+    def shown_namespace(self) -> str | None:
+        """The namespace to show, None for all."""
+        return None if self.given.all_namespaces else self.namespace
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], empty: str) -> str:
+        """The rows as the user wants them."""
+        return rendered(columns, rows, form=self.given.output, colour=self.colour, empty=empty)
+
+
+def _nodes(session: Session) -> str:
+    return session.table(views.NODES, views.nodes(session.state()), "No GPUs found.")
+
+
+def _pods(session: Session) -> str:
+    rows = views.pods(session.state(), session.shown_namespace())
+    return session.table(views.PODS, rows, "No pods with a GPU share found.")
+
+
+def _waiting(session: Session) -> str:
+    rows = views.waiting(session.state(), session.shown_namespace())
+    return session.table(views.WAITING, rows, "No pod waits for a GPU share.")
+
+
+def _explain(session: Session) -> str:
+    state, name = session.state(), session.given.pod.removeprefix("pod/")
+    found = next((pod for pod in state.pods if pod.key == f"{session.namespace}/{name}"), None)
+    if found is None:
+        raise Failed(f"pod {name!r} in namespace {session.namespace!r}: not there, finished, or without a GPU share")
+    return joined(views.explanation(state, found))
+
+
+def _dry_run(session: Session) -> str:
+    import yaml
+
+    try:
+        text = sys.stdin.read() if session.given.filename == "-" else Path(session.given.filename).read_text("utf-8")
+        found = list(dryrun.pods_of(yaml.safe_load_all(text), session.namespace))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Failed(f"{session.given.filename}: {error}") from error
+    rows = [dryrun.tried(session.kube, session.listening, name, pod) for name, pod in found]
+    return session.table(dryrun.COLUMNS, rows, "No pod and no pod template in the manifest.")
+
+
+def _version(session: Session) -> str:
+    try:
+        ours = metadata.version("gpufraction")
+    except metadata.PackageNotFoundError:
+        ours = "unknown"
+    major, minor = session.kube.version()
+    installed = len(session.gpunodes())
+    rows = [{"plugin": ours, "kubernetes": f"{major}.{minor}", "nodes": installed}]
+    columns = (Column("plugin", "PLUGIN"), Column("kubernetes", "KUBERNETES"), Column("nodes", "GPU-NODES"))
+    return session.table(columns, rows, "")
+
+
+def _inspect(session: Session) -> str:
+    given = session.given
+    nodes = [session.kube.get(kubepaths.nodes(given.node))] if given.node else session.items(kubepaths.nodes())
+    names = {node["metadata"]["name"] for node in nodes}
+    all_pods = session.items(kubepaths.pods())
+    try:
+        gpunodes = session.items(kubepaths.gpunodes())
+    except KubeNotFound:
+        gpunodes = []
+    state = State.of(gpunodes, nodes, all_pods)
+    unit = gpushare.unit_of(state)
+    found = [node for node in gpushare.gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
+    return gpushare.details(found) if given.details else gpushare.summary(found, gpushare.unit_name(unit))
+
+
+_COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
+    "nodes": (_nodes, "every GPU: who shares it, what is free, whether it is well, what is enforced"),
+    "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
+    "waiting": (_waiting, "the line: who waits, for what, and why"),
+    "explain": (_explain, "why a pod waits, its place in line, and whose end would make room"),
+    "dry-run": (_dry_run, "where a manifest's pods would go now; changes nothing"),
+    "version": (_version, "versions of this command and of the cluster"),
+    "inspect": (_inspect, "the same text as kubectl-inspect-gpushare"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--kubeconfig", help="kubeconfig file; else $KUBECONFIG, else ~/.kube/config")
+    common.add_argument("--context", help="context in it")
+    common.add_argument("-n", "--namespace", help="namespace; else the context's")
+    common.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
+    common.add_argument("-o", "--output", choices=FORMS, default="table", help="form of the output")
+    common.add_argument("-w", "--watch", action="store_true", help="print again whenever it changes")
+    top = argparse.ArgumentParser(prog="kubectl gpufraction", description="GPU shares: who has them, and who waits.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    made = {name: commands.add_parser(name, help=says, parents=[common]) for name, (_, says) in _COMMANDS.items()}
+    made["explain"].add_argument("pod", metavar="POD", help="name of a pod")
+    made["dry-run"].add_argument("-f", "--filename", required=True, help="manifest; - reads the standard input")
+    made["inspect"].add_argument("-d", "--details", action="store_true", help="pods of each node too")
+    made["inspect"].add_argument("node", nargs="?", metavar="NODE", help="this node only")
+    return top
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    environment: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+) -> int:
+    """Run the command; the exit status. `stop` ends a watch."""
+    out, err = out or sys.stdout, err or sys.stderr
+    environment = os.environ if environment is None else environment
+    try:
+        given = parser().parse_args(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        session = _session(given, colour=out.isatty() and "NO_COLOR" not in environment)
+        _print(session, out, stop or threading.Event())
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0
+    except KubeError as error:
+        if given.command == "inspect":
+            out.write(f"Failed due to {error}")
+            return 1
+        print(error, file=err)
+        return 1
+    except Failed as error:
+        print(error, file=err)
+        return 1
+    return 0
+
+
+def _print(session: Session, out: TextIO, stop: threading.Event) -> None:
+    """Print; with --watch again whenever the text is another, until stopped."""
+    show, before = _COMMANDS[session.given.command][0], ""
+    while True:
+        text = show(session)
+        if text != before:
+            out.write(text if not before or session.given.output in ("json", "yaml") else f"\n{text}")
+            out.flush()
+            before = text
+        if not session.given.watch or stop.wait(_EVERY):
+            return
+
+
+def _session(given: argparse.Namespace, *, colour: bool) -> Session:
+    transport = connect_transport(kubeconfig=given.kubeconfig, context=given.context, user_agent=_AGENT)
+    listening = dryrun.Listening(transport)
+    namespace = given.namespace or _namespace(given.kubeconfig, given.context)
+    return Session(given, Kube(listening), listening, namespace, colour)
+
+
+def _namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The context's namespace, as kubectl takes it."""
+    from kubernetes import config
+
+    try:
+        listed: Any = config.list_kube_config_contexts
+        contexts, active = listed(config_file=kubeconfig)
+    except config.ConfigException as error:
+        raise KubeConfigError(f"kubeconfig: {error}") from error
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+def run() -> None:
+    """Where the single-file form starts: the process ends with the command's status."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,115 @@
+"""
+Where a manifest would go now: each pod, or each workload's pod template, through the API server's own dry run.
+
+Admission answers as for a real pod, and the webhook reserves nothing for a dry run. The verdict is read from the pod
+that comes back; why it would wait is in the warnings that the API server hands on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from contract import codec, names
+from contract import pods as podfields
+from kubectl_gpufraction.tables import Column
+from runtime import kubepaths
+from runtime.kube import Kube, KubeError
+from runtime.kubeerrors import KubeForbidden, KubeInvalid
+from runtime.transport import Response, Transport
+
+JSON = dict[str, Any]
+Row = Mapping[str, Any]
+_TEMPLATES = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "ReplicationController", "CronJob")
+_WARNING = re.compile(r'[0-9]{3} \S+ "((?:[^"\\]|\\.)*)"')
+
+COLUMNS = (
+    Column("object", "OBJECT"),
+    Column("verdict", "VERDICT"),
+    Column("node", "NODE"),
+    Column("gpus", "GPUS"),
+    Column("reason", "REASON"),
+)
+
+
+class Listening:
+    """A transport that keeps the warnings of the last answer (the `Warning` header of RFC 7234, one for each)."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.warnings: tuple[str, ...] = ()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,
+        stream: bool,
+    ) -> Response:
+        """As the inner transport."""
+        response = self._inner.request(method, path, query, headers, body, timeout, stream)
+        self.warnings = tuple(
+            re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(response.headers.get("warning", ""))
+        )
+        return response
+
+
+def pods_of(documents: Iterable[Any], namespace: str) -> Iterator[tuple[str, JSON]]:
+    """Each pod that the manifest makes, under the name of its object; one pod stands for a workload's replicas."""
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        kind, metadata = str(document.get("kind", "")), document.get("metadata") or {}
+        name = f"{kind}/{metadata.get('name') or metadata.get('generateName', '')}"
+        if kind == "List":
+            yield from pods_of(document.get("items") or [], namespace)
+        elif kind == "Pod":
+            yield name, _pod(metadata, document.get("spec") or {}, metadata, namespace)
+        elif kind in _TEMPLATES:
+            spec = document.get("spec") or {}
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {} if kind == "CronJob" else spec
+            template = spec.get("template") or {}
+            yield name, _pod(template.get("metadata") or {}, template.get("spec") or {}, metadata, namespace)
+
+
+def _pod(metadata: JSON, spec: JSON, owner: JSON, namespace: str) -> JSON:
+    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    # A name of its own, since a dry run of a name that exists is refused.
+    named = {"generateName": f"{str(owner.get('name', 'pod'))[:50]}-", "namespace": owner.get("namespace") or namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, **named}, "spec": spec}
+
+
+def tried(kube: Kube, listening: Listening, name: str, pod: JSON) -> Row:
+    """What would become of a pod. Raises `KubeError` where the API server gives no verdict."""
+    try:
+        answer = kube.create(kubepaths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
+    except (KubeInvalid, KubeForbidden) as error:
+        return _row(name, "Denied", reason=_said(error))
+    return verdict(name, answer, listening.warnings)
+
+
+def _said(error: KubeError) -> str:
+    """The API server's own words, without the call in front of them."""
+    text = str(error)
+    return text.partition(f": {error.status}")[2].partition(": ")[2] or text
+
+
+def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
+    """The verdict that stands on a pod which admission has answered."""
+    said = " ".join(warnings)
+    if names.GATE in podfields.gates(pod):
+        return _row(name, "Waiting", reason=said.removeprefix("waiting: "))
+    try:
+        allocation = codec.allocation_from_text(podfields.annotations_of(pod).get(names.ALLOCATION))
+    except codec.Malformed:
+        return _row(name, "Untouched", reason="asks for no GPU share, or its namespace is not labelled")
+    gpus = sorted({share.index for container in allocation.containers for share in container.shares})
+    return _row(name, "Placed", node=allocation.node, gpus=gpus, reason=said)
+
+
+def _row(name: str, verdict: str, *, node: str = "", gpus: Iterable[int] = (), reason: str = "") -> Row:
+    return {"object": name, "verdict": verdict, "node": node, "gpus": list(gpus), "reason": reason}

@@ -1,0 +1,197 @@
+"""
+What `kubectl-inspect-gpushare` printed, byte for byte, of our own ledger.
+
+Format: gpushare-device-plugin, `cmd/inspect` (`display.go`, `nodeinfo.go`). Two things are better on purpose: nodes and
+pods come sorted, and the unit is the one in which the pods were asked, where that tool took more than 100 units on a
+card for MiB. Cards of one node may differ, and each has its own total. Pods of every dialect are shown, in that unit
+and rounded up; a pod of gpushare itself that still runs (a migration under way) is shown by that system's annotations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import pods as podfields
+from contract import quantity, scheduling
+from contract.dialects import aliyun
+from kubectl_gpufraction.state import State, address_of
+from kubectl_gpufraction.tables import tabwriter
+
+JSON = dict[str, Any]
+PENDING = -1
+"""The index of a pod that holds memory of a node, nobody knows on which GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A pod's units by GPU index."""
+
+    namespace: str
+    name: str
+    units: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNode:
+    """A node: units of each GPU, its pods, and the units given away by GPU index."""
+
+    name: str
+    address: str
+    totals: tuple[int, ...]
+    pods: tuple[Used, ...] = ()
+
+    def used(self, index: int) -> int:
+        """Units given away on a GPU."""
+        return sum(pod.units.get(index, 0) for pod in self.pods)
+
+    @property
+    def all_used(self) -> int:
+        """Units given away in all."""
+        return sum(sum(pod.units.values()) for pod in self.pods)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is held on no known GPU."""
+        return self.used(PENDING) > 0
+
+
+def summary(nodes: Iterable[GpuNode], unit: str) -> str:
+    """The table of nodes."""
+    found = sorted(nodes, key=lambda node: node.name)
+    width = max((len(node.totals) for node in found), default=0)
+    pending = any(node.pending for node in found)
+    heading = ["NAME", "IPADDRESS", *(f"GPU{index}(Allocated/Total)" for index in range(width))]
+    heading += ["PENDING(Allocated)"] if pending else []
+    lines = ["\t".join([*heading, f"GPU Memory({unit if found else ''})"])]
+    lines += [_row(node, width, pending) for node in found]
+    dashes = "-" * (len(lines[1]) + 1 + 20 if found else 0)
+    lines += [dashes, "Allocated/Total GPU Memory In Cluster:", f"{_share(found)}\t", ""]
+    return tabwriter("\n".join(lines))
+
+
+def _row(node: GpuNode, width: int, pending: bool) -> str:
+    cells = [node.name, node.address]
+    for index in range(width):
+        total = node.totals[index] if index < len(node.totals) else 0
+        cells.append(f"{node.used(index)}/{total}")
+    if pending:
+        cells.append(str(node.used(PENDING)) if node.pending else "")
+    return "\t".join([*cells, f"{node.all_used}/{sum(node.totals)}"])
+
+
+def details(nodes: Iterable[GpuNode]) -> str:
+    """Every node with its pods."""
+    found = sorted(nodes, key=lambda node: node.name)
+    parts: list[str] = []
+    dashes = ""
+    for node in found:
+        rows = [_pod_row(node, pod) for pod in sorted(node.pods, key=lambda pod: (pod.namespace, pod.name))]
+        dashes = dashes or "-" * (sum(len(row.encode()) + 1 for row in rows) + 10)
+        heading = ["NAME", "NAMESPACE", *(f"GPU{index}(Allocated)" for index in range(len(node.totals)))]
+        heading += ["Pending(Allocated)"] if node.pending else []
+        total = sum(node.totals)
+        parts += ["", f"NAME:\t{node.name}", f"IPADDRESS:\t{node.address}", "", "\t".join([*heading, ""]), *rows]
+        parts += [f"Allocated :\t{node.all_used} ({_percent(node.all_used, total)}%)\t", f"Total :\t{total}\t", dashes]
+    parts += ["", "", f"Allocated/Total GPU Memory In Cluster:\t{_share(found)}\t", ""]
+    return tabwriter("\n".join(parts))
+
+
+def _pod_row(node: GpuNode, pod: Used) -> str:
+    units = [str(pod.units.get(index, 0)) for index in range(len(node.totals))]
+    units += [str(pod.units.get(PENDING, 0))] if node.pending else []
+    return "\t".join([pod.name, pod.namespace, *units, ""])
+
+
+def _share(nodes: Iterable[GpuNode]) -> str:
+    found = tuple(nodes)
+    used, total = sum(node.all_used for node in found), sum(sum(node.totals) for node in found)
+    return f"{used}/{total} ({_percent(used, total)}%)"
+
+
+def _percent(used: int, total: int) -> int:
+    return used * 100 // total if total else 0
+
+
+# -- from the objects ---------------------------------------------------------------------------------------------
+
+
+def unit_of(state: State) -> int:
+    """Bytes of the unit in which the pods were asked: MiB where one of them was, else GiB."""
+    units = {pod.request.unit for pod in state.pods if pod.request.unit}
+    return min(units, default=quantity.GIB)
+
+
+def unit_name(unit: int) -> str:
+    """`GiB` or `MiB`."""
+    return "MiB" if unit == quantity.MIB else "GiB"
+
+
+def gpu_nodes(state: State, nodes: Iterable[JSON], all_pods: Iterable[JSON], unit: int) -> tuple[GpuNode, ...]:
+    """The nodes of our inventories, and nodes on which gpushare's own plugin still advertises its resource."""
+    by_node: dict[str, list[Used]] = {}
+    ours = {pod.key for pod in state.pods}
+    for pod in state.pods:
+        if pod.allocation is not None:
+            indexes = {share.uuid: share.index for each in pod.allocation.containers for share in each.shares}
+            units = {indexes[uuid]: -(-share.memory // unit) for uuid, share in pod.shares().items()}
+            by_node.setdefault(pod.node, []).append(Used(pod.namespace, pod.name, units))
+    for pod_json in all_pods:
+        node = (pod_json.get("spec") or {}).get("nodeName")
+        if node and not podfields.finished(pod_json) and podfields.key(pod_json) not in ours:
+            theirs = _theirs(pod_json)
+            if theirs is not None:
+                by_node.setdefault(node, []).append(theirs)
+    found = {}
+    for node_json in nodes:
+        name, totals = node_json["metadata"]["name"], _advertised(node_json)
+        if totals:
+            found[name] = GpuNode(name, address_of(node_json), totals, tuple(by_node.get(name, ())))
+    for each in state.nodes:
+        width = max((gpu.index for gpu in each.inventory.gpus), default=-1) + 1
+        sizes = {gpu.index: gpu.memory // unit for gpu in each.inventory.gpus}
+        if width:
+            totals = tuple(sizes.get(index, 0) for index in range(width))
+            found[each.name] = GpuNode(each.name, each.address, totals, tuple(by_node.get(each.name, ())))
+    return tuple(found.values())
+
+
+def _advertised(node: JSON) -> tuple[int, ...]:
+    """A card's units are the node's by the number of cards, as that system has it."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    memory, count = _whole(allocatable.get(aliyun.MEM)), _whole(allocatable.get(aliyun.COUNT))
+    return (memory // count,) * count if memory and count else ()
+
+
+def _theirs(pod: JSON) -> Used | None:
+    """A pod of gpushare itself: by the commercial edition's annotation, else the GPU's index, else on no known GPU."""
+    containers = (container for container, _ in scheduling.containers(pod.get("spec") or {}))
+    units = sum(_whole(((each.get("resources") or {}).get("limits") or {}).get(aliyun.MEM)) for each in containers)
+    if not units:
+        return None
+    metadata, annotations = pod["metadata"], podfields.annotations_of(pod)
+    split = _split(annotations.get(aliyun.ALLOCATION))
+    if not split:
+        index = annotations.get(aliyun.IDX, "")
+        split = {int(index) if index.isascii() and index.isdigit() and len(index) < 4 else PENDING: units}
+    return Used(metadata.get("namespace", ""), metadata.get("name", ""), split)
+
+
+def _split(text: object) -> dict[int, int]:
+    try:
+        found: dict[int, int] = {}
+        for by_gpu in json.loads(text).values() if isinstance(text, str) else ():
+            for index, units in by_gpu.items():
+                found[int(index)] = found.get(int(index), 0) + int(units)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return {}
+    return found
+
+
+def _whole(value: object) -> int:
+    try:
+        return max(0, quantity.integer(value))
+    except quantity.BadQuantity:
+        return 0

@@ -1,0 +1,169 @@
+"""
+The cluster's GPUs and pods as the objects tell it: JSON lists in, frozen values out.
+
+The same rules by which the allocator books are applied to what stands on the pods: a request counts only where it
+agrees with the accounting resources, an allocation only where it gives what was asked. Nothing here asks the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import codec, names, pods
+from contract.model import Allocation, Gpu, Inventory, PodRequest
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one pod takes of one GPU: bytes and percent of cores, the most at any time of its life."""
+
+    memory: int
+    cores: int
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that asked for a share. `allocation` is None while it waits."""
+
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    created: str
+    priority: int
+    request: PodRequest
+    allocation: Allocation | None
+    code: str = ""
+    """The reason of its condition, in one word, and the sentence."""
+    reason: str = ""
+    since: str = ""
+    """When that reason was told, RFC 3339."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def order(self) -> tuple[int, int, str, str]:
+        """The line, as the allocator keeps it: higher priority first, then older, then by name."""
+        return (-self.priority, -self.request.priority, self.created, self.key)
+
+    def shares(self) -> Mapping[str, Share]:
+        """What it takes, by GPU UUID: an init container ends before the one after it starts."""
+        if self.allocation is None:
+            return {}
+        together: dict[str, tuple[int, int]] = {}
+        found: dict[str, Share] = {}
+        for fraction, given in zip(self.request.containers, self.allocation.containers, strict=True):
+            for share in given.shares:
+                memory, cores = together.get(share.uuid, (0, 0))
+                memory, cores = memory + share.memory, cores + share.cores
+                peak = found.get(share.uuid, Share(0, 0))
+                found[share.uuid] = Share(
+                    max(peak.memory, memory), max(peak.cores, cores), peak.exclusive or fraction.exclusive
+                )
+                if not fraction.init:
+                    together[share.uuid] = (memory, cores)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node with GPUs, and the Node object beside its inventory."""
+
+    inventory: Inventory
+    address: str = "unknown"
+    cordoned: bool = False
+    ready: bool = True
+    isolation: str = "-"
+    """What is enforced there, as its agent says; `-` where it says nothing."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.inventory.node
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything, sorted: nodes and pods by name, GPUs by index."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+
+    @classmethod
+    def of(cls, gpunodes: Iterable[JSON], nodes: Iterable[JSON], all_pods: Iterable[JSON]) -> State:
+        """From the three lists. Objects that cannot be read count as absent, as they do for the allocator."""
+        by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
+        found = (_node(gpunode, by_name) for gpunode in gpunodes)
+        read = (_pod(pod) for pod in all_pods if not pods.finished(pod))
+        return cls(
+            tuple(sorted((node for node in found if node), key=lambda node: node.name)),
+            tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
+        )
+
+    def waiting(self) -> tuple[Pod, ...]:
+        """The pods in line, the first first."""
+        return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: pod.order))
+
+    def holders(self, gpu: Gpu) -> tuple[tuple[Pod, Share], ...]:
+        """Who has a share of a GPU, and how much."""
+        found = ((pod, pod.shares().get(gpu.uuid)) for pod in self.pods)
+        return tuple((pod, share) for pod, share in found if share is not None)
+
+
+def address_of(node: Mapping[str, Any]) -> str:
+    """The node's first internal address, or `unknown`."""
+    addresses = (node.get("status") or {}).get("addresses") or []
+    return next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "unknown")
+
+
+def _node(gpunode: JSON, nodes: Mapping[str, JSON]) -> Node | None:
+    try:
+        inventory = codec.inventory_from_object(gpunode)
+    except codec.Malformed:
+        return None
+    node = nodes.get(inventory.node)
+    if node is None:
+        return Node(inventory, ready=False)
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    isolation = (gpunode.get("status") or {}).get("isolation")
+    return Node(
+        inventory,
+        address_of(node),
+        bool((node.get("spec") or {}).get("unschedulable")),
+        ready,
+        ",".join(map(str, isolation)) if isinstance(isolation, list) and isolation else "-",
+    )
+
+
+def _pod(pod: JSON) -> Pod | None:
+    request = pods.admitted(pod)
+    if request is None:
+        return None
+    waits = names.GATE in pods.gates(pod)
+    allocation = None if waits else pods.allocation_of(pod, request)
+    if allocation is None and not waits:
+        return None
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    told: JSON = next((c for c in status.get("conditions") or [] if c.get("type") == names.ALLOCATED_CONDITION), {})
+    return Pod(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata.get("name", "")),
+        node=allocation.node if allocation else "",
+        phase=str(status.get("phase", "Pending")),
+        created=str(metadata.get("creationTimestamp", "")),
+        priority=int(spec.get("priority") or 0),
+        request=request,
+        allocation=allocation,
+        code=str(told.get("reason", "")) if waits else "",
+        reason=str(told.get("message", "")).removeprefix("waiting: ") if waits else "",
+        since=str(told.get("lastTransitionTime", "")) if waits else "",
+    )

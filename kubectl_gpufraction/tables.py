@@ -1,0 +1,103 @@
+"""
+Rows to text: aligned columns, JSON or YAML, colour where a person looks; and Go's tabwriter for the older tool's form.
+
+Pure. A table is a tuple of columns and rows of plain values under the columns' keys, so that every form shows the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FORMS = ("table", "wide", "json", "yaml")
+_GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_COLOURS = {
+    "Healthy": _GREEN,
+    "Running": _GREEN,
+    "Unhealthy": _RED,
+    "Failed": _RED,
+    "Waiting": _YELLOW,
+    "Placed": _GREEN,
+    "Denied": _RED,
+}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its key in the rows, its heading, and whether only the wide form shows it."""
+
+    key: str
+    heading: str
+    wide: bool = False
+
+
+def rendered(columns: Sequence[Column], rows: Sequence[Row], *, form: str, colour: bool, empty: str) -> str:
+    """The rows in one of `FORMS`, ending in a newline; `empty` is what a table without rows says."""
+    if form == "json":
+        return json.dumps({"items": [dict(row) for row in rows]}, indent=2) + "\n"
+    if form == "yaml":
+        import yaml
+
+        text: str = yaml.safe_dump({"items": [dict(row) for row in rows]}, sort_keys=False)
+        return text
+    if not rows:
+        return empty + "\n"
+    shown = [column for column in columns if form == "wide" or not column.wide]
+    cells = [[column.heading for column in shown], *([cell(row[column.key]) for column in shown] for row in rows)]
+    return "".join(_line(line, _widths(cells), colour and number > 0) for number, line in enumerate(cells))
+
+
+def cell(value: object) -> str:
+    """A value in a table: lists by comma, nothing as `-`."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    return "-" if value in ("", None) else str(value)
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+
+def _line(line: Sequence[str], widths: Sequence[int], colour: bool) -> str:
+    padded = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+    padded[-1] = line[-1]
+    if colour:
+        padded = [_coloured(text) for text in padded]
+    return "   ".join(padded).rstrip() + "\n"
+
+
+def _coloured(text: str) -> str:
+    found = _COLOURS.get(text.strip())
+    return f"{found}{text}{_PLAIN}" if found else text
+
+
+def tabwriter(text: str, *, padding: int = 2) -> str:
+    """
+    The text as Go's `text/tabwriter` writes it with minimal width 0, `padding` and spaces.
+
+    A cell ends with a tab; what follows a line's last tab belongs to no column. A column's width is that of its widest
+    cell among neighbouring lines that all have the cell.
+    """
+    lines = [line.split("\t") for line in text.split("\n")]
+    return "\n".join(
+        "".join(each.ljust(_block(lines, row, column) + padding) for column, each in enumerate(line[:-1])) + line[-1]
+        for row, line in enumerate(lines)
+    )
+
+
+def _block(lines: Sequence[Sequence[str]], row: int, column: int) -> int:
+    """The widest cell of a column in the block of lines around one of them."""
+    first = last = row
+    while first > 0 and len(lines[first - 1]) > column + 1:
+        first -= 1
+    while last + 1 < len(lines) and len(lines[last + 1]) > column + 1:
+        last += 1
+    return max(len(line[column]) for line in lines[first : last + 1])
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Lines to one text that ends in a newline."""
+    return "".join(f"{part}\n" for part in parts)

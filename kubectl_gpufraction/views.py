@@ -1,0 +1,214 @@
+"""
+What each command shows of the state: rows for the tables, and the explanation of one pod in sentences.
+
+Pure. Memory is in MiB in the rows, whole numbers, so that scripts read what people read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from contract.model import WHOLE, FractionRequest, Gpu
+from contract.quantity import format_bytes, mib
+from kubectl_gpufraction.state import Node, Pod, Share, State
+from kubectl_gpufraction.tables import Column
+
+Row = Mapping[str, Any]
+
+NODES = (
+    Column("node", "NODE"),
+    Column("gpu", "GPU"),
+    Column("model", "MODEL"),
+    Column("shares", "SHARES"),
+    Column("memoryMiB", "USED-MiB"),
+    Column("freeMiB", "FREE-MiB"),
+    Column("cores", "CORES%"),
+    Column("health", "HEALTH"),
+    Column("isolation", "ISOLATION"),
+    Column("node_state", "NODE-STATE"),
+    Column("uuid", "UUID", wide=True),
+    Column("driver", "DRIVER", wide=True),
+    Column("pods", "PODS", wide=True),
+)
+PODS = (
+    Column("namespace", "NAMESPACE"),
+    Column("name", "NAME"),
+    Column("status", "STATUS"),
+    Column("node", "NODE"),
+    Column("gpus", "GPUS"),
+    Column("memoryMiB", "MEMORY-MiB"),
+    Column("cores", "CORES%"),
+    Column("dialect", "DIALECT", wide=True),
+    Column("uuids", "UUIDS", wide=True),
+)
+WAITING = (
+    Column("place", "PLACE"),
+    Column("namespace", "NAMESPACE"),
+    Column("name", "NAME"),
+    Column("asks", "ASKS"),
+    Column("since", "SINCE"),
+    Column("reason", "REASON"),
+    Column("priority", "PRIORITY", wide=True),
+    Column("dialect", "DIALECT", wide=True),
+)
+
+
+def nodes(state: State) -> list[Row]:
+    """Every GPU of every node."""
+    return [_gpu_row(state, node, gpu) for node in state.nodes for gpu in node.inventory.gpus]
+
+
+def _gpu_row(state: State, node: Node, gpu: Gpu) -> Row:
+    holders = state.holders(gpu)
+    memory, cores = _taken(tuple(share for _, share in holders))
+    exclusive = any(share.exclusive for _, share in holders)
+    return {
+        "node": node.name,
+        "gpu": gpu.index,
+        "model": gpu.model,
+        "shares": len(holders),
+        "memoryMiB": mib(memory),
+        "freeMiB": 0 if exclusive or not gpu.healthy else mib(max(0, gpu.usable - memory)),
+        "cores": cores,
+        "health": "Healthy" if gpu.healthy else "Unhealthy",
+        "isolation": node.isolation,
+        "node_state": "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready",
+        "uuid": gpu.uuid,
+        "driver": node.inventory.driver,
+        "pods": [pod.key for pod, _ in holders],
+    }
+
+
+def _taken(shares: Sequence[Share]) -> tuple[int, int]:
+    return sum(share.memory for share in shares), sum(share.cores for share in shares)
+
+
+def pods(state: State, namespace: str | None) -> list[Row]:
+    """Every pod that asked for a share, of one namespace or of all."""
+    return [_pod_row(pod) for pod in state.pods if namespace in (None, pod.namespace)]
+
+
+def _pod_row(pod: Pod) -> Row:
+    given = [share for each in pod.allocation.containers for share in each.shares] if pod.allocation else []
+    index_of = {share.uuid: share.index for share in given}
+    memory, cores = _taken(tuple(pod.shares().values()))
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "status": pod.phase if pod.allocation else "Waiting",
+        "node": pod.node,
+        "gpus": sorted(index_of.values()),
+        "memoryMiB": mib(memory) if given else None,
+        "cores": cores if given else None,
+        "dialect": pod.request.dialect,
+        "uuids": sorted(index_of),
+    }
+
+
+def waiting(state: State, namespace: str | None) -> list[Row]:
+    """The line; a pod's place is its place among all, whichever namespace is shown."""
+    return [
+        {
+            "place": place,
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "asks": asked(pod),
+            "since": pod.since or pod.created,
+            "reason": pod.reason,
+            "priority": pod.priority,
+            "dialect": pod.request.dialect,
+        }
+        for place, pod in enumerate(state.waiting(), 1)
+        if namespace in (None, pod.namespace)
+    ]
+
+
+def asked(pod: Pod) -> str:
+    """What a pod asks for, in short: `2x8Gi+30%` for each container."""
+    return " ".join(_asked(fraction) for fraction in pod.request.containers)
+
+
+def _asked(fraction: FractionRequest) -> str:
+    memory = format_bytes(fraction.memory) if fraction.memory else f"{fraction.percent}%mem"
+    if fraction.exclusive:
+        memory = "whole"
+    cores = f"+{fraction.cores}%" if fraction.cores and not fraction.exclusive else ""
+    return f"{fraction.count}x{memory}{cores}"
+
+
+# -- explain ------------------------------------------------------------------------------------------------------
+
+
+def explanation(state: State, pod: Pod) -> list[str]:
+    """Where a pod is, or why it waits, its place in line, and whose end would make room."""
+    lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
+    if pod.allocation is not None:
+        lines.append(f"It is {pod.phase} on node {pod.node}:")
+        for container in pod.allocation.containers:
+            for share in container.shares:
+                cores = f", {share.cores} % of the cores" if share.cores else ""
+                lines.append(
+                    f"  {container.container}: GPU {share.index} ({share.uuid}), {mib(share.memory)} MiB{cores}"
+                )
+        return lines
+    line = state.waiting()
+    place = line.index(pod) + 1
+    lines.append(f"It waits, {place} of {len(line)} in line: {pod.reason or 'nothing was decided yet'}")
+    before = [f"{other.key} ({asked(other)})" for other in line[: place - 1]]
+    if before:
+        lines.append(f"Before it: {_few(before)}")
+    lines += _cures(state, pod)
+    return lines
+
+
+_MOST_SHOWN = 5
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_SHOWN
+    return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _cures(state: State, pod: Pod) -> list[str]:
+    fractions = pod.request.containers
+    if len(fractions) > 1 or fractions[0].count > 1:
+        return ["It needs several shares at once, so no single pod's end is sure to make room."]
+    found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
+    if found:
+        return [f"Room on a GPU would come from the end of any of: {_few(found)}"]
+    return ["No single pod's end would make room on a GPU that it accepts."]
+
+
+def _freeing(state: State, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:
+    """Pods without which a GPU has room for the share."""
+    for node in state.nodes:
+        if not node.ready or node.cordoned:
+            continue
+        for gpu in node.inventory.gpus:
+            holders = state.holders(gpu)
+            for other, _ in holders:
+                rest = tuple(share for holder, share in holders if holder != other)
+                if accepts(gpu, fraction) and fits(gpu, fraction, rest):
+                    yield node, gpu, other.key
+
+
+def accepts(gpu: Gpu, fraction: FractionRequest) -> bool:
+    """Whether the container's wishes allow the GPU at all, and it is healthy."""
+    wishes, model = fraction.wishes, gpu.model.lower()
+    return (
+        gpu.healthy
+        and (not wishes.use_uuids or gpu.uuid in wishes.use_uuids)
+        and gpu.uuid not in wishes.avoid_uuids
+        and (not wishes.use_models or any(word.lower() in model for word in wishes.use_models))
+        and not any(word.lower() in model for word in wishes.avoid_models)
+        and gpu.memory >= wishes.least_memory
+    )
+
+
+def fits(gpu: Gpu, fraction: FractionRequest, others: Sequence[Share]) -> bool:
+    """Whether a share fits beside others, the administrator's limits on sharers and oversubscription aside."""
+    memory, cores = _taken(others)
+    if others and (fraction.exclusive or any(share.exclusive for share in others)):
+        return False
+    return fraction.memory_on(gpu.usable) <= gpu.usable - memory and cores + (fraction.cores or 1) <= WHOLE

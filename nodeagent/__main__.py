@@ -1,0 +1,244 @@
+"""
+`python -m nodeagent run` and `python -m nodeagent inventory`.
+
+Everything that lives long is made in `_run`, in one place. Every setting is a flag and a variable of the environment;
+`--help` lists them.
+
+Must not: decide anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from contract.metrics import metrics_of
+from contract.quantity import MIB
+from nodeagent import bench, delivery
+from nodeagent.agent import Agent, Behaviour
+from nodeagent.driverlimits import Limiter, container_groups
+from nodeagent.gauges import Gauges
+from nodeagent.guard import Guard
+from nodeagent.health import Record
+from nodeagent.holding import Holder, Own
+from nodeagent.host import read_host
+from nodeagent.isolation import Isolation, sees_host_processes
+from nodeagent.library import GpuLibrary
+from nodeagent.nvml import Nvml
+from nodeagent.observe import Observer
+from nodeagent.probing import Prober
+from nodeagent.residents import Residents, trim
+from nodeagent.settings import AgentSettings, BenchSettings, HoldSettings, address
+from nodeagent.simulated import BadSimulation, Simulated
+from nodeagent.status import Reserve, Sight, Terms, look, usable
+from nodeagent.watching import Rules, Watch
+from runtime import logs
+from runtime.kube import Kube, KubeConfigError, gpunodes, nodes
+from runtime.kubepaths import pods
+from runtime.metrics import Metrics
+from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.settings import SettingsError, describe, effective, load, settings_file
+from runtime.watch import Informer
+
+log = logging.getLogger("nodeagent")
+
+USAGE = """\
+usage: python -m nodeagent run [--settings FILE] [flags]
+       python -m nodeagent inventory [--settings FILE] [flags]
+       python -m nodeagent hold [--settings FILE] [flags]
+       python -m nodeagent bench [--settings FILE] [flags]
+
+run        publish this node's GPUs, until stopped
+hold       report the GPUs that a device plugin gave this pod, until stopped
+bench      print what the agent itself costs on a node with 8 GPUs and 64 sharers
+inventory  print this machine's GPUs as they would be published, and exit; no cluster is needed
+
+A flag is the setting's name with dashes: --node, --nvml-library.
+"""
+
+
+COMMANDS = ("run", "inventory", "hold", "bench")
+
+
+_SETTINGS: Mapping[str, type] = {"hold": HoldSettings, "bench": BenchSettings}
+
+
+def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+    """Run the command; the exit status: 0 well, 1 failed, 2 called wrongly."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = given.pop(0) if given else ""
+    if command in ("-h", "--help") or {"-h", "--help"} & set(given):
+        print(f"{USAGE}\n{describe(_SETTINGS.get(command, AgentSettings))}")
+        return 0
+    if command not in COMMANDS:
+        print(f"{USAGE}\nfound {command!r}; give run, inventory, hold or bench", file=sys.stderr)
+        return 2
+    env = dict(os.environ if environment is None else environment)
+    if command == "inventory":
+        # Nothing is published, so any name does.
+        env.setdefault("GPUFRACTION_NODE", socket.gethostname())
+    try:
+        file, flags = settings_file(given)
+        if command == "hold":
+            return _hold(load(HoldSettings, file=file, env=env, argv=flags))
+        if command == "bench":
+            return _bench(load(BenchSettings, file=file, env=env, argv=flags))
+        settings = load(AgentSettings, file=file, env=env, argv=flags)
+        library = _library(settings)
+        return inventory(library, settings, sys.stdout) if command == "inventory" else _run(library, settings)
+    except (SettingsError, BadSimulation, KubeConfigError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def inventory(library: GpuLibrary, settings: AgentSettings, out: TextIO) -> int:
+    """Print a table of what is here. 1 and a sentence where there is no GPU."""
+    seen = look(library)
+    if seen.problem:
+        print(f"no GPU: {seen.problem}", file=sys.stderr)
+        return 1
+    print(f"driver {seen.driver}, CUDA {seen.cuda or 'unknown'}", file=out)
+    rows: list[tuple[str, ...]] = [("INDEX", "UUID", "MODEL", "MEMORY", "USABLE", "HEALTH")]
+    for card in seen.cards:
+        amounts = [f"{amount // MIB}MiB" for amount in (card.memory_bytes, usable(card, _reserve(settings)))]
+        health = "Healthy" if card.healthy else f"Unhealthy: {card.reason}"
+        rows.append((str(card.index), card.uuid or "-", card.model or "-", *amounts, health))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join((*cells, row[-1])), file=out)
+    return 0
+
+
+def _run(library: GpuLibrary, settings: AgentSettings) -> int:
+    logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
+    log.info("settings", extra={"settings": effective(settings)})
+    kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-nodeagent")
+    metrics = Metrics(metrics_of("nodeagent"))
+    gauges = Gauges(metrics, node=settings.node)
+
+    residents = Residents(on_change=lambda: agent.wake())
+    guard = Guard(kube, residents, Watch(_rules(settings)), node=settings.node, show=gauges.show_usage)
+    isolation = _isolation(library, settings, residents)
+
+    def seen(sight: Sight) -> None:
+        isolation.enforce(sight)
+        gauges.show(sight)
+        gauges.show_isolation(isolation.levels())
+        guard.seen(sight)
+        agent.wake()
+
+    record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
+    observer = Observer(library, interval=settings.interval, patience=settings.patience, on_look=seen, record=record)
+    prober = Prober(
+        kube,
+        root=Path(settings.host_root) if settings.host_root else None,
+        override=delivery.parse(settings.delivery) if settings.delivery else None,
+        every=settings.heartbeat,
+    )
+    agent = Agent(
+        kube,
+        observer.sight,
+        _behaviour(settings),
+        delivery=prober.delivery,
+        residents=residents,
+        isolation=isolation.levels,
+    )
+    watches = _watches(kube, agent, residents, settings.node)
+    process = Process()
+    process.handle_signals()
+    process.watch_threads()
+    server = _serve(settings, metrics, agent)
+    process.spawn("gpu-observer", lambda: observer.run(process.stop))
+    process.spawn("guard", lambda: guard.run(process.stop))
+    publisher = process.spawn("publisher", lambda: agent.run(process.stop))
+    for watch in watches:
+        watch.start()
+    code = process.wait()
+    agent.wake()
+    guard.wake()
+    publisher.join(5.0)
+    for watch in watches:
+        watch.stop(1.0)
+    if server is not None:
+        server.close(1.0)
+    return code
+
+
+def _hold(settings: HoldSettings) -> int:
+    logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
+    kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-holder")
+    library = Simulated(settings.simulate, node=settings.pod) if settings.simulate else Nvml()
+    holder = Holder(kube, library, Own(settings.namespace, settings.pod))
+    process = Process()
+    process.handle_signals()
+    process.watch_threads()
+    process.spawn("holder", lambda: holder.run(process.stop, interval=settings.interval))
+    return process.wait()
+
+
+def _bench(settings: BenchSettings) -> int:
+    library = Nvml(path=settings.nvml_library) if settings.nvml_library else bench.Crowd()
+    print(bench.report(bench.measure(library, looks=settings.looks), interval=settings.interval))
+    return 0
+
+
+def _behaviour(settings: AgentSettings) -> Behaviour:
+    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host())
+    return Behaviour(node=settings.node, interval=settings.interval, heartbeat=settings.heartbeat, terms=terms)
+
+
+def _rules(settings: AgentSettings) -> Rules:
+    return Rules(
+        slack=settings.overuse_slack,
+        patience=settings.overuse_patience,
+        evict_after=settings.evict_overuse,
+        evict_unhealthy_after=settings.evict_unhealthy,
+    )
+
+
+def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Residents) -> Isolation:
+    limiter = None
+    if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
+        groups = Path(settings.host_root) / "sys/fs/cgroup"
+        limiter = Limiter(library, lambda: container_groups(groups))
+    return Isolation(residents, limiter, cgroup=read_host().cgroup, watches=sees_host_processes())
+
+
+def _reserve(settings: AgentSettings) -> Reserve:
+    return Reserve(settings.reserve, settings.reserve_percent)
+
+
+def _watches(kube: Kube, agent: Agent, residents: Residents, node: str) -> tuple[Informer, ...]:
+    """Each follows this node's objects only, so that the API server sends an agent nothing of other nodes."""
+    query, here = {"fieldSelector": f"metadata.name={node}"}, {"fieldSelector": f"spec.nodeName={node}"}
+    return (
+        Informer(kube, nodes(), agent.node_event, name="node", query=query),
+        Informer(kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query),
+        Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim),
+    )
+
+
+def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent) -> HttpServer | None:
+    if not settings.listen:
+        return None
+    routes = health_routes(metrics, ready=Health(published=lambda: agent.trouble or None))
+    try:
+        return serve_http(routes, address(settings.listen), name="metrics")
+    except OSError as error:
+        raise SettingsError([f"listen: {settings.listen}: {error.strerror}; give another port"]) from error
+
+
+def _library(settings: AgentSettings) -> GpuLibrary:
+    if settings.simulate:
+        return Simulated(settings.simulate, node=settings.node)
+    return Nvml(path=settings.nvml_library)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""
+The agent's loop: keep what the API server says of this node equal to what the machine shows.
+
+One thread owns all state here. Each step reads what is published where that is not known, asks
+`nodeagent.reconcile` what to write, and writes it. The watches and the observer only wake it.
+
+    unknown ──read──▶ known ──write ok──▶ known (the answer is what is published now)
+       ▲                └──write failed, outcome unknown, or the watch saw another writer──┐
+       └────────────────────────────────────────────────────────────────────────────────────┘
+
+So a write whose answer was lost is read back before anything else is written, and after an outage of the API server
+there is one read and one write, however long it lasted.
+
+Must not: decide what to write, call the driver, or let an API error end the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from contract.model import Delivery, Gpu
+from nodeagent.changes import Change, changes, published_gpus
+from nodeagent.ownership import HOLDING, Ownership, decide
+from nodeagent.reconcile import (
+    Action,
+    AdoptObject,
+    CreateObject,
+    History,
+    NodeView,
+    ObjectView,
+    Pace,
+    Published,
+    WriteCapacity,
+    WriteStatus,
+    jittered,
+    node_view,
+    object_view,
+    reconcile,
+    settled,
+)
+from nodeagent.residents import Residents
+from nodeagent.status import DEFAULT_TERMS, Desired, Sight, Terms, desired, timestamp
+from runtime.kube import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
+from runtime.kubepaths import events
+from runtime.watch import Event, Put, Replaced
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How the agent behaves; everything in seconds and bytes."""
+
+    node: str
+    """The name of the Node that this machine is."""
+    interval: float = 10.0
+    """Between two steps where nothing wakes the agent, and between two writes of a thing that somebody undoes."""
+    heartbeat: float = 300.0
+    """Between two writes of a status that stays the same, 10 % more or less by the node's name."""
+    terms: Terms = DEFAULT_TERMS
+    """What is published of a look, as far as it is settled at the start."""
+    backoff: float = 1.0
+    """After the first failed call, doubled with each further one, and never in step with other nodes."""
+    backoff_cap: float = 60.0
+
+
+class Agent:
+    """
+    Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
+
+    `sight` gives the latest look at the machine (`Observer.sight`), None while there is none yet. `delivery` tells how
+    GPUs reach containers, at a time of the clock. `residents` are this node's pods;
+    `isolation` tells what is enforced. `clock` is wall time
+    in seconds since the epoch, since the heartbeat is counted from a time that is published.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        sight: Callable[[], Sight | None],
+        behaviour: Behaviour,
+        *,
+        delivery: Callable[[float], Delivery | None] = lambda now: None,
+        residents: Residents | None = None,
+        isolation: Callable[[], tuple[str, ...]] = tuple,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._kube, self._sight, self._behaviour, self._delivery = kube, sight, behaviour, delivery
+        self._residents, self._isolation = residents or Residents(), isolation
+        self._clock, self._rng = clock, rng or random.Random()
+        self._pace = Pace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
+        self._published: Published | None = None
+        self._history = History()
+        self._failures = 0
+        self._trouble = "no GPU was looked at yet"
+        self._refused: Desired | None = None
+        self._gpus: tuple[Gpu, ...] = ()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._seen: dict[str, NodeView | ObjectView | None] = {}
+
+    @property
+    def trouble(self) -> str:
+        """Why the node's GPUs are not published as usable, as one sentence; empty when they are. For `/readyz`."""
+        return self._trouble
+
+    def wake(self) -> None:
+        """Have the next step happen now. From any thread."""
+        self._wake.set()
+
+    def node_event(self, event: Event) -> None:
+        """What the watch on our Node said. From any thread."""
+        node = _object_of(event)
+        self._tell("node", node_view(node) if node is not None else None)
+
+    def gpunode_event(self, event: Event) -> None:
+        """What the watch on our GPUNode said. From any thread."""
+        gpunode = _object_of(event)
+        self._tell("gpunode", object_view(gpunode) if gpunode is not None else None)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Do rounds until `stopping` is set; call `wake` after setting it."""
+        while not stopping.is_set():
+            pause = self.step()
+            if self._failures:
+                # Nothing may cut a backoff short but the end: what wakes one agent wakes those of all nodes.
+                stopping.wait(pause)
+            else:
+                self._wake.wait(pause)
+            self._wake.clear()
+
+    def step(self) -> float:
+        """One round. Gives the seconds until the next one should be."""
+        sight = self._sight()
+        if sight is None:
+            return self._behaviour.interval
+        try:
+            self._round(sight)
+        except KubeError as error:
+            return self._failed(error)
+        if self._failures:
+            log.info("the API server answers again")
+        self._failures = 0
+        return self._behaviour.interval
+
+    def _round(self, sight: Sight) -> None:
+        self._check_seen()
+        published = self._published
+        if published is None:
+            published = self._published = self._read()
+        if published.node is None:
+            self._published = None
+            self._trouble = f"there is no Node named {self._behaviour.node!r}; the agent's node name must be its Node's"
+            return
+        if published.node.choice == HOLDING and not self._residents.known:
+            # Nobody is known to hold anything yet, and saying so would take every GPU out of sharing at each start.
+            self._trouble = "the pods of this node are not known yet"
+            return
+        wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, sight))
+        now = self._clock()
+        # What is in memory counts first: while the driver was away, no GPUs were published.
+        before = self._gpus or published_gpus(published.gpunode.status if published.gpunode else {})
+        todo = reconcile(wanted, published, self._history, now, self._pace)
+        for action in todo.actions:
+            published = self._write(action, published)
+            log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
+        self._history = todo.history
+        self._notice(wanted, before)
+        if todo.actions:
+            self._wrote(wanted, published)
+        self._trouble = "" if wanted.condition.ready else wanted.condition.message
+
+    def _notice(self, wanted: Desired, before: tuple[Gpu, ...]) -> None:
+        """Tell of cards that went. A lost Event is not told again: the log has it, and the GPUNode is right."""
+        self._gpus = before if wanted.inventory.problem else wanted.inventory.gpus
+        for change in changes(before, wanted.inventory):
+            log.warning(change.reason, extra={"said": change.message})
+            try:
+                self._kube.create(events("default"), _node_event(self._behaviour.node, change, self._clock()))
+            except KubeError as error:
+                log.warning("the Event was not written", extra={"said": str(error)})
+
+    def _terms(self, node: NodeView, sight: Sight) -> Terms:
+        cards = (card.uuid for card in sight.cards if card.uuid and not card.parent)
+        sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
+        return replace(
+            self._behaviour.terms,
+            cordoned=node.cordoned,
+            delivery=self._delivery(self._clock()),
+            isolation=self._isolation(),
+            shared=sharing.shared,
+            not_shared=sharing.why,
+            conditions=sharing.conditions,
+        )
+
+    def _wrote(self, wanted: Desired, published: Published) -> None:
+        self._published = published
+        if settled(wanted, published):
+            self._refused = None
+        elif self._refused != wanted:
+            self._refused = wanted
+            log.warning("the API server did not keep all that was written; is its CustomResourceDefinition ours?")
+
+    def _read(self) -> Published:
+        node = self._get(nodes(self._behaviour.node))
+        gpunode = self._get(gpunodes(self._behaviour.node))
+        return Published(
+            node=node_view(node) if node is not None else None,
+            gpunode=object_view(gpunode) if gpunode is not None else None,
+        )
+
+    def _get(self, path: str) -> JSON | None:
+        try:
+            return self._kube.get(path)
+        except KubeNotFound:
+            return None
+
+    def _write(self, action: Action, published: Published) -> Published:
+        name = self._behaviour.node
+        match action:
+            case CreateObject(body):
+                return replace(published, gpunode=object_view(self._kube.create(gpunodes(), body)))
+            case AdoptObject(patch):
+                return replace(published, gpunode=object_view(self._kube.patch_merge(gpunodes(name), patch)))
+            case WriteStatus(patch):
+                answer = self._kube.patch_merge(gpunodes(name, "status"), patch)
+                return replace(published, gpunode=object_view(answer))
+            case WriteCapacity(patch):
+                return replace(published, node=node_view(self._kube.patch_merge(nodes(name, "status"), patch)))
+
+    def _failed(self, error: KubeError) -> float:
+        self._published = None
+        hint = "; is the CustomResourceDefinition of GPUNode installed?" if isinstance(error, KubeNotFound) else ""
+        self._trouble = f"the inventory is not published: {error}{hint}"
+        level = logging.INFO if self._failures else logging.WARNING
+        log.log(level, "publishing failed", extra={"reason": type(error).__name__, "said": str(error)})
+        ceiling = min(self._behaviour.backoff_cap, self._behaviour.backoff * 2.0 ** min(self._failures, 32))
+        self._failures += 1
+        return max(error.retry_after or 0.0, ceiling * (0.5 + 0.5 * self._rng.random()))
+
+    def _tell(self, what: str, view: NodeView | ObjectView | None) -> None:
+        with self._lock:
+            self._seen[what] = view
+        self._wake.set()
+
+    def _check_seen(self) -> None:
+        """
+        What a watch saw and we did not know came from another writer, or is older than our last write: read to tell.
+        """
+        with self._lock:
+            seen, self._seen = self._seen, {}
+        known = self._published
+        if known is not None and any(getattr(known, what) != view for what, view in seen.items()):
+            self._published = None
+
+
+def _node_event(node: str, change: Change, now: float) -> JSON:
+    """An Event on a Node, in the form and the namespace in which kubelet writes its own."""
+    at = timestamp(now)
+    return {
+        "metadata": {"generateName": f"{node[:200]}.", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "type": "Warning",
+        "reason": change.reason,
+        "message": change.message[:1024],
+        "source": {"component": "gpufraction-nodeagent", "host": node},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+def _object_of(event: Event) -> JSON | None:
+    """The one object of a watch on a single name, None where it is gone."""
+    match event:
+        case Put(found):
+            return found
+        case Replaced([found, *_]):
+            return found
+    return None

@@ -1,0 +1,77 @@
+"""
+What the agent sees, as metrics: the driver's figures at the last look, whatever is published.
+
+Must not: keep a series of a card that is gone; its last figure would stand for ever.
+"""
+
+from __future__ import annotations
+
+from contract import metrics as specs
+from contract.model import ISOLATION
+from nodeagent.status import Sight
+from nodeagent.usage import Usage
+from nodeagent.watching import Watch
+from runtime.metrics import Metrics
+
+Series = dict[tuple[str, ...], float]
+
+
+class Gauges:
+    """The node's gauges. `show` is called after each look, by one thread."""
+
+    def __init__(self, metrics: Metrics, *, node: str) -> None:
+        self._metrics, self._node = metrics, node
+        self._shown: dict[specs.MetricSpec, Series] = {}
+
+    def show(self, sight: Sight) -> None:
+        """Make the gauges tell this sight and nothing else."""
+        self._set(series_of(self._node, sight))
+        xids = self._metrics.counter(specs.GPU_XIDS)
+        for card in sight.cards:
+            for xid in card.xids if card.uuid and not card.parent else ():
+                xids.labels(self._node, card.uuid, str(xid)).inc()
+
+    def show_usage(self, usage: Usage, watch: Watch) -> None:
+        """Make the gauges of containers tell this and nothing else. By one thread, which may be another."""
+        self._set(usage_series(self._node, usage, watch))
+
+    def show_isolation(self, levels: tuple[str, ...]) -> None:
+        """What is enforced now."""
+        self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
+
+    def _set(self, shown: dict[specs.MetricSpec, Series]) -> None:
+        for spec, series in shown.items():
+            gauge = self._metrics.gauge(spec)
+            for labels, value in series.items():
+                gauge.labels(*labels).set(value)
+            for labels in self._shown.get(spec, {}).keys() - series.keys():
+                gauge.remove(*labels)
+            self._shown[spec] = series
+
+
+def usage_series(node: str, usage: Usage, watch: Watch) -> dict[specs.MetricSpec, Series]:
+    """As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among."""
+    labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
+    return {
+        specs.SHARE_MEMORY_USED: {labels: use.used for labels, use in labelled},
+        specs.SHARE_MEMORY_LIMIT: {labels: use.share for labels, use in labelled},
+        specs.SHARE_CORES: {labels: use.cores / 100 for labels, use in labelled},
+        specs.SHARE_VIOLATIONS: {
+            labels: watch.violations.get((use.resident.uid, use.container, use.gpu), 0) for labels, use in labelled
+        },
+        specs.GPU_MEMORY_UNCLAIMED: {(node, gpu): used for gpu, used in usage.strangers},
+    }
+
+
+def series_of(node: str, sight: Sight) -> dict[specs.MetricSpec, Series]:
+    """Every series with its labels, in the order of the spec's. A figure that the driver does not tell is absent."""
+    cards = [card for card in sight.cards if card.uuid]
+    healthy = sum(card.healthy for card in cards)
+    return {
+        specs.GPUS: {(node, "healthy"): healthy, (node, "unhealthy"): len(sight.cards) - healthy},
+        specs.GPU_MEMORY_TOTAL: {(node, card.uuid, card.model): card.memory_bytes for card in cards},
+        specs.GPU_MEMORY_USED: {(node, card.uuid): card.used_bytes for card in cards if card.used_bytes is not None},
+        specs.GPU_UTILIZATION: {
+            (node, card.uuid): card.utilisation / 100 for card in cards if card.utilisation is not None
+        },
+    }

@@ -1,0 +1,121 @@
+"""
+The thread that carries out what `nodeagent.watching` finds: Events and evictions.
+
+An API server that is away costs warnings their moment and nothing else: containers run on, and an eviction that is
+still due is tried again after the next look.
+
+Must not: decide, or call the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeagent.residents import Residents
+from nodeagent.status import Sight, timestamp
+from nodeagent.usage import Usage, measure
+from nodeagent.watching import Step, Watch
+from runtime.kube import JSON, Kube, KubeError, KubeNotFound
+from runtime.kubepaths import events, pods
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """
+    Looks at each sight once. `show` is given the usage and the warnings so far, for metrics.
+
+    `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        residents: Residents,
+        watch: Watch,
+        *,
+        node: str,
+        show: Callable[[Usage, Watch], None] = lambda usage, watch: None,
+        cgroup_of: Callable[[int], str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kube, self._residents, self._watch, self._node = kube, residents, watch, node
+        self._show, self._clock = show, clock
+        self._cgroup_of = cgroup_of or read_cgroup
+        self._sights: list[Sight] = []
+        self._woken = threading.Event()
+
+    def seen(self, sight: Sight) -> None:
+        """A new look. From any thread; never blocks."""
+        self._sights = [sight]
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Have `run` notice that it is to stop."""
+        self._woken.set()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Follow the looks until stopped."""
+        while not stopping.is_set():
+            self._woken.wait()
+            self._woken.clear()
+            if self._sights:
+                self.step(self._sights.pop())
+
+    def step(self, sight: Sight) -> None:
+        """Judge one look and do what follows."""
+        # A slice's processes are its own; the card's list repeats them.
+        usage = measure(sight.cards, self._residents.all(), self._cgroup_of)
+        now = self._clock()
+        steps = self._watch.judge(usage, sight.cards, now)
+        self._show(usage, self._watch)
+        for step in steps:
+            try:
+                self._do(step, now)
+            except KubeError as error:
+                log.warning("not done", extra={"what": step.reason, "pod": _key(step), "said": str(error)})
+
+    def _do(self, step: Step, now: float) -> None:
+        log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
+        pod = step.resident
+        self._kube.create(events(pod.namespace), _event(step, self._node, now))
+        if step.evict:
+            about = {"name": pod.name, "namespace": pod.namespace}
+            # By its uid: a pod of the same name that came since has done nothing.
+            options = {"preconditions": {"uid": pod.uid}}
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
+            with contextlib.suppress(KubeNotFound):
+                self._kube.create(pods(pod.namespace, pod.name, "eviction"), body)
+
+
+def read_cgroup(pid: int) -> str:
+    """The text of a process's `/proc` file; empty where the process is gone or hidden."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _key(step: Step) -> str:
+    return f"{step.resident.namespace}/{step.resident.name}"
+
+
+def _event(step: Step, node: str, now: float) -> JSON:
+    pod, at = step.resident, timestamp(now)
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {
+        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": step.reason,
+        "message": step.message[:1024],
+        "source": {"component": "gpufraction-nodeagent", "host": node},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,153 @@
+"""
+The agent's settings, field by field; `runtime.settings` reads them from a file, the environment and flags.
+
+Must not: open anything. What a setting means for the rest of the agent is made in `nodeagent.__main__`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from typing import Literal
+
+from contract.names import NAMESPACE
+from nodeagent import delivery
+from nodeagent.health import IGNORED_XIDS
+from runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Everything that can be set, whatever the command."""
+
+    node: str = setting(MISSING, "Name of the Node that this machine is; `spec.nodeName` of the agent's own pod.")
+    kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
+    simulate: str = setting(
+        "",
+        "GPUs to pretend instead of asking a driver, such as `2 x Tesla T4 15109MiB`, or `@` and the path of a file, "
+        "which is read again at every look; empty: the real ones.",
+    )
+    nvml_library: str = setting(
+        "",
+        "Path of libnvidia-ml.so.1 where the dynamic linker would not find it, such as below a driver container's "
+        "root; empty: the linker's choice.",
+    )
+    interval: float = setting(10.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
+    patience: float = setting(
+        60.0,
+        "How long a call into the driver may take before what it said earlier is no longer believed. Drivers are known "
+        "to need tens of seconds while one of several GPUs fails.",
+        unit="duration",
+        minimum=1.0,
+    )
+    heartbeat: float = setting(
+        300.0,
+        "Time between two writes of a status that stays the same, 10 % more or less by the node's name. 5,000 nodes "
+        "then cause 17 writes a second.",
+        unit="duration",
+        minimum=10.0,
+    )
+    reserve: int = setting(
+        0,
+        "Memory of each GPU that is given to nobody. What the driver keeps for itself counts towards it, and is kept "
+        "back even where this is less, so that 0 promises exactly what can be allocated. 256Mi with a reserve_percent "
+        "of 3 is a margin for nodes on which nothing enforces limits.",
+        unit="bytes",
+        minimum=0,
+    )
+    reserve_percent: int = setting(
+        0, "The same in percent of each GPU's memory; the greater of the two counts.", minimum=0, maximum=50
+    )
+    mig: Literal["none", "single", "mixed"] = setting(
+        "mixed",
+        "Slices of cards in MIG mode: `mixed` publishes each as a GPU of its own, `single` only where all cards are "
+        "cut into slices of one kind, `none` not at all.",
+    )
+    xid_ignore: tuple[str, ...] = setting(
+        tuple(map(str, IGNORED_XIDS)),
+        "The driver's error numbers that are a program's fault and not the GPU's; by default those that NVIDIA's "
+        "device plugin ignores.",
+    )
+    xid_quiet: float = setting(
+        600.0,
+        "How long a GPU takes no new pods after such an error or a memory error that could not be corrected.",
+        unit="duration",
+        minimum=1.0,
+    )
+    host_root: str = setting(
+        "",
+        "Where the host's /etc, /run, /var/run and /usr are mounted, as far as they set up container runtimes: from "
+        "them is concluded how GPUs reach containers here. Empty: nothing is concluded, and pods are placed as if "
+        "every way worked.",
+    )
+    delivery: str = setting(
+        "",
+        "How GPUs reach containers here, instead of the conclusion: `none`, `env-plain`, `env-class:CLASS` or "
+        "`env-class-cdi:CLASS=KIND`.",
+    )
+    overuse_slack: int = setting(
+        512 << 20,
+        "What a container may have of a GPU's memory beyond its share before that counts: every CUDA context costs "
+        "some that its program did not ask for.",
+        unit="bytes",
+        minimum=0,
+    )
+    overuse_patience: float = setting(
+        30.0, "How long a container may be over before its pod is warned by an Event.", unit="duration", minimum=0
+    )
+    evict_overuse: float = setting(
+        0.0, "How long after that warning the pod is evicted if it is still over; 0: never.", unit="duration", minimum=0
+    )
+    evict_unhealthy: float = setting(
+        0.0, "How long a GPU may be unhealthy before the pods on it are evicted; 0: never.", unit="duration", minimum=0
+    )
+    driver_limits: bool = setting(
+        False,
+        "Have the driver (615 and later, cgroup v2) hold each container to its share of memory. The agent must run as "
+        "root and see the host's control groups below host_root. Not tried on a card by us, hence off.",
+    )
+    listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+    def __post_init__(self) -> None:
+        if not self.node:
+            raise ValueError("node is empty; give the name of the Node that this machine is")
+        if self.simulate and self.nvml_library:
+            raise ValueError("simulate and nvml_library are both set; give one of them")
+        if self.listen:
+            address(self.listen)
+        if self.delivery:
+            delivery.parse(self.delivery)
+        strangers = [text for text in self.xid_ignore if not (text.isascii() and text.isdecimal())]
+        if strangers:
+            raise ValueError(f"xid_ignore has {strangers[0]!r}; give numbers such as 13,31")
+
+
+@dataclass(frozen=True)
+class HoldSettings:
+    """`python -m nodeagent hold`."""
+
+    pod: str = setting(MISSING, "Name of the holder's own pod.")
+    namespace: str = setting(NAMESPACE, "Namespace of that pod; the agent counts holders of its own namespace only.")
+    kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
+    simulate: str = setting("", "GPUs to pretend, as for the agent; empty: the real ones.")
+    interval: float = setting(60.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """`python -m nodeagent bench`."""
+
+    nvml_library: str = setting("", "Path of a libnvidia-ml.so.1 to look through; empty: made-up cards.")
+    looks: int = setting(200, "How many looks to measure.", minimum=1)
+    interval: float = setting(5.0, "The pause between two looks that is reckoned with.", unit="duration", minimum=0.1)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"listen is {text!r}; give address and port such as 0.0.0.0:9445")
+    return host.strip("[]"), int(port)

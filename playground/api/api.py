@@ -1,0 +1,336 @@
+"""
+The server itself: takes requests apart, asks who may do what, and hands them to the parts that do the work.
+
+Every call goes through `Api.handle`, in process or over HTTPS, so that a test without a socket proves what a client
+over the network will see.
+"""
+
+import base64
+import json
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from playground.api import authorization, decoding, discovery, errors, openapi, requests
+from playground.api.admission import (
+    IMMORTAL,
+    Chain,
+    Defaulting,
+    DefaultTolerations,
+    NamespaceLifecycle,
+    Priority,
+    RuntimeClasses,
+    ServiceAccountPlugin,
+)
+from playground.api.authorization import Authorizer, Question, Reviews
+from playground.api.crds import Definitions
+from playground.api.kinds import CRDS, NAMESPACES, PODS, QUOTAS, Kind, Kinds
+from playground.api.policies import Policies
+from playground.api.quota import Quotas
+from playground.api.removal import Remover
+from playground.api.requests import Request, Response
+from playground.api.selection import Predicate, everything, field_selector, label_selector
+from playground.api.store import StaleRevision, Store
+from playground.api.subresources import LogProvider, Subresources
+from playground.api.values import ADMIN, JSON, User, copy_json, dig
+from playground.api.watching import Watch, WatchOptions
+from playground.api.webhookclient import WebhookClient
+from playground.api.webhooks import Webhooks
+from playground.api.writes import Writer
+
+__all__ = ["ADMIN", "Api", "ApiError", "User", "Watch"]
+
+ApiError = errors.ApiError
+_CODES: Mapping[str, int] = {"create": 201}
+_OPTIONS: Mapping[str, str] = {
+    "create": "CreateOptions",
+    "update": "UpdateOptions",
+    "patch": "PatchOptions",
+    "delete": "DeleteOptions",
+    "deletecollection": "DeleteOptions",
+}
+
+
+def bootstrap() -> Iterator[tuple[str, JSON]]:
+    """What a cluster starts with, each object under the path that creates it."""
+    for name in IMMORTAL:
+        yield "/api/v1/namespaces", {"metadata": {"name": name}}
+    yield from authorization.default_objects()
+    ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]
+    spec = {"type": "ClusterIP", "clusterIP": "10.96.0.1", "ports": ports}
+    yield "/api/v1/namespaces/default/services", {"metadata": {"name": "kubernetes"}, "spec": spec}
+
+
+class Api:
+    """One cluster's API. Everything is ready when the constructor returns; there is nothing to start or stop."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, server_version: str = "v1.34.0") -> None:
+        self.clock = clock
+        self.server_version = server_version
+        self.store = Store()
+        self.kinds = Kinds()
+        self.authorizer = Authorizer(self.store)
+        self.webhooks = WebhookClient(self.store)
+        self.admission = Chain(
+            [
+                NamespaceLifecycle(self.store),
+                ServiceAccountPlugin(self.store),
+                Priority(self.store),
+                DefaultTolerations(),
+                RuntimeClasses(self.store),
+                Defaulting(),
+                Policies(store=self.store, kinds=self.kinds),
+                Webhooks(store=self.store, client=self.webhooks),
+            ]
+        )
+        self._quotas = Quotas(store=self.store, save=partial(self._save_status, QUOTAS))
+        self._writer = Writer(
+            store=self.store,
+            clock=clock,
+            admission=self.admission,
+            decode=decoding.decode,
+            committed=self._committed,
+            hold=self._quotas.admit,
+        )
+        self._remover = Remover(
+            store=self.store, kinds=self.kinds, clock=clock, writer=self._writer, admission=self.admission
+        )
+        self._definitions = Definitions(
+            kinds=self.kinds,
+            store=self.store,
+            clock=clock,
+            save=partial(self._save_status, CRDS),
+            delete=lambda kind, key: self._remover.delete_by_system(kind.key, key, {}),
+        )
+        self._subresources = Subresources(
+            store=self.store, writer=self._writer, remover=self._remover, admission=self.admission, clock=clock
+        )
+        self._reviews = Reviews(self.authorizer)
+        for path, body in bootstrap():
+            self.call("POST", path, body=body)
+
+    @property
+    def log_provider(self) -> LogProvider | None:
+        """`(namespace, pod, container) -> text`, behind GET pods/<name>/log; None: logs are empty."""
+        return self._subresources.log_provider
+
+    @log_provider.setter
+    def log_provider(self, provider: LogProvider | None) -> None:
+        self._subresources.log_provider = provider
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        user: User = ADMIN,
+    ) -> tuple[int, JSON]:
+        """One request; the status code and the object or Status that answers it, both the caller's own."""
+        answer = self.handle(
+            method, path, query=query or {}, body=copy_json(body), content_type=content_type, user=user
+        )
+        return answer.code, copy_json(answer.body)
+
+    def handle(
+        self, method: str, path: str, *, query: Mapping[str, str], body: Any, content_type: str, user: User
+    ) -> Response:
+        """Like `call`, but the body handed in is taken over, and the one handed out is shared."""
+        try:
+            user = user.authenticated()
+            if (answer := self._not_a_resource(method, path, user)) is not None:
+                return answer
+            request = requests.parse(
+                self.kinds, method, path, query=query, user=user, body=body, content_type=content_type
+            )
+            self.authorizer.check(request)
+            return self._dispatch(request)
+        except ApiError as refusal:
+            return Response(refusal.code, refusal.status())
+
+    def _not_a_resource(self, method: str, path: str, user: User) -> Response | None:
+        """Health, version, discovery and OpenAPI; None where the path is none of them."""
+        if path.startswith("/api") and not discovery.is_discovery(path):
+            return None
+        if not self.authorizer.allows(user, Question(method.lower(), path=path)):
+            raise errors.ApiError(
+                403, "Forbidden", f'forbidden: User "{user.name}" cannot {method.lower()} path "{path}"'
+            )
+        if path in ("/healthz", "/readyz", "/livez"):
+            return Response(200, "ok")
+        if path == "/version":
+            return Response(200, discovery.version(self.server_version))
+        body: JSON | None = None
+        if path == "/openapi/v2":
+            body = openapi.swagger(self.server_version)
+        elif path.startswith("/openapi/v3"):
+            root = path.removeprefix("/openapi/v3").strip("/")
+            kinds = self.kinds.all()
+            body = openapi.document(root, kinds, self.server_version) if root else openapi.index(kinds)
+        elif path.startswith("/api") and method == "GET":
+            body = discovery.legacy(path, self.kinds.all())
+        return None if body is None else Response(200, body)
+
+    def watch(self, path: str, *, query: Mapping[str, str] | None = None, user: User = ADMIN) -> Watch:
+        """Follow a collection. Raises `ApiError` when the request is refused; a stale revision is an ERROR event."""
+        merged = {**(query or {}), "watch": "1"}
+        return self.open_watch(requests.parse(self.kinds, "GET", path, query=merged, user=user.authenticated()))
+
+    def open_watch(self, request: Request) -> Watch:
+        self.authorizer.check(request)
+        query, since = request.query, request.query.get("resourceVersion", "")
+        initial = query.get("sendInitialEvents", "") == "true"
+        if since and not since.isdigit():
+            raise errors.bad_request(f'Invalid value: "{since}": strconv.ParseUint: parsing "{since}": invalid syntax')
+        options = WatchOptions(
+            kind=request.kind,
+            namespace=request.namespace,
+            selects=self._selector(request),
+            since=None if initial or since in ("", "0") else int(since),
+            bookmarks=query.get("allowWatchBookmarks", "") in ("true", "1"),
+            initial_events_end=initial,
+            seconds=float(query.get("timeoutSeconds") or random.uniform(1800, 3600)),
+        )
+        return Watch(self.store, options, lambda value: self._convert(request.kind, value))
+
+    def _selector(self, request: Request) -> Predicate:
+        tests = [
+            test
+            for test in (
+                label_selector(request.query.get("labelSelector", "")),
+                field_selector(request.query.get("fieldSelector", ""), request.kind),
+            )
+            if test is not None
+        ]
+        if request.name:
+            tests.append(lambda value: value["metadata"]["name"] == request.name)
+        if not tests:
+            return everything
+        return tests[0] if len(tests) == 1 else lambda value: all(test(value) for test in tests)
+
+    def _dispatch(self, request: Request) -> Response:
+        _check_dry_run(request)
+        if self._reviews.serves(request.kind):
+            return Response(201, self._reviews.answer(request))
+        if request.kind.key == "bindings":
+            return self._legacy_binding(request)
+        if request.subresource not in ("", "status"):
+            code, body = self._subresources.serve(request)
+            return Response(code, body, None, request.warnings)
+        code, body = _CODES.get(request.verb, 200), self._serve(request)
+        return Response(code, self._convert(request.kind, body), request.kind, request.warnings)
+
+    def _serve(self, request: Request) -> JSON:
+        match request.verb:
+            case "get":
+                return self._writer.existing(request)
+            case "list":
+                return self._list(request)
+            case "create":
+                return self._writer.create(request)
+            case "update":
+                return self._writer.update(request)
+            case "patch":
+                return self._writer.patch(request)
+            case "delete":
+                return self._remover.delete(request)
+            case "deletecollection":
+                return self._remover.delete_all(request, self._selector(request))
+        raise errors.method_not_allowed()
+
+    def _legacy_binding(self, request: Request) -> Response:
+        """POST bindings: the pod is named in the body."""
+        name = dig(request.body, "metadata", "name") or ""
+        pod = Request("create", PODS, request.user, request.namespace, name, "binding", request.query, request.body)
+        return Response(201, self._subresources.bind(pod))
+
+    def _convert(self, kind: Kind, value: JSON) -> JSON:
+        """A stored custom object in the version that was asked for."""
+        if kind.custom is None or value.get("kind") != kind.name or value["apiVersion"] == kind.api_version:
+            return value
+        return {**value, "apiVersion": kind.api_version}
+
+    def _list(self, request: Request) -> JSON:
+        kind, selects = request.kind, self._selector(request)
+        limit, token = int(request.query.get("limit") or 0), request.query.get("continue", "")
+        if token:
+            items, revision, rest = self._continued(request, token)
+        else:
+            (items, revision), rest = self.store.ordered(kind.key, request.namespace), ("", "")
+        items = items[bisect_right(items, rest, key=_key) :]
+        if selects is not everything:
+            items = [item for item in items if selects(item)]
+        metadata: JSON = {"resourceVersion": str(revision)}
+        items = _page(items, limit, metadata)
+        return {
+            "kind": kind.list_kind,
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+            "items": [self._convert(kind, item) for item in items],
+        }
+
+    def _continued(self, request: Request, token: str) -> tuple[list[JSON], int, tuple[str, str]]:
+        """The state that the first page was of, and the key that the page before ended with."""
+        revision, after = _read_token(token)
+        try:
+            return self.store.ordered_at(request.kind.key, request.namespace, revision), revision, after
+        except StaleRevision:
+            raise errors.expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a "
+                "new list without the continue parameter."
+            ) from None
+
+    def _committed(self, kind: Kind, old: JSON | None, new: JSON | None) -> None:
+        """React to a stored change, in the thread that stored it, where a real cluster's controllers come later."""
+        self._definitions.committed(kind, old, new)
+        self._quotas.committed(kind, old, new)
+        if kind is NAMESPACES and new is not None and old is None:
+            path = f"/api/v1/namespaces/{new['metadata']['name']}/serviceaccounts"
+            self.call("POST", path, body={"metadata": {"name": "default"}})
+        self._remover.committed(kind, old, new)
+
+    def _save_status(self, kind: Kind, value: JSON, status: JSON) -> None:
+        """Store the status that the server computes itself, over whatever else changes in the object meanwhile."""
+        key = (value["metadata"].get("namespace", ""), value["metadata"]["name"])
+        held: JSON | None = value
+        while held is not None and held["metadata"]["uid"] == value["metadata"]["uid"]:
+            if self._writer.store(kind, key, held, {**held, "status": status}) is not None:
+                return
+            held = self.store.get(kind.key, key)
+
+
+def _check_dry_run(request: Request) -> None:
+    """`dryRun` knows one value; what looks like one that was meant must not be carried out. Raises 422."""
+    asked, name = request.query.get("dryRun"), _OPTIONS.get(request.verb)
+    if asked is not None and asked != "All" and name is not None:
+        problem = errors.unsupported("dryRun", [asked], ("All",))
+        about = {"group": "meta.k8s.io", "kind": name, "causes": [problem.cause()]}
+        raise errors.ApiError(422, "Invalid", f'{name}.meta.k8s.io "" is invalid: {problem}', about)
+
+
+def _page(items: list[JSON], limit: int, metadata: JSON) -> list[JSON]:
+    """The first `limit` of them, 0 for all; the list's metadata tells of the rest."""
+    if not limit or len(items) <= limit:
+        return items
+    metadata["remainingItemCount"] = len(items) - limit
+    items = items[:limit]
+    text = json.dumps([int(metadata["resourceVersion"]), *_key(items[-1])])
+    metadata["continue"] = base64.urlsafe_b64encode(text.encode()).decode()
+    return items
+
+
+def _key(item: JSON) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _read_token(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        revision, namespace, name = json.loads(base64.urlsafe_b64decode(token))
+        return int(revision), (str(namespace), str(name))
+    except (ValueError, TypeError):
+        raise errors.bad_request(f"continue key is not valid: {token}") from None

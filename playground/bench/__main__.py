@@ -1,0 +1,52 @@
+"""
+`python -m playground.bench [SECTION ...]`: the figures of `docs/benchmarks.md`, measured on this machine.
+
+Tables and machine-readable lines go to standard output, progress to standard error. Nothing is asserted: what a figure
+should be depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from playground.bench import admission, coldstart, decisions, freed
+from playground.bench.progress import say
+
+SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "decision": decisions.decisions,
+    "curve": decisions.curve,
+    "admission": admission.admission,
+    "freed": freed.freed,
+    "coldstart": coldstart.coldstart,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sections asked for; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m playground.bench", description="Measure on this machine.")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; all without any")
+    given = parser.parse_args(arguments).sections or list(SECTIONS)
+    unknown = [name for name in given if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    started = time.monotonic()
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, load before: {os.getloadavg()[0]:.1f}\n")
+    lines: list[str] = []
+    for name in given:
+        for text in SECTIONS[name]():
+            if text.startswith("bench "):
+                lines.append(text)
+            else:
+                print(f"{text}\n", flush=True)
+    print("\n".join(lines))
+    say(f"{time.monotonic() - started:.0f} s in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

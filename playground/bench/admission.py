@@ -1,0 +1,258 @@
+"""
+Admission over HTTPS, with the webhook and the allocator as the processes that they are: latency at a fixed rate, the
+most that can be had, and what a pod's creation costs more on the API server.
+
+The cluster is loaded, the API server is the embedded one, and the reviews come from a process of their own. All of them
+share the machine's cores, as does the load generator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract import names
+from playground import installing
+from playground.bench import workload
+from playground.bench.figures import MIB, MILLISECOND, Spread, machine_line, table
+from playground.bench.processes import cpu_seconds, rss
+from playground.bench.progress import say
+from playground.bench.quiet import Quiet
+from playground.cluster import Cluster
+from playground.probes import accepts_tls, free_port
+from playground.programs import Program
+from runtime import kubepaths
+
+JSON = dict[str, Any]
+_TOP = Path(__file__).resolve().parents[2]
+NODES, SHARERS = 1_000, 16_000
+RATES = (100, 200)
+_SECONDS, _FLAT_OUT_SECONDS, _WARM_UP_SECONDS = 10.0, 5.0, 2.0
+_CONNECTIONS, _FLAT_OUT_CONNECTIONS = 4, 8
+_SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
+_TENANT, _UNLABELLED = "tenant", "unlabelled"
+_CREATES = 150
+_ASSUME_TTL = "10m"
+"""Reviews are sent without a pod that follows them, and a reservation must not expire while it is measured."""
+
+
+@contextlib.contextmanager
+def loaded_cluster(*, nodes: int, sharers: int, others: int = 0) -> Iterator[Cluster]:
+    """A cluster without machinery, holding that much, with one webhook and one allocator."""
+    cluster = Cluster(
+        nodes=(),
+        control_plane=lambda gpus_of: Quiet(nodes=nodes, sharers=sharers, others=others),
+        settings={"allocator": ("--assume-ttl", _ASSUME_TTL)},
+        namespaces=(_TENANT,),
+    )
+    try:
+        cluster.start(timeout=180)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def admission() -> Iterator[str]:
+    """All three parts on one loaded cluster."""
+    with loaded_cluster(nodes=NODES, sharers=SHARERS) as cluster:
+        yield from _latency(cluster)
+        yield from _most(cluster)
+        yield from _creation(cluster)
+
+
+# -- reviews ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one run of the load generator came to."""
+
+    latencies: list[int]
+    seconds: float
+    outcomes: dict[str, int]
+    errors: dict[str, int]
+
+    def part(self, outcome: str) -> float:
+        """The share of reviews with this outcome."""
+        return self.outcomes.get(outcome, 0) / max(len(self.latencies), 1)
+
+    @property
+    def others(self) -> str:
+        """Outcomes that should not be, for the table."""
+        left = {key: n for key, n in {**self.outcomes, **self.errors}.items() if key not in ("placed", "gated")}
+        return ", ".join(f"{n} {key}" for key, n in left.items()) or "-"
+
+
+def _send(cluster: Cluster, port: int, *, rate: float, seconds: float, connections: int) -> Sent:
+    flags = {
+        "port": port,
+        "ca": cluster.directory / "certs" / "ca.crt",
+        "server-name": _SERVER_NAME,
+        "namespace": _TENANT,
+        "rate": rate,
+        "seconds": seconds,
+        "connections": connections,
+    }
+    command = [sys.executable, "-m", "playground.bench.load", *(f"--{key}={value}" for key, value in flags.items())]
+    done = subprocess.run(command, cwd=_TOP, stdout=subprocess.PIPE, check=True, timeout=seconds + 60)
+    found = json.loads(done.stdout)
+    return Sent(found["latency_ns"], found["seconds"], found["outcomes"], found["errors"])
+
+
+def _latency(cluster: Cluster) -> Iterator[str]:
+    port = cluster.replicas[0].webhook_port
+    _send(cluster, port, rate=100, seconds=_WARM_UP_SECONDS, connections=_CONNECTIONS)
+    rows, lines = [], []
+    for rate in RATES:
+        say(f"{rate} reviews a second for {_SECONDS:.0f} s")
+        before = _worked(cluster)
+        sent = _send(cluster, port, rate=rate, seconds=_SECONDS, connections=_CONNECTIONS)
+        spread = Spread.of(sent.latencies)
+        worked = [(after - then) / spread.count for then, after in zip(before, _worked(cluster), strict=True)]
+        costs = [f"{1e3 * seconds:.2f}" for seconds in worked]
+        shares = [f"{100 * sent.part(name):.1f} %" for name in ("placed", "gated")]
+        rows.append((f"{rate}/s", str(spread.count), *spread.cells(MILLISECOND), *costs, *shares, sent.others))
+        keys = ("p50_ms", "p99_ms", "max_ms")
+        values = dict(zip(keys, spread.cells(MILLISECOND), strict=True))
+        values |= dict(zip(("webhook_cpu_ms", "allocator_cpu_ms"), costs, strict=True))
+        lines.append(machine_line("admission", {"rate": rate, **values, "placed": f"{sent.part('placed'):.3f}"}))
+    yield table(
+        f"Admission over HTTPS, {NODES} nodes x 8 GPUs with {SHARERS} sharers, {_CONNECTIONS} connections;"
+        " from the time due",
+        ("rate", "reviews", "p50 ms", "p99 ms", "max ms", "webhook cpu", "allocator cpu", "placed", "gated", "other"),
+        rows,
+    )
+    sizes = [(name, rss(cluster.programs[name].pid)) for name in ("webhook", "allocator")]
+    yield "cpu: processor time a review, in ms; memory: " + ", ".join(
+        f"{name} {size / MIB:.0f} MiB" for name, size in sizes
+    )
+    yield from lines
+
+
+def _worked(cluster: Cluster) -> tuple[float, float]:
+    """Processor seconds so far of the webhook and of the allocator."""
+    return cpu_seconds(cluster.programs["webhook"].pid), cpu_seconds(cluster.programs["allocator"].pid)
+
+
+def _most(cluster: Cluster) -> Iterator[str]:
+    say("as fast as answers come: an empty Flask application, then the webhook, twice")
+    port, empty_port = cluster.replicas[0].webhook_port, free_port()
+    program = _empty(cluster, empty_port)
+    program.start()
+    try:
+        _until(lambda: accepts_tls(empty_port), "the empty application listens")
+        runs: dict[str, list[Sent]] = {"empty Flask": [], "webhook": []}
+        for _ in range(2):
+            for name, at in (("empty Flask", empty_port), ("webhook", port)):
+                runs[name].append(
+                    _send(cluster, at, rate=0, seconds=_FLAT_OUT_SECONDS, connections=_FLAT_OUT_CONNECTIONS)
+                )
+    finally:
+        program.terminate()
+        program.wait()
+    best = {name: max(sent, key=_per_second) for name, sent in runs.items()}
+    share = _per_second(best["webhook"]) / _per_second(best["empty Flask"])
+    yield table(
+        f"As fast as answers come, {_FLAT_OUT_CONNECTIONS} connections, better of two runs each of"
+        f" {_FLAT_OUT_SECONDS:.0f} s",
+        ("application", "reviews/s", "p50 ms", "p99 ms", "of empty", "placed", "other"),
+        [
+            (
+                name,
+                f"{_per_second(sent):.0f}",
+                *Spread.of(sent.latencies).cells(MILLISECOND)[:2],
+                f"{100 * _per_second(sent) / _per_second(best['empty Flask']):.0f} %",
+                f"{100 * sent.part('placed'):.1f} %",
+                sent.others if name == "webhook" else "-",
+            )
+            for name, sent in best.items()
+        ],
+    )
+    yield machine_line(
+        "sustained",
+        {
+            "webhook_per_s": f"{_per_second(best['webhook']):.0f}",
+            "empty_per_s": f"{_per_second(best['empty Flask']):.0f}",
+            "share": f"{share:.3f}",
+        },
+    )
+
+
+def _per_second(sent: Sent) -> float:
+    return len(sent.latencies) / sent.seconds
+
+
+def _empty(cluster: Cluster, port: int) -> Program:
+    """The empty application under the settings that the webhook gives gunicorn (`webhook.serving`)."""
+    certs = cluster.directory / "certs"
+    flags = {
+        "bind": f"127.0.0.1:{port}",
+        "worker-class": "gthread",
+        "workers": "1",
+        "threads": "16",
+        "worker-connections": "1000",
+        "keep-alive": "120",
+        "certfile": str(certs / "tls.crt"),
+        "keyfile": str(certs / "tls.key"),
+    }
+    arguments = ["gunicorn", *(f"--{key}={value}" for key, value in flags.items())]
+    arguments.append("playground.bench.empty:create_app()")
+    return Program("empty", arguments, log=cluster.directory / "empty.log", environment={})
+
+
+# -- creating pods ------------------------------------------------------------------------------------------------
+
+
+def _creation(cluster: Cluster) -> Iterator[str]:
+    """Pods of three kinds by turns, so that whatever else the machine does meets all of them alike."""
+    say("creating pods with and without a webhook on their way")
+    installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
+    kinds = {
+        "no webhook: namespace without the label": (_UNLABELLED, False),
+        "matchConditions only: asks for no share": (_TENANT, False),
+        "through the webhook: asks for a share": (_TENANT, True),
+    }
+    took: dict[str, list[int]] = {kind: [] for kind in kinds}
+    for number in range(_CREATES):
+        for kind, (namespace, asks) in kinds.items():
+            wanted = workload.limits(number) if asks else {}
+            made = workload.pod(number, namespace=namespace, wanted=wanted)
+            before = time.perf_counter_ns()
+            cluster.kube.create(kubepaths.pods(namespace), made)
+            took[kind].append(time.perf_counter_ns() - before)
+    spreads = [(kind, Spread.of(values)) for kind, values in took.items()]
+    base = spreads[0][1].p50
+    yield table(
+        f"Creating a pod on the embedded API server, {_CREATES} each, by turns",
+        ("pod", "p50 ms", "p99 ms", "max ms", "added at p50"),
+        [
+            (kind, *spread.cells(MILLISECOND), f"{(spread.p50 - base) / MILLISECOND:+.2f} ms")
+            for kind, spread in spreads
+        ],
+    )
+    yield machine_line(
+        "create",
+        {
+            "without_p50_ms": f"{base / MILLISECOND:.2f}",
+            "with_p50_ms": f"{spreads[-1][1].p50 / MILLISECOND:.2f}",
+            "added_p50_ms": f"{(spreads[-1][1].p50 - base) / MILLISECOND:.2f}",
+        },
+    )
+
+
+# -- small things -------------------------------------------------------------------------------------------------
+
+
+def _until(true: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout:.0f} s: {what}")
+        time.sleep(0.05)

@@ -1,0 +1,145 @@
+"""
+A control plane that holds a large cluster and does nothing with it: the embedded API server without the machinery.
+
+Its nodes, GPUs and pods are put into its store directly, since they are what the benchmark starts from and not what it
+measures. There are no kubelets and no agents, so nothing changes but by what is measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from typing import Any
+
+from contract import codec, names, pods, quantity
+from contract.model import (
+    Allocation,
+    ContainerAllocation,
+    FractionRequest,
+    Gpu,
+    GpuShare,
+    Inventory,
+    PodRequest,
+)
+from playground import installing
+from playground.api.values import timestamp
+from playground.bench import workload
+from playground.bench.progress import say
+from playground.embedded import Embedded
+from playground.machinery.nodes import NodeSpec, node_object
+from runtime import kubepaths
+
+JSON = dict[str, Any]
+_GPUS = 8
+_MODELS = (("Tesla T4", 16), ("Tesla V100-SXM2-32GB", 32), ("NVIDIA A10", 24), ("NVIDIA A100-SXM4-80GB", 80))
+LOADED = "loaded"
+"""Namespace of the pods that are there from the start."""
+
+
+class Quiet(Embedded):
+    """
+    `nodes` nodes of 8 GPUs, with `sharers` pods that hold a share and `others` that hold none, spread evenly.
+
+    Every GPU has a sharer, as long as there are that many, so that none is ever free as a whole.
+    """
+
+    def __init__(self, *, nodes: int, sharers: int, others: int = 0) -> None:
+        super().__init__(gpus_of=lambda node: ())
+        self._nodes, self._sharers, self._others = nodes, sharers, others
+
+    def start(self) -> None:
+        """Fill the store and listen."""
+        say(f"loading {self._nodes} nodes, {self._sharers} pods with a share and {self._others} without")
+        gc.freeze()
+        self.server.start()
+        for document in installing.to_apply():
+            if document["kind"] == "CustomResourceDefinition":
+                self.api.call("POST", installing.path_of(document), body=document)
+        self.api.call("POST", kubepaths.path("v1", "namespaces"), body={"metadata": {"name": LOADED}})
+        now = time.time()
+        inventories = [inventory(number) for number in range(self._nodes)]
+        for number, found in enumerate(inventories):
+            self._put("nodes", "", node(number, now))
+            self._put(f"{names.GPUNODE_PLURAL}.{names.GROUP}", "", _gpunode(found))
+        rng = random.Random(1)
+        places = [(found.node, gpu) for found in inventories for gpu in found.gpus]
+        rng.shuffle(places)
+        created = timestamp(now)
+        for number in range(self._sharers):
+            where, gpu = places[number % len(places)]
+            self._put("pods", LOADED, _sharer(number, where, gpu, created))
+        plain = [workload.pod(number, namespace=LOADED, wanted={}) for number in range(6)]
+        for number in range(self._others):
+            where = inventories[number % self._nodes].node
+            self._put("pods", LOADED, _running(f"other-{number:06}", plain[number % len(plain)], where, created))
+        gc.freeze()
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self.server.stop()
+
+    def _put(self, resource: str, namespace: str, value: JSON) -> None:
+        metadata = value["metadata"]
+        metadata["uid"] = f"{resource}-{metadata['name']}"
+        self.api.store.create(resource, (namespace, metadata["name"]), value)
+
+
+def inventory(number: int) -> Inventory:
+    """The GPUs of a node by its number, all of one model."""
+    name = f"gpu-{number:05}"
+    model, gib = _MODELS[number % len(_MODELS)]
+    size = gib * quantity.GIB
+    return Inventory(name, tuple(Gpu(f"GPU-{name}-{at}", at, model, size, size) for at in range(_GPUS)))
+
+
+def node(number: int, now: float) -> JSON:
+    """The Node by its number; every second one has the taint that managed clusters give their GPU pools."""
+    pool = workload.POOLS[number % len(workload.POOLS)]
+    taints = (f"{workload.TAINT['key']}={workload.TAINT['value']}:{workload.TAINT['effect']}",) if number % 2 else ()
+    spec = NodeSpec(f"gpu-{number:05}", cpu="128", memory="1Ti", pods=250, labels={"pool": pool}, taints=taints)
+    return node_object(spec, now)
+
+
+def _gpunode(found: Inventory) -> JSON:
+    return {
+        "apiVersion": names.GPUNODE_GROUP_VERSION,
+        "kind": "GPUNode",
+        "metadata": {"name": found.node},
+        "status": codec.inventory_to_status(found),
+    }
+
+
+def _sharer(number: int, where: str, gpu: Gpu, created: str) -> JSON:
+    memory = gpu.usable // (16 + number % 8) // quantity.MIB * quantity.MIB
+    fraction = FractionRequest("main", memory=memory, cores=(0, 1, 2)[number % 3])
+    share = GpuShare(gpu.uuid, gpu.index, memory, fraction.cores, gpu.memory)
+    allocation = Allocation(f"{number:032x}", where, (ContainerAllocation("main", (share,)),))
+    made = _running(f"sharer-{number:06}", workload.pod(number, namespace=LOADED, wanted={}), where, created)
+    made["metadata"]["annotations"] |= {
+        names.REQUEST: codec.request_to_text(PodRequest("native", (fraction,))),
+        names.ALLOCATION: codec.allocation_to_text(allocation),
+        **codec.container_annotations(allocation),
+    }
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["limits"] |= pods.accounting(fraction, memory)
+    resources["requests"] |= pods.accounting(fraction, memory)
+    return made
+
+
+def _running(name: str, pod: JSON, where: str, created: str) -> JSON:
+    """The pod under this name, running on a node; shares everything else with `pod`."""
+    status = {
+        "phase": "Running",
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": created}
+            for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready", names.ALLOCATED_CONDITION)
+        ],
+        "startTime": created,
+    }
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], "name": name, "creationTimestamp": created},
+        "spec": {**pod["spec"], "nodeName": where},
+        "status": status,
+    }

@@ -1,0 +1,278 @@
+"""
+A whole cluster with gpufraction installed: control plane, shipped manifests, and the three programs as processes.
+
+One composition for the demo, `make playground`, the system tests and the benchmark. Every program gets a kubeconfig of
+exactly its own service account, so that its RBAC is what it lives with. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract import names
+from playground import installing
+from playground.api.values import ADMIN, User
+from playground.balancer import Balancer
+from playground.embedded import ControlPlane, Embedded
+from playground.machinery.gpuruntime import NodeGpu, NodeGpus
+from playground.machinery.nodes import node_object
+from playground.probes import accepts_tls, free_port, healthy
+from playground.programs import Program
+from playground.shapes import DEMO, GpuNode
+from runtime import kubepaths
+from runtime.kube import Kube, KubeError, KubeNotFound
+
+JSON = dict[str, Any]
+MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
+_WEBHOOK = "gpufraction-webhook"
+_ACCOUNT_SECONDS = 20.0
+
+
+class NotUp(Exception):
+    """The cluster did not come up in time; the message says what was still missing."""
+
+
+def account(name: str, *, node: str = "") -> User:
+    """One of our service accounts; an agent's token carries the node that its pod runs on."""
+    extra = {"authentication.kubernetes.io/node-name": (node,)} if node else {}
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
+    return User(f"system:serviceaccount:{names.NAMESPACE}:{name}", groups, extra)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One pod of the Deployment `gpufraction`: a webhook and an allocator, and what they share."""
+
+    number: int
+    webhook_port: int
+    allocator_port: int
+    socket: Path
+
+    def name(self, program: str) -> str:
+        """The name of one of its programs: `allocator` in the first replica, `allocator-1` in the second."""
+        return f"{program}-{self.number}" if self.number else program
+
+
+class Cluster:
+    """
+    Start with `start`, end with `stop`, or use it as a context.
+
+    `directory` receives kubeconfigs and logs and is left alone at the end; without one a temporary one is made and
+    removed. `settings` are extra flags by program: `webhook`, `allocator`, `nodeagent`.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: Sequence[GpuNode] = DEMO,
+        directory: Path | None = None,
+        control_plane: MakeControlPlane | None = None,
+        settings: Mapping[str, Sequence[str]] | None = None,
+        replicas: int = 1,
+        namespaces: Sequence[str] = ("default",),
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self._own_directory = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="gpufraction-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # A unix socket's path may have 108 bytes, which a test's directory can exceed.
+        self._run = Path(tempfile.mkdtemp(prefix="gpf-"))
+        self.control_plane = (control_plane or _embedded)(self._gpus_of)
+        self._settings = dict(settings or {})
+        self.replicas = tuple(
+            Replica(number, free_port(), free_port(), self._run / f"allocator-{number}.sock")
+            for number in range(replicas)
+        )
+        self._service = Balancer(lambda: [replica.webhook_port for replica in self.replicas])
+        self._namespaces = tuple(namespaces)
+        self.programs: dict[str, Program] = {}
+        self.kubeconfig = self.directory / "kubeconfig"
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Start everything and wait until it serves. Raises `NotUp` or `ProgramFailed`."""
+        self.control_plane.start()
+        self.kubeconfig.write_text(self.control_plane.kubeconfig(ADMIN))
+        self.kube = Kube.connect(kubeconfig=str(self.kubeconfig), user_agent="playground")
+        self._service.start()
+        self._install()
+        for node in self.nodes:
+            installing.apply(self.kube, node_object(node.spec, time.time()))
+        for namespace in self._namespaces:
+            self.label_namespace(namespace)
+        self._start_programs()
+        self._wait_until_up(timeout)
+
+    def stop(self) -> None:
+        """Stop everything that was started."""
+        running = [program for program in self.programs.values() if program.alive()]
+        for program in running:
+            program.terminate()
+        for program in running:
+            program.wait()
+        self._service.stop()
+        self.control_plane.stop()
+        shutil.rmtree(self._run, ignore_errors=True)
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def allocator_url(self, replica: int = 0) -> str:
+        """Where an allocator serves its health and metrics."""
+        return f"http://127.0.0.1:{self.replicas[replica].allocator_port}"
+
+    def webhook_answers(self, replica: int = 0) -> bool:
+        """Whether a webhook takes TLS connections."""
+        return accepts_tls(self.replicas[replica].webhook_port)
+
+    def label_namespace(self, name: str) -> None:
+        """What an administrator does for a tenant: create the namespace where needed, and label it."""
+        installing.apply(self.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        labels = {"metadata": {"labels": {names.INJECT_LABEL: names.INJECT_ENABLED}}}
+        self.kube.patch_merge(kubepaths.path("v1", "namespaces", name=name), labels)
+        self._await_account(name)
+
+    def _await_account(self, namespace: str) -> None:
+        """No pod can be created before the namespace has its default service account, a moment after itself."""
+        deadline = time.monotonic() + _ACCOUNT_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(KubeNotFound):
+                self.kube.get(kubepaths.path("v1", "serviceaccounts", namespace, "default"))
+                return
+            time.sleep(0.02)
+        raise NotUp(f"namespace {namespace} has no default service account after {_ACCOUNT_SECONDS:.0f} s")
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        for document in installing.to_apply():
+            beside: list[JSON] = []
+            if document["kind"] == "MutatingWebhookConfiguration":
+                document, beside = self.control_plane.reach(document, self._service.port)
+            for each in (*beside, document):
+                installing.apply(self.kube, each)
+
+    def _start_programs(self) -> None:
+        certs = self.directory / "certs"
+        certificate_names = ",".join(self.control_plane.webhook_names)
+        self._program(
+            "certs",
+            ["webhook", "certs", "--dir", str(certs), "--configuration", _WEBHOOK, "--names", certificate_names],
+            account("gpufraction-certs"),
+        ).run()
+        for replica in self.replicas:
+            self._start_replica(replica, certs)
+        for node in self.nodes:
+            self._program(
+                f"nodeagent-{node.spec.name}",
+                [
+                    *("nodeagent", "run", "--node", node.spec.name, "--simulate", node.gpus, "--listen", ""),
+                    *self._settings.get("nodeagent", ()),
+                ],
+                account("gpufraction-nodeagent", node=node.spec.name),
+            ).start()
+
+    def _start_replica(self, replica: Replica, certs: Path) -> None:
+        self._program(
+            replica.name("allocator"),
+            [
+                *("allocator", "run", "--socket", str(replica.socket)),
+                *(
+                    "--listen",
+                    f"127.0.0.1:{replica.allocator_port}",
+                    "--election-identity",
+                    f"replica-{replica.number}",
+                ),
+                *self._settings.get("allocator", ()),
+            ],
+            account("gpufraction-allocator"),
+        ).start()
+        self._program(
+            replica.name("webhook"),
+            [
+                *("webhook", "serve", "--bind", f"127.0.0.1:{replica.webhook_port}", "--certificates", str(certs)),
+                *("--socket", str(replica.socket), *self._settings.get("webhook", ())),
+            ],
+            None,
+        ).start()
+
+    def _program(self, name: str, arguments: list[str], user: User | None) -> Program:
+        """A program that is not started yet; the webhook serves without any access to the API server."""
+        environment = {"KUBECONFIG": "/nonexistent"}
+        if user is not None:
+            path = self.directory / f"kubeconfig-{name}"
+            path.write_text(self.control_plane.kubeconfig(user))
+            environment = {"KUBECONFIG": str(path)}
+        program = Program(name, arguments, log=self.directory / f"{name}.log", environment=environment)
+        self.programs[name] = program
+        return program
+
+    def _wait_until_up(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        missing = "everything"
+        while time.monotonic() < deadline:
+            for name, program in self.programs.items():
+                if name != "certs":
+                    program.check()
+            missing = self._missing()
+            if not missing:
+                return
+            time.sleep(0.05)
+        raise NotUp(f"not up after {timeout:.0f} s: {missing}")
+
+    def _missing(self) -> str:
+        for replica in self.replicas:
+            if not healthy(f"{self.allocator_url(replica.number)}/readyz"):
+                return f"{replica.name('allocator')} is not ready"
+            if not self.webhook_answers(replica.number):
+                return f"{replica.name('webhook')} does not listen"
+        for node in self.nodes:
+            found = self._node(node.spec.name)
+            if names.GPU_MEMORY not in (found.get("status", {}).get("allocatable") or {}):
+                return f"node {node.spec.name} has no GPU capacity yet"
+        if not self._webhook_trusted():
+            return "the webhook configuration has no CA yet"
+        return ""
+
+    def _node(self, name: str) -> JSON:
+        try:
+            return self.kube.get(kubepaths.path("v1", "nodes", name=name))
+        except KubeError:
+            return {}
+
+    def _webhook_trusted(self) -> bool:
+        path = kubepaths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", name=_WEBHOOK)
+        bundle = self.kube.get(path)["webhooks"][0]["clientConfig"].get("caBundle", "")
+        return b"BEGIN CERTIFICATE" in base64.b64decode(bundle)
+
+    def _gpus_of(self, node: str) -> NodeGpus:
+        """What the node's driver sees: the agent's simulation, as it published it."""
+        try:
+            found = self.kube.get(kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node))
+        except KubeNotFound:
+            return ()
+        gpus = (found.get("status") or {}).get("gpus") or []
+        return tuple(NodeGpu(g["index"], g["uuid"], g["model"], g["memoryBytes"]) for g in gpus)
+
+
+def _embedded(gpus_of: Callable[[str], NodeGpus]) -> ControlPlane:
+    return Embedded(gpus_of=gpus_of)

@@ -1,0 +1,79 @@
+"""
+The main job, shown: every sample goes in unchanged, and what came of it stands beside what should.
+
+Everything observed is read from the API server. The exit status is 0 only if all of it is as expected.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.picture import draw
+from playground.scenarios import SCENARIOS, Scenario
+from runtime import kubepaths
+from runtime.kube import Kube
+
+
+def run(out: TextIO = sys.stdout) -> int:
+    """Run the demo; the exit status."""
+    began = time.monotonic()
+    print("Starting a cluster of 3 GPU nodes, and gpufraction on it ...", file=out, flush=True)
+    with Cluster() as cluster:
+        print(f"up after {time.monotonic() - began:.1f} s; its GPUs:\n\n{draw(cluster.kube)}\n", file=out, flush=True)
+        results = [_show(cluster.kube, scenario, out) for scenario in SCENARIOS]
+        results.append(_one_for_one(cluster.kube, out))
+    good = sum(results)
+    print(f"\n{good} of {len(results)} as expected, in {time.monotonic() - began:.0f} s", file=out)
+    return 0 if good == len(results) else 1
+
+
+def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
+    made = scenarios.submit(kube, scenario)
+    try:
+        found = scenarios.settled(kube, scenario.pods)
+    except scenarios.NotSettled as error:
+        print(f"  {scenario.title:34} DIFFERS: {error}", file=out, flush=True)
+        return False
+    seen, missing = scenarios.outcome(found), scenarios.missing_lines(kube, scenario, found)
+    good = seen == scenario.want and not missing
+    print(f"{'ok' if good else 'DIFFERS':8}{scenario.title}   (samples/{scenario.sample})", file=out)
+    print(f"          expected  {scenario.want}", file=out)
+    print(f"          observed  {seen}", file=out)
+    for line in missing:
+        print(f"          not printed by its container: {line}", file=out)
+    for line in scenario.prints if not missing else ():
+        print(f"          in its container: {line}", file=out)
+    told = next((scenarios.condition(p).get("message") for p in found if scenarios.waits(p)), None)
+    if told:
+        print(f"          those that wait are told: {told}", file=out)
+    out.flush()
+    scenarios.remove(kube, made)
+    return good
+
+
+def _one_for_one(kube: Kube, out: TextIO) -> bool:
+    """Deleting one of six running pods starts exactly one of the four that wait, the first in line."""
+    scenario = next(s for s in SCENARIOS if s.sample == "4paradigm-vgpu.yaml")
+    made = scenarios.submit(kube, scenario)
+    before = scenarios.settled(kube, scenario.pods)
+    waiting = {p["metadata"]["name"] for p in before if scenarios.waits(p)}
+    victim = next(p for p in before if scenarios.is_running(p))["metadata"]["name"]
+    kube.delete(kubepaths.pods("default", victim))
+    scenarios.wait_for(
+        lambda: victim not in {p["metadata"]["name"] for p in scenarios.all_pods(kube)}, lambda: f"{victim} is there"
+    )
+    after = scenarios.settled(kube, scenario.pods, running=scenario.want.running)
+    started = sorted(p["metadata"]["name"] for p in after if scenarios.is_running(p))
+    came = [name for name in started if name in waiting]
+    seen = scenarios.outcome(after)
+    good = len(came) == 1 and seen == scenario.want
+    print(f"{'ok' if good else 'DIFFERS':8}4paradigm: one of the six running pods is deleted", file=out)
+    print("          expected  1 of the 4 that waited starts, and 4 wait again", file=out)
+    print(f"          observed  {len(came)} of the 4 that waited starts, and {seen.waiting} wait again", file=out)
+    print(f"\nthe GPUs now:\n\n{draw(kube)}", file=out, flush=True)
+    scenarios.remove(kube, made)
+    return good

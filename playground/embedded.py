@@ -1,0 +1,82 @@
+"""
+The embedded control plane: API server over HTTPS, controllers, scheduler and kubelets, all in this process.
+
+It is one of two that a `Cluster` can stand on; the other starts a real kube-apiserver. Both speak `ControlPlane`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from playground.api.api import Api
+from playground.api.server import HttpsServer
+from playground.api.values import User
+from playground.machinery.cluster import Machinery
+from playground.machinery.gpuruntime import NodeGpus
+
+JSON = dict[str, Any]
+
+
+class ControlPlane(Protocol):
+    """What a cluster needs of its control plane."""
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+
+    def stop(self) -> None:
+        """Stop everything that was started."""
+
+    def kubeconfig(self, user: User) -> str:
+        """A kubeconfig, as YAML, with which a client is that user."""
+
+    def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
+        """
+        How the API server reaches a webhook on a loopback port.
+
+        Returns the webhook configuration to apply, and objects to apply beside it.
+        """
+
+    @property
+    def webhook_names(self) -> tuple[str, ...]:
+        """Names that the webhook's certificate needs besides its Service's."""
+
+
+class Embedded:
+    """The embedded control plane. `gpus_of` gives the GPUs of a node, for the container runtime's part."""
+
+    def __init__(self, *, gpus_of: Callable[[str], NodeGpus], port: int = 0) -> None:
+        self.api = Api()
+        self.server = HttpsServer(self.api, port=port)
+        self.machinery = Machinery(self.api, gpus_of=gpus_of)
+        self.api.log_provider = self.machinery.logs
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+        self.server.start()
+        self.machinery.start()
+
+    def stop(self) -> None:
+        """Stop everything that was started."""
+        self.machinery.stop()
+        self.server.stop()
+
+    def kubeconfig(self, user: User) -> str:
+        """A kubeconfig, as YAML, with which a client is that user."""
+        return self.server.kubeconfig(user)
+
+    def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
+        """Through the Service, as in production: its endpoint is the loopback port."""
+        service = configuration["webhooks"][0]["clientConfig"]["service"]
+        endpoints = {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": service["name"], "namespace": service["namespace"]},
+            "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "https", "port": port}]}],
+        }
+        return configuration, [endpoints]
+
+    @property
+    def webhook_names(self) -> tuple[str, ...]:
+        """None: it is called by its Service's name."""
+        return ()

@@ -1,0 +1,233 @@
+"""
+Starts and stops everything that lives behind the API server, as named daemon threads of this process.
+
+    machinery = Machinery(api, gpus_of=inventory)
+    machinery.start()
+    ...
+    machinery.stop()
+
+The caches are filled before any controller acts, so that nothing is created twice after a restart on the same store.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from playground.api.values import JSON, User
+from playground.machinery import queueing, rights
+from playground.machinery.client import (
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    ApiServer,
+    Client,
+    Refused,
+    Resource,
+    service_account,
+)
+from playground.machinery.control import OWNER, Controller, ControlTiming, Means
+from playground.machinery.deployments import Deployments
+from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.informer import Cache, Informer, by_owner
+from playground.machinery.jobs import Jobs
+from playground.machinery.kubelet import Kubelet, KubeletTiming
+from playground.machinery.nodes import NodeSpec, node_object
+from playground.machinery.recording import Recorder
+from playground.machinery.replicasets import ReplicaSets
+from playground.machinery.scheduler import Scheduler
+from playground.machinery.statefulsets import StatefulSets
+
+WATCHED = (PODS, NODES, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS)
+SYNC_SECONDS = 30.0
+JOIN_SECONDS = 5.0
+WORKERS = 2
+"""Threads of one controller: a slow webhook holds up one object, not all of them."""
+
+MANAGER = User("system:kube-controller-manager", ("system:masters", "system:authenticated"))
+SCHEDULER = User("system:kube-scheduler", ("system:authenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How fast the embedded cluster is."""
+
+    kubelet: KubeletTiming = field(default_factory=KubeletTiming)
+    control: ControlTiming = field(default_factory=ControlTiming)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of the machinery there is beside the kubelets: nothing that a real component does already."""
+
+    controllers: bool = True
+    scheduler: bool = True
+    roles: str = ""
+    """Goes before the names of the components' roles."""
+
+
+def no_gpus(node: str) -> NodeGpus:
+    return ()
+
+
+class Machinery:
+    """
+    `gpus_of(node)` tells the GPUs that a node's driver sees; it is asked when a container starts.
+
+    `clock` gives epoch seconds for what is written into objects, `monotonic` the seconds that deadlines count in.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        *,
+        gpus_of: Callable[[str], NodeGpus] = no_gpus,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        stop: threading.Event | None = None,
+        timing: Timing | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        self._api, self._clock, self._monotonic = api, clock, monotonic
+        self._stop = stop or threading.Event()
+        self._timing = timing or Timing()
+        self._client = Client(api, MANAGER)
+        self._threads: list[threading.Thread] = []
+        self._parts = parts = parts or Parts()
+        watched = WATCHED if parts.controllers else (PODS, NODES)
+        self._caches = {resource: Cache({OWNER: by_owner}) for resource in watched}
+        self._informers = {
+            resource: Informer(self._client, resource, cache, self._stop) for resource, cache in self._caches.items()
+        }
+        self._controllers = self._make_controllers() if parts.controllers else {}
+        self.scheduler = self._make_scheduler() if parts.scheduler else None
+        self.kubelet = self._make_kubelet(gpus_of)
+
+    # -- what it is made of ---------------------------------------------------------------------------------------
+
+    def _means(self, account: str) -> Means:
+        client = Client(self._api, service_account(account))
+        recorder = Recorder(client, account, self._clock)
+        return Means(
+            client=client,
+            recorder=recorder,
+            clock=self._clock,
+            monotonic=self._monotonic,
+            timing=self._timing.control,
+        )
+
+    def _make_controllers(self) -> dict[str, Controller]:
+        caches = self._caches
+        return {
+            "deployment": Deployments(
+                self._means("deployment-controller"), objects=caches[DEPLOYMENTS], replica_sets=caches[REPLICA_SETS]
+            ),
+            "replicaset": ReplicaSets(
+                self._means("replicaset-controller"), objects=caches[REPLICA_SETS], pods=caches[PODS]
+            ),
+            "statefulset": StatefulSets(
+                self._means("statefulset-controller"), objects=caches[STATEFUL_SETS], pods=caches[PODS]
+            ),
+            "job": Jobs(self._means("job-controller"), objects=caches[JOBS], pods=caches[PODS]),
+        }
+
+    def _make_scheduler(self) -> Scheduler:
+        client = Client(self._api, SCHEDULER)
+        return Scheduler(
+            client=client,
+            recorder=Recorder(client, "default-scheduler", self._clock),
+            pods=self._caches[PODS],
+            nodes=self._caches[NODES],
+            clock=self._clock,
+        )
+
+    def _make_kubelet(self, gpus_of: Callable[[str], NodeGpus]) -> Kubelet:
+        return Kubelet(
+            client=self._client,
+            recorder=Recorder(self._client, "kubelet", self._clock),
+            pods=self._caches[PODS],
+            nodes=self._caches[NODES],
+            gpus_of=gpus_of,
+            clock=self._clock,
+            monotonic=self._monotonic,
+            timing=self._timing.kubelet,
+        )
+
+    # -- running it -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start every thread; at most once.
+
+        Raises RuntimeError where the components cannot be given their rights, TimeoutError where the API server lists
+        nothing in time.
+        """
+        if self._threads:
+            raise RuntimeError("this machinery was started before")
+        self._grant()
+        for resource, informer in self._informers.items():
+            self._run(f"informer-{resource.plural}", informer.run)
+        for resource, informer in self._informers.items():
+            self._await(resource, informer)
+        if (scheduler := self.scheduler) is not None:
+            self._run("scheduler", lambda: scheduler.run(self._stop))
+        self._run("kubelet", lambda: self.kubelet.run(self._stop))
+        for name, controller in self._controllers.items():
+            for number in range(WORKERS):
+                self._run(f"{name}-controller-{number}", self._worker(controller))
+
+    def _grant(self) -> None:
+        """Give every component its role; roles that are there already stay as they are."""
+        for resource, value in rights.objects(prefix=self._parts.roles):
+            answer = self._client.create(resource, "", value)
+            if isinstance(answer, Refused) and not answer.outdated:
+                raise RuntimeError(f"cannot create {resource.kind} {value['metadata']['name']}: {answer.message}")
+
+    def _await(self, resource: Resource, informer: Informer) -> None:
+        if not informer.synced.wait(SYNC_SECONDS):
+            self.stop()
+            raise TimeoutError(f"no list of {resource.plural} within {SYNC_SECONDS:.0f} s")
+
+    def _worker(self, controller: Controller) -> Callable[[], None]:
+        retry = self._timing.control.retry
+        return lambda: queueing.work(controller.queue, controller.sync, retry)
+
+    def _run(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"playground-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """End every thread and wait for them, a few seconds at most. Idempotent."""
+        self._stop.set()
+        for informer in self._informers.values():
+            informer.close()
+        for controller in self._controllers.values():
+            controller.queue.close()
+        if self.scheduler is not None:
+            self.scheduler.close()
+        self.kubelet.close()
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    # -- for whoever builds a cluster -----------------------------------------------------------------------------
+
+    def add_node(self, spec: NodeSpec) -> JSON | Refused:
+        """Register a node, as its kubelet would. A pod that is created afterwards finds it."""
+        answer = self._client.create(NODES, "", node_object(spec, self._clock()))
+        if not isinstance(answer, Refused):
+            self._caches[NODES].observe(answer)
+        return answer
+
+    def logs(self, namespace: str, pod: str, container: str) -> str:
+        """For `Api.log_provider`."""
+        return self.kubelet.logs(namespace, pod, container)
+
+    def fail_node(self, name: str) -> None:
+        self.kubelet.fail_node(name)
+
+    def restart_node(self, name: str) -> None:
+        self.kubelet.restart_node(name)

@@ -1,0 +1,97 @@
+"""
+What the NVIDIA container runtime makes of a container's environment on a node that has GPUs.
+
+The playground has no driver, so this says which GPUs a container would have been given, by the rules of the NVIDIA
+container toolkit in its `legacy` mode on a node whose default runtime is `nvidia`, and what a program in the container
+would then print. Source: NVIDIA container toolkit documentation, "Environment variables (OCI spec)", and
+libnvidia-container's device selection. Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from contract.quantity import MIB
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+SHOWN_PREFIXES = ("ALIYUN_COM_GPU", "NVIDIA_", "CUDA_", "GPU")
+_CUDA_IMAGES = ("cuda", "nvidia", "gpu", "tensorflow", "pytorch", "dcgm")
+_UUID_PREFIX = "GPU-"
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpu:
+    """A GPU as its node's driver knows it; memory in bytes."""
+
+    index: int
+    uuid: str
+    model: str
+    memory: int
+
+
+NodeGpus: TypeAlias = Sequence[NodeGpu]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceError:
+    """The container does not start: kubelet's reason and message for its waiting state."""
+
+    device: str
+    reason: str = "RunContainerError"
+
+    @property
+    def message(self) -> str:
+        return (
+            "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
+            "failed: unable to start container process: error during container init: error running hook #0: error "
+            "running hook: exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\n"
+            f"nvidia-container-cli: device error: {self.device}: unknown device: unknown"
+        )
+
+
+def asks_for_all(image: str) -> bool:
+    """Whether the image itself says `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; told by the image's name."""
+    name = image.lower()
+    return any(word in name for word in _CUDA_IMAGES)
+
+
+def visible(environment: Mapping[str, str], image: str, gpus: NodeGpus) -> list[NodeGpu] | DeviceError:
+    """The GPUs that the runtime gives the container, in the node's order, whatever order the container asked in."""
+    wanted = environment.get(VISIBLE, "all" if asks_for_all(image) else "void")
+    if wanted in ("", "void", "none"):
+        return []
+    chosen: set[int] = set()
+    for word in wanted.split(","):
+        found = [gpu.index for gpu in gpus if word == "all" or _is(gpu, word)]
+        if not found and word != "all":
+            return DeviceError(word)
+        chosen.update(found)
+    return [gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.index in chosen]
+
+
+def _is(gpu: NodeGpu, word: str) -> bool:
+    """An index, or a UUID, of which the runtime is content with the beginning."""
+    if word.isdecimal():
+        return gpu.index == int(word)
+    return len(word) > len(_UUID_PREFIX) and gpu.uuid.lower().startswith(word.lower())
+
+
+def memory_limit(environment: Mapping[str, str], position: int, gpu: NodeGpu) -> int:
+    """Bytes of the GPU that the container is told of: its limit where one is set and readable, else the card's."""
+    for name in (f"{_LIMIT}_{position}", _LIMIT):
+        text = environment.get(name, "").strip().lower()
+        number, unit = (text[:-1], text[-1]) if text[-1:] in ("k", "m", "g") else (text, "")
+        if number.isdecimal() and int(number):
+            return min(int(number) * _UNITS[unit], gpu.memory)
+    return gpu.memory
+
+
+def printed(environment: Mapping[str, str], gpus: Iterable[NodeGpu]) -> str:
+    """The log of a container that prints what it sees of GPUs: its variables, then one line for each GPU."""
+    lines = [f"{name}={value}" for name, value in environment.items() if name.startswith(SHOWN_PREFIXES)]
+    for position, gpu in enumerate(gpus):
+        limit = memory_limit(environment, position, gpu) // MIB
+        lines.append(f"GPU {position}: {gpu.model} (UUID: {gpu.uuid}) 0MiB / {limit}MiB")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,52 @@
+"""
+A picture of the GPUs for a terminal: every card, how full it is, and how many pods share it.
+
+Read from the API server alone: GPUNodes for what there is, the pods' allocations for what is taken. 80 columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract import codec, names, pods
+from contract.quantity import GIB
+from runtime import kubepaths
+from runtime.kube import Kube
+
+JSON = dict[str, Any]
+_WIDTH = 24
+
+
+def draw(kube: Kube) -> str:
+    """One line a GPU."""
+    taken: dict[str, list[int]] = {}
+    for pod in kube.list(kubepaths.pods()).items:
+        for uuid, memory in _shares(pod).items():
+            taken.setdefault(uuid, []).append(memory)
+    gpunodes = kube.list(kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
+    lines = []
+    for item in sorted(gpunodes, key=lambda g: str(g["metadata"]["name"])):
+        inventory = codec.inventory_from_object(item)
+        for gpu in inventory.gpus:
+            here = taken.get(gpu.uuid, [])
+            lines.append(_line(inventory.node, gpu.index, gpu.model, sum(here), gpu.memory, len(here)))
+    return "\n".join(lines)
+
+
+def _shares(pod: JSON) -> dict[str, int]:
+    request = pods.admitted(pod)
+    if request is None or pods.finished(pod) or names.GATE in pods.gates(pod):
+        return {}
+    allocation = pods.allocation_of(pod, request)
+    shares: dict[str, int] = {}
+    for container in allocation.containers if allocation else ():
+        for share in container.shares:
+            shares[share.uuid] = shares.get(share.uuid, 0) + share.memory
+    return shares
+
+
+def _line(node: str, index: int, model: str, taken: int, total: int, sharers: int) -> str:
+    filled = min(_WIDTH, -(-taken * _WIDTH // total)) if taken else 0
+    bar = "#" * filled + "." * (_WIDTH - filled)
+    who = f"{sharers} pod{'s' * (sharers != 1)}" if sharers else "free"
+    return f"{node:5} {index} {model[:20]:20} [{bar}] {taken / GIB:5.1f} of {total / GIB:4.1f} GiB  {who}"

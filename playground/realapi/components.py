@@ -1,0 +1,139 @@
+"""
+The command lines of a real control plane, and the files that they name.
+
+Nothing beyond what makes it small, quick and private to this machine: loopback addresses, no fsync, client rates that
+suit a test. Everything else is what Kubernetes does by default, admission plugins included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from playground.api.certificates import Authority
+from playground.api.values import User
+from playground.programs import Program
+
+NEEDED = ("etcd", "kube-apiserver")
+CONTROLLERS = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+_QPS = ("--kube-api-qps=500", "--kube-api-burst=1000")
+_UNSERVED = ("--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false")
+
+
+class NoAssets(Exception):
+    """The folder lacks a program that is needed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The folder that KUBEBUILDER_ASSETS names, as Kubernetes' own envtest has it. Raises `NoAssets`."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        missing = [name for name in NEEDED if not self.has(name)]
+        if missing:
+            raise NoAssets(f"{self.folder} has no {' and no '.join(missing)}")
+
+    def has(self, name: str) -> bool:
+        return (self.folder / name).is_file()
+
+    def program(self, name: str, flags: Sequence[str], directory: Path) -> Program:
+        path = str(self.folder / name)
+        return Program(name, flags, log=directory / f"{name}.log", environment={}, command=(path,))
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Free ports of the loopback address, at the time of asking."""
+
+    api: int
+    etcd: int
+    peer: int
+
+    @classmethod
+    def free(cls) -> Ports:
+        with contextlib.ExitStack() as held:
+            sockets = [held.enter_context(contextlib.closing(socket.socket())) for _ in range(3)]
+            for each in sockets:
+                each.bind(("127.0.0.1", 0))
+            return cls(*(int(each.getsockname()[1]) for each in sockets))
+
+
+class Files:
+    """Certificates and keys, in a directory of our own."""
+
+    def __init__(self, directory: Path, authority: Authority) -> None:
+        self._directory, self._authority = directory, authority
+
+    def __getitem__(self, name: str) -> str:
+        return str(self._directory / name)
+
+    def write(self) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"]
+        to_kubelets = User("kube-apiserver-kubelet-client", ("system:masters",))
+        self._pair("apiserver", self._authority.server(names))
+        self._pair("to-kubelets", self._authority.client(to_kubelets))
+        self._put("ca.crt", self._authority.pem)
+        key = ec.generate_private_key(ec.SECP256R1())
+        self._put(
+            "accounts.key",
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+        )
+        public = key.public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        self._put("accounts.pub", public.public_bytes(serialization.Encoding.PEM, form))
+
+    def _pair(self, name: str, pair: tuple[bytes, bytes]) -> None:
+        self._put(f"{name}.crt", pair[0])
+        self._put(f"{name}.key", pair[1])
+
+    def _put(self, name: str, content: bytes) -> None:
+        path = self._directory / name
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+
+
+def etcd_flags(ports: Ports, data: Path) -> Iterator[str]:
+    """Without fsync: a test's cluster does not survive a power cut."""
+    clients, peers = f"http://127.0.0.1:{ports.etcd}", f"http://127.0.0.1:{ports.peer}"
+    yield from (f"--data-dir={data}", "--unsafe-no-fsync", "--name=default", f"--initial-cluster=default={peers}")
+    yield from (f"--listen-client-urls={clients}", f"--advertise-client-urls={clients}")
+    yield from (f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}")
+
+
+def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
+    """Authorization by Node and RBAC, service accounts with tokens that are bound to a node, kubelets on loopback."""
+    yield from (f"--etcd-servers=http://127.0.0.1:{ports.etcd}", f"--secure-port={ports.api}")
+    yield from ("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
+    yield from ("--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true")
+    yield from ("--authorization-mode=Node,RBAC", f"--client-ca-file={files['ca.crt']}")
+    yield from (f"--tls-cert-file={files['apiserver.crt']}", f"--tls-private-key-file={files['apiserver.key']}")
+    yield from ("--service-account-issuer=https://kubernetes.default.svc", "--profiling=false")
+    yield from (f"--service-account-key-file={files['accounts.pub']}",)
+    yield from (f"--service-account-signing-key-file={files['accounts.key']}",)
+    yield from ("--kubelet-preferred-address-types=ExternalIP", f"--kubelet-certificate-authority={files['ca.crt']}")
+    yield from (f"--kubelet-client-certificate={files['to-kubelets.crt']}",)
+    yield from (f"--kubelet-client-key={files['to-kubelets.key']}",)
+
+
+def controllers_flags(files: Files, kubeconfig: Path) -> Iterator[str]:
+    """All controllers but those that judge a node by its heartbeat: the kubelets' stand-in does both of their parts."""
+    yield from (f"--kubeconfig={kubeconfig}", *_UNSERVED, *_QPS, "--use-service-account-credentials=true")
+    yield from (f"--service-account-private-key-file={files['accounts.key']}", f"--root-ca-file={files['ca.crt']}")
+    yield "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
+
+
+def scheduler_flags(kubeconfig: Path) -> Iterator[str]:
+    """The default scheduler, as it is."""
+    yield from (f"--kubeconfig={kubeconfig}", *_UNSERVED, *_QPS)

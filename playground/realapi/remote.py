@@ -1,0 +1,142 @@
+"""
+A real API server as the machinery knows one: paths, verbs, refusals as values, watches that end.
+
+The machinery was written for a server in its own process, which cannot be away. This one can: while it is, reads wait
+for it, as does a write that surely was not taken in; a write whose outcome is unknown is told as 504, and whoever sent
+it learns from the watch what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from playground.api.values import ADMIN, JSON, User
+from runtime.kube import Kube
+from runtime.kubeerrors import KubeError, KubeGone, KubeUnavailable
+from runtime.transport import Transport
+
+_TIMEOUT = 35.0
+"""Seconds for an answer: longer than the longest admission webhook may take (30 s)."""
+_PATIENCE = 30.0
+_PAUSE = 0.2
+_WATCH_SECONDS = 300
+_BUSY = (429, 503)
+
+
+class RemoteApi:
+    """`connect` gives a user's transport; each user's is asked for once."""
+
+    def __init__(self, connect: Callable[[User], Transport]) -> None:
+        self._connect = connect
+        self._transports: dict[tuple[str, tuple[str, ...]], Transport] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._closed.set()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        user: User = ADMIN,
+    ) -> tuple[int, JSON]:
+        """One request; the status code and the object or Status that answers it."""
+        headers = {"Accept": "application/json", **({"Content-Type": content_type} if body is not None else {})}
+        content = json.dumps(body).encode() if body is not None else None
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            code, answer, again = self._once(method, path, query or {}, headers, content, user)
+            if not again or time.monotonic() > deadline or self._closed.wait(_PAUSE):
+                return code, answer
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        user: User,
+    ) -> tuple[int, JSON, bool]:
+        """The answer, and whether asking again is safe and may help."""
+        try:
+            response = self._transport(user).request(method, path, query, headers, body, _TIMEOUT, False)
+            code, text = response.status, response.read()
+        except KubeUnavailable as error:
+            code = 504 if error.outcome_unknown else 503
+            return code, _status(code, str(error)), method == "GET" or not error.outcome_unknown
+        return code, _decoded(code, text), code in _BUSY
+
+    def watch(self, path: str, *, query: Mapping[str, str] | None = None, user: User = ADMIN) -> RemoteWatch:
+        """Every change after the query's resourceVersion, until the server or `close` ends it."""
+        return RemoteWatch(self._transport(user), path, query or {})
+
+    def _transport(self, user: User) -> Transport:
+        key = (user.name, user.groups)
+        with self._lock:
+            if key not in self._transports:
+                self._transports[key] = self._connect(user)
+            return self._transports[key]
+
+
+class RemoteWatch:
+    """One watch. A version that the server has forgotten is an ERROR event, a lost connection the end."""
+
+    def __init__(self, transport: Transport, path: str, query: Mapping[str, str]) -> None:
+        self._kube = Kube(transport)
+        self._path, self._query = path, query
+        self._closed = threading.Event()
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[JSON]:
+        if self._closed.is_set():
+            return
+        events = self._kube.watch(
+            self._path,
+            resource_version=self._query.get("resourceVersion", ""),
+            query={key: value for key, value in self._query.items() if key == "labelSelector"},
+            timeout_seconds=_WATCH_SECONDS,
+            on_open=self._opened,
+        )
+        try:
+            yield from events
+        except KubeGone as error:
+            yield {"type": "ERROR", "object": _status(410, str(error))}
+        except KubeError:
+            self._closed.wait(_PAUSE)
+
+    def close(self) -> None:
+        """End the iteration, from any thread."""
+        with self._lock:
+            self._closed.set()
+            if self._end is not None:
+                self._end()
+
+    def _opened(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            self._end = end
+            if self._closed.is_set():
+                end()
+
+
+def _decoded(code: int, text: bytes) -> JSON:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else _status(code, text.decode(errors="replace").strip())
+
+
+def _status(code: int, message: str) -> JSON:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}

@@ -1,0 +1,262 @@
+"""
+The samples, and what must come of each on the demo's cluster: one table for the demo and for the tests.
+
+What came of it is read from the API server alone: phases, conditions, annotations, and what the containers printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contract import codec, names
+from playground import installing
+from runtime import kubepaths
+from runtime.kube import Kube, KubeError
+
+JSON = dict[str, Any]
+SAMPLES = Path(__file__).resolve().parent.parent / "samples"
+_PATIENCE = 30.0
+
+
+class NotSettled(Exception):
+    """Pods were neither running nor waiting with a reason in time; the message shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a manifest. `nodes`, `gpus` and `waits` say where the pods run and why others wait."""
+
+    running: int
+    waiting: int = 0
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    """Distinct GPUs that the running pods hold a share of."""
+    waits: tuple[str, ...] = ()
+    """Reason codes of those that wait."""
+
+    def __str__(self) -> str:
+        text = f"{self.running} Running on {', '.join(self.nodes) or '-'}, {self.gpus} GPU{'s' * (self.gpus != 1)}"
+        return text + (f"; {self.waiting} waiting for {', '.join(self.waits)}" if self.waiting else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One sample with the outcome that must be observed, and lines that its first container must have printed."""
+
+    title: str
+    sample: str
+    want: Outcome
+    prints: tuple[str, ...] = ()
+    replicas: int = 0
+    """Scale the Deployment to this many before looking; 0 leaves it."""
+    pods: int = field(default=1)
+    """How many pods are to be seen in all."""
+
+
+SCENARIOS = (
+    Scenario(
+        "Aliyun: gpu-count 1, gpu-mem 5",
+        "aliyun-gpushare.yaml",
+        Outcome(running=1, nodes=("t4",), gpus=1),
+        prints=(
+            "ALIYUN_COM_GPU_MEM_CONTAINER=5",
+            "ALIYUN_COM_GPU_MEM_DEV=14",
+            "ALIYUN_COM_GPU_MEM_IDX=0",
+            "ALIYUN_COM_GPU_MEM_POD=5",
+            "GPU 0: Tesla T4",
+        ),
+    ),
+    Scenario(
+        "Aliyun: two replicas share one T4",
+        "aliyun-gpushare.yaml",
+        Outcome(running=2, nodes=("t4",), gpus=1),
+        replicas=2,
+        pods=2,
+    ),
+    Scenario(
+        "4paradigm: 10 x gpumem 10000",
+        "4paradigm-vgpu.yaml",
+        Outcome(running=6, waiting=4, nodes=("v100",), gpus=2, waits=("Memory",)),
+        prints=("GPU 0: Tesla V100-PCIE-32GB", "0MiB / 10000MiB"),
+        pods=10,
+    ),
+    Scenario(
+        "4paradigm: 10 x gpucores 30",
+        "4paradigm-vgpu-cores.yaml",
+        Outcome(running=6, waiting=4, nodes=("v100",), gpus=2, waits=("Cores",)),
+        pods=10,
+    ),
+    Scenario(
+        "nano-gpu: gpu-percent 20",
+        "superedge-nano-gpu.yaml",
+        Outcome(running=1, nodes=("t4",), gpus=1),
+        prints=("GPU 0: Tesla T4", "0MiB / 3021MiB"),
+    ),
+    Scenario(
+        "Elastic GPU: gpu-memory 256",
+        "elastic-gpu.yaml",
+        Outcome(running=1, nodes=("t4",), gpus=1),
+        prints=("GPU 0: Tesla T4", "0MiB / 256MiB"),
+    ),
+    Scenario(
+        "KAI: gpu-fraction 0.5",
+        "kai-fraction.yaml",
+        Outcome(running=1, nodes=("v100",), gpus=1),
+        prints=("GPU 0: Tesla V100-PCIE-32GB", "0MiB / 16384MiB"),
+    ),
+    Scenario(
+        "a whole GPU: nvidia.com/gpu 1",
+        "whole-gpu.yaml",
+        Outcome(running=1, nodes=("t4",), gpus=1),
+        prints=("GPU 0: Tesla T4", "0MiB / 15109MiB"),
+    ),
+    Scenario(
+        "OpenShift: Aliyun, restricted",
+        "openshift-gpushare.yaml",
+        Outcome(running=1, nodes=("a10",), gpus=1),
+        prints=("ALIYUN_COM_GPU_MEM_DEV=22", "GPU 0: NVIDIA A10"),
+    ),
+    Scenario(
+        "OKE: GPU pool's label and taint",
+        "oke-gpushare.yaml",
+        Outcome(running=2, nodes=("a10",), gpus=1),
+        prints=("GPU 0: NVIDIA A10", "0MiB / 2048MiB"),
+        pods=2,
+    ),
+    Scenario(
+        "native: two containers, 2 GPUs",
+        "native.yaml",
+        Outcome(running=1, nodes=("v100",), gpus=2),
+        prints=("GPU 0: Tesla V100-PCIE-32GB", "GPU 1: Tesla V100-PCIE-32GB", "0MiB / 8192MiB"),
+    ),
+)
+
+
+# -- doing --------------------------------------------------------------------------------------------------------
+
+
+def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[JSON]:
+    """Apply the sample as a tenant would; the objects that were made."""
+    made = []
+    for document in installing.documents(SAMPLES / scenario.sample):
+        document["metadata"]["namespace"] = namespace
+        if scenario.replicas and document["kind"] == "Deployment":
+            document["spec"]["replicas"] = scenario.replicas
+        made.append(kube.create(installing.path_of(document), document))
+    return made
+
+
+def remove(kube: Kube, made: Iterable[JSON]) -> None:
+    """Delete the objects and wait until their pods are gone."""
+    for document in made:
+        kube.delete(installing.path_of(document, named=True), {"propagationPolicy": "Background"})
+    wait_for(lambda: not any(_belongs(pod, made) for pod in all_pods(kube)), lambda: "pods are still there")
+
+
+def _belongs(pod: JSON, made: Iterable[JSON]) -> bool:
+    name = pod["metadata"]["name"]
+    return any(name == d["metadata"]["name"] or name.startswith(d["metadata"]["name"] + "-") for d in made)
+
+
+def wait_for(done: Callable[[], bool], missing: Callable[[], str], timeout: float = _PATIENCE) -> None:
+    """Wait until `done()`. Raises `NotSettled` with what `missing()` says."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        if time.monotonic() > deadline:
+            raise NotSettled(missing())
+        time.sleep(0.03)
+
+
+# -- looking ------------------------------------------------------------------------------------------------------
+
+
+def all_pods(kube: Kube, namespace: str = "default") -> list[JSON]:
+    """The pods of a namespace, those that are on their way out included."""
+    return kube.list(kubepaths.pods(namespace)).items
+
+
+def is_running(pod: JSON) -> bool:
+    """Whether the pod runs and is not on its way out."""
+    return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def waits(pod: JSON) -> str:
+    """The code for which a gated pod waits; empty where it is not gated or has not been told."""
+    gated = any(g["name"] == names.GATE for g in pod["spec"].get("schedulingGates") or [])
+    return condition(pod).get("reason", "") if gated else ""
+
+
+def condition(pod: JSON) -> JSON:
+    """The pod's condition `Allocated`; empty where there is none."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == names.ALLOCATED_CONDITION), {})
+
+
+def settled(kube: Kube, count: int, namespace: str = "default", *, running: int = 0) -> list[JSON]:
+    """
+    Wait until `count` pods all run or wait with a reason, and return them.
+
+    `running`: so many of them at least, where pods that wait already are about to start.
+    """
+    found: list[JSON] = []
+
+    def done() -> bool:
+        found[:] = [p for p in all_pods(kube, namespace) if "deletionTimestamp" not in p["metadata"]]
+        quiet = len(found) == count and all(is_running(p) or waits(p) for p in found)
+        return quiet and sum(map(is_running, found)) >= running
+
+    wait_for(done, lambda: f"{count} pods wanted, found: " + "; ".join(map(_line, found)))
+    return found
+
+
+def _line(pod: JSON) -> str:
+    status = pod.get("status", {})
+    return f"{pod['metadata']['name']} {status.get('phase')} {status.get('reason', '')} {condition(pod)}"
+
+
+def outcome(found: Iterable[JSON]) -> Outcome:
+    """What came of these pods."""
+    running = [pod for pod in found if is_running(pod)]
+    codes = [waits(pod) for pod in found if waits(pod)]
+    uuids = {uuid for pod in running for uuid in held(pod)}
+    return Outcome(
+        running=len(running),
+        waiting=len(codes),
+        nodes=tuple(sorted({pod["spec"]["nodeName"] for pod in running})),
+        gpus=len(uuids),
+        waits=tuple(sorted(set(codes))),
+    )
+
+
+def held(pod: JSON) -> dict[str, int]:
+    """Bytes held of each GPU by the pod's allocation, by UUID."""
+    text = pod["metadata"].get("annotations", {}).get(names.ALLOCATION)
+    shares: dict[str, int] = {}
+    if text is not None:
+        for container in codec.allocation_from_text(text).containers:
+            for share in container.shares:
+                shares[share.uuid] = shares.get(share.uuid, 0) + share.memory
+    return shares
+
+
+def printed(kube: Kube, pod: JSON, container: str = "") -> str:
+    """What a container of the pod printed, the first one's where none is named; empty where it cannot be had."""
+    metadata = pod["metadata"]
+    query = {"container": container or pod["spec"]["containers"][0]["name"]}
+    try:
+        return kube.text(kubepaths.pods(metadata["namespace"], metadata["name"], "log"), query)
+    except KubeError:
+        return ""
+
+
+def missing_lines(kube: Kube, scenario: Scenario, found: Iterable[JSON]) -> list[str]:
+    """The lines that should have been printed and were not."""
+    if not scenario.prints:
+        return []
+    running = sorted((p for p in found if is_running(p)), key=lambda p: str(p["metadata"]["name"]))
+    text = printed(kube, running[0]) if running else ""
+    return [line for line in scenario.prints if line not in text]

@@ -1,0 +1,356 @@
+"""
+A small HTTP/1.1 server for our own endpoints: health and metrics over TCP, decisions over a unix socket.
+
+Standard library only, one thread per kept-alive connection, because its clients are few and long-lived: a
+webhook's worker threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
+
+Must not: serve tenants or the open network (the webhook's TLS front does), or let one client hold a
+thread for ever: a request must arrive whole within `timeout`, bodies are bounded, connections counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import logging
+import os
+import socket
+import socketserver
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int] | Path
+JSON_TYPE = "application/json"
+
+
+class HttpError(Exception):
+    """A refusal that a handler raises: the status and a text for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class SocketInUse(OSError):
+    """The address has a live server, or something there is not a socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. path without the query; header names in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON. Raises HttpError 400."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise HttpError(400, f"body: expected JSON, {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def json_reply(document: Any, status: int = 200) -> Reply:
+    """An answer in JSON."""
+    return Reply(status, json.dumps(document, separators=(",", ":")).encode(), JSON_TYPE)
+
+
+Handler = Callable[[Request], Reply]
+Routes = Mapping[tuple[str, str], Handler]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may use up. Seconds and bytes."""
+
+    timeout: float = 5.0  # from a request's first byte to its last
+    idle: float = 120.0  # a kept-alive connection without a request; clients should give up sooner
+    max_body: int = 4 << 20
+    max_connections: int = 128
+
+
+class HttpServer:
+    """A running server; `close` ends it. Made by `serve_http`."""
+
+    def __init__(self, server: _Server, thread: threading.Thread, path: Path | None) -> None:
+        self._server = server
+        self._thread = thread
+        self._path = path
+        self._inode = path.lstat().st_ino if path is not None else 0
+
+    @property
+    def port(self) -> int:
+        """The TCP port that was chosen; 0 for a unix socket."""
+        address = self._server.server_address
+        return int(address[1]) if isinstance(address, tuple) else 0
+
+    def close(self, grace: float = 5.0) -> None:
+        """Accept nothing new, let requests under way finish for `grace` seconds, free the address."""
+        self._server.shutdown()
+        self._thread.join(grace)
+        self._server.drain(grace)
+        self._server.server_close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                # Another server may have replaced the file meanwhile; that one is not ours to remove.
+                if self._path.lstat().st_ino == self._inode:
+                    self._path.unlink()
+
+
+def serve_http(
+    routes: Routes, address: Address, *, name: str, mode: int = 0o600, limits: Limits | None = None
+) -> HttpServer:
+    """Serve `routes`, keyed by (method, path), on a thread; returns once connections are accepted.
+
+    address: (host, port), port 0 for any; or the path of a unix socket, whose file gets `mode` before
+    anybody can connect. A socket file that nobody serves is replaced. Raises SocketInUse or OSError.
+    """
+    bound = _bind_unix(address, mode) if isinstance(address, Path) else _bind_tcp(address)
+    server = _Server(bound, routes, limits or Limits())
+    thread = threading.Thread(target=server.serve_forever, args=(0.2,), name=f"http-{name}", daemon=True)
+    thread.start()
+    return HttpServer(server, thread, address if isinstance(address, Path) else None)
+
+
+def _bind_tcp(address: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _bind_unix(path: Path, mode: int) -> socket.socket:
+    _refuse_live(path)
+    # Under a name of our own first: nobody can connect before the mode is right, and the rename takes
+    # a dead server's place in one step.
+    own = path.with_name(f".{path.name}.{os.getpid()}")
+    own.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(own))
+        own.chmod(mode)
+        made.listen(128)
+        own.rename(path)
+    except OSError:
+        made.close()
+        own.unlink(missing_ok=True)
+        raise
+    return made
+
+
+def _refuse_live(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise SocketInUse(errno.EADDRINUSE, f"{path}: is there and is not a socket; choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError as error:
+            raise SocketInUse(errno.EADDRINUSE, f"{path}: cannot tell whether it is served: {error}") from error
+    raise SocketInUse(errno.EADDRINUSE, f"{path}: another process is serving it")
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Threads per connection over a socket that was bound by us."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, bound: socket.socket, routes: Routes, limits: Limits) -> None:
+        super().__init__(("", 0), _Connection, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bound
+        self.address_family = bound.family
+        self.server_address = bound.getsockname()
+        self.routes = routes
+        self.paths = {path for _, path in routes}
+        self.limits = limits
+        self.closing = False
+        self._lock = threading.Condition()
+        self._open: set[Any] = set()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        with self._lock:
+            if len(self._open) >= self.limits.max_connections:
+                log.warning("connection refused", extra={"reason": "TooManyConnections"})
+                return False
+            self._open.add(request)
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+            self._lock.notify_all()
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("connection ended badly", exc_info=True)
+
+    def drain(self, grace: float) -> None:
+        """Wake idle connections with an end of file; wait for the busy ones, then cut them off."""
+        self.closing = True
+        with self._lock:
+            for request in self._open:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RD)
+            self._lock.wait_for(lambda: not self._open, grace)
+            for request in self._open:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+
+class _Timed(io.RawIOBase):
+    """Reads from a socket until a deadline, however slowly the bytes come."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def setup(self) -> None:
+        self.connection = self.request
+        self._timed = _Timed(self.connection)
+        self._reader = io.BufferedReader(self._timed, 1 << 16)
+        self.rfile = self._reader
+        if self.connection.family != socket.AF_UNIX:
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def finish(self) -> None:
+        self.rfile.close()
+
+    def handle_one_request(self) -> None:
+        limits = self.server.limits
+        self.close_connection = True
+        try:
+            self._timed.deadline = time.monotonic() + limits.idle
+            if not self._reader.peek(1):
+                return
+            self._timed.deadline = time.monotonic() + limits.timeout
+            self.raw_requestline = self.rfile.readline(8192)
+            if not self.parse_request():  # it has answered with its own error
+                return
+            reply = self._answer()
+        except (TimeoutError, ConnectionError):
+            self.close_connection = True
+            return
+        except HttpError as refusal:
+            # What is left of the request is not known, so the connection cannot be used again.
+            self.close_connection = True
+            reply = _refusal(refusal)
+        self._send(reply)
+
+    def _answer(self) -> Reply:
+        """Read the body and run the handler. Raises HttpError only while the request is not whole."""
+        body = self._body()
+        path, _, query = self.path.partition("?")
+        handler = self.server.routes.get((self.command, path))
+        if handler is None:
+            known = path in self.server.paths
+            return _refusal(HttpError(405, "method not allowed") if known else HttpError(404, "no such path"))
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        try:
+            return handler(Request(self.command, path, query, headers, body))
+        except HttpError as refusal:
+            return _refusal(refusal)
+        except Exception:
+            log.exception("request failed", extra={"method": self.command, "path": path})
+            return _refusal(HttpError(500, "internal error"))
+
+    def _body(self) -> bytes:
+        if "Transfer-Encoding" in self.headers:
+            raise HttpError(501, "Transfer-Encoding: not supported, send Content-Length")
+        lengths = self.headers.get_all("Content-Length") or ["0"]
+        if len(lengths) != 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
+            raise HttpError(400, f"Content-Length: expected one number, got {lengths}")
+        length = int(lengths[0])
+        if length > self.server.limits.max_body:
+            raise HttpError(413, f"body of {length} bytes, at most {self.server.limits.max_body} are accepted")
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionResetError(errno.ECONNRESET, "the client left within its body")
+        return body
+
+    def _send(self, reply: Reply) -> None:
+        if self.server.closing:
+            self.close_connection = True
+        lines = [
+            f"HTTP/1.1 {reply.status} {_PHRASES.get(reply.status, '')}",
+            f"Content-Type: {reply.content_type}",
+            f"Content-Length: {len(reply.body)}",
+            *(f"{key}: {value}" for key, value in reply.headers.items()),
+        ]
+        if self.close_connection:
+            lines.append("Connection: close")
+        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+        self.connection.settimeout(self.server.limits.timeout)
+        try:
+            # One send: two would cost a delayed acknowledgement on TCP.
+            self.connection.sendall(head if self.command == "HEAD" else head + reply.body)
+        except OSError:
+            self.close_connection = True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what the standard library's parser refuses, in our own form."""
+        self.close_connection = True
+        self._send(_refusal(HttpError(int(code), message or "bad request")))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are counted by their handlers, not logged one by one."""
+
+
+_PHRASES = {int(status): status.phrase for status in HTTPStatus}
+
+
+def _refusal(error: HttpError) -> Reply:
+    return json_reply({"error": error.message}, error.status)

@@ -1,0 +1,380 @@
+"""
+A small synchronous Kubernetes client: plain JSON in, plain JSON out.
+
+Everything that our programs say to the API server goes through `Kube`, so that there is one place for
+timeouts, error types and the rule on retries: reads are sent again once when the connection broke under
+them, writes never are.
+
+Must not: know any kind's fields, cache anything, log, or let a foreign exception out (see
+`runtime.kubeerrors`). Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.kubeerrors import (
+    KubeConfigError,
+    KubeConflict,
+    KubeConnectionLost,
+    KubeError,
+    KubeForbidden,
+    KubeGone,
+    KubeInvalid,
+    KubeMalformed,
+    KubeNotFound,
+    KubeTimeout,
+    KubeTooManyRequests,
+    KubeUnauthorized,
+    KubeUnavailable,
+    error_from_status,
+)
+from runtime.kubepaths import (
+    configmaps,
+    customresourcedefinitions,
+    deployments,
+    events,
+    gpunodes,
+    jobs,
+    leases,
+    mutatingwebhookconfigurations,
+    namespaces,
+    nodes,
+    path,
+    poddisruptionbudgets,
+    pods,
+    priorityclasses,
+    resourcequotas,
+    runtimeclasses,
+    secrets,
+    validatingadmissionpolicies,
+)
+from runtime.transport import USER_AGENT, Response, Transport, connect_transport
+
+__all__ = [
+    "JSON",
+    "USER_AGENT",
+    "Kube",
+    "KubeConfigError",
+    "KubeConflict",
+    "KubeConnectionLost",
+    "KubeError",
+    "KubeForbidden",
+    "KubeGone",
+    "KubeInvalid",
+    "KubeMalformed",
+    "KubeNotFound",
+    "KubeTimeout",
+    "KubeTooManyRequests",
+    "KubeUnauthorized",
+    "KubeUnavailable",
+    "Listing",
+    "Response",
+    "Transport",
+    "configmaps",
+    "customresourcedefinitions",
+    "deployments",
+    "error_from_status",
+    "events",
+    "gpunodes",
+    "jobs",
+    "leases",
+    "mutatingwebhookconfigurations",
+    "namespaces",
+    "nodes",
+    "path",
+    "poddisruptionbudgets",
+    "pods",
+    "priorityclasses",
+    "resourcequotas",
+    "runtimeclasses",
+    "secrets",
+    "validatingadmissionpolicies",
+]
+
+JSON = dict[str, Any]
+Query = Mapping[str, str | int | bool]
+
+_JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A consistent view of a collection: its objects, and the version from which to watch on."""
+
+    items: list[JSON]
+    resource_version: str
+
+
+class Kube:
+    """The Kubernetes API over one transport. Safe to share between threads.
+
+    Every call raises only `KubeError` and its kinds. `query` values are written as Kubernetes expects
+    (True becomes "true"); `timeout` overrides the client's for one call, in seconds.
+    """
+
+    def __init__(self, transport: Transport, *, timeout: float = 10.0) -> None:
+        self._transport = transport
+        self._timeout = timeout
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        timeout: float = 10.0,
+        user_agent: str = USER_AGENT,
+    ) -> Kube:
+        """Reach a cluster: the given kubeconfig; else, in a pod, its service account; else the user's
+        ($KUBECONFIG, ~/.kube/config). Rotated tokens are picked up. Raises KubeConfigError."""
+        transport = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=user_agent)
+        return cls(transport, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"Kube({self._transport!r})"
+
+    def get(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> JSON:
+        """One object, or any other JSON document of the API."""
+        return self._call("GET", path, query, timeout=timeout)
+
+    def list(
+        self,
+        path: str,
+        query: Query | None = None,
+        page: int = 500,
+        *,
+        trim: Callable[[JSON], JSON] | None = None,
+        timeout: float | None = None,
+    ) -> Listing:
+        """A whole collection, read in pages of `page` objects from one consistent version.
+
+        trim: applied to each object as its page arrives, so that what is not needed never piles up. When
+        the continue token expires under way, the collection is read again in one piece.
+        """
+        asked = dict(query or {})
+        items: list[JSON] = []
+        token = ""
+        while True:
+            try:
+                answer = self._call(
+                    "GET", path, {**asked, "limit": page, **_token(token)} if page else asked, timeout=timeout
+                )
+            except KubeGone:
+                if not token:
+                    raise
+                items, token, page = [], "", 0
+                continue
+            found, meta = _page_of(answer, path)
+            items.extend(map(trim, found) if trim else found)
+            token = meta.get("continue") or ""
+            if not token:
+                return Listing(items, str(meta.get("resourceVersion") or ""))
+
+    def create(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
+        """POST to a collection (or to a subresource such as eviction or binding)."""
+        return self._call("POST", path, query, body, timeout=timeout)
+
+    def replace(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
+        """PUT: with metadata.resourceVersion in the body, only if nobody wrote in between."""
+        return self._call("PUT", path, query, body, timeout=timeout)
+
+    def delete(
+        self,
+        path: str,
+        body: JSON | None = None,
+        query: Query | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> JSON:
+        """DELETE; `body` is a DeleteOptions, such as a uid precondition or a grace period."""
+        return self._call("DELETE", path, query, body, timeout=timeout)
+
+    def patch_json(
+        self, path: str, ops: Sequence[JSON], query: Query | None = None, *, timeout: float | None = None
+    ) -> JSON:
+        """Apply RFC 6902 operations; a failing `test` is KubeInvalid and changes nothing."""
+        return self._call("PATCH", path, query, list(ops), _JSON_PATCH, timeout=timeout)
+
+    def patch_merge(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
+        """Apply an RFC 7386 merge patch; None removes a key, lists are replaced whole."""
+        return self._call("PATCH", path, query, body, _MERGE_PATCH, timeout=timeout)
+
+    def patch_strategic(
+        self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None
+    ) -> JSON:
+        """Apply a strategic merge patch; built-in kinds only, lists merge by their key."""
+        return self._call("PATCH", path, query, body, _STRATEGIC_PATCH, timeout=timeout)
+
+    def watch(
+        self,
+        path: str,
+        *,
+        resource_version: str,
+        query: Query | None = None,
+        timeout_seconds: int,
+        on_open: Callable[[Callable[[], None]], None] | None = None,
+    ) -> Generator[JSON, None, None]:
+        """Changes of a collection after `resource_version`, as raw {"type", "object"}, bookmarks included.
+
+        Ends when the server ends it (after timeout_seconds at the latest) or when the consumer leaves the
+        loop. on_open is called once the server has accepted, with a function that ends the stream from any
+        thread. ERROR events are passed on like the others: `error_from_status` makes them exceptions.
+        """
+        asked: dict[str, str | int | bool] = {
+            **(query or {}),
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_seconds,
+        }
+        silence = timeout_seconds + self._timeout
+        response = self._send("GET", path, asked, None, None, silence, stream=True)
+        try:
+            if response.status != 200:
+                raise self._refusal(response, "GET", path)
+            if on_open is not None:
+                on_open(response.close)
+            for line in _lines(response.chunks()):
+                yield _event(line, path)
+        finally:
+            response.close()
+
+    def text(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> str:
+        """A body that is not JSON, such as a container's log."""
+        seconds = self._timeout if timeout is None else timeout
+        status, raw, response = self._exchange("GET", path, query, None, "", seconds)
+        if status != 200:
+            raise _refused(status, raw, response, f"GET {path}", path)
+        return raw.decode(errors="replace")
+
+    def version(self) -> tuple[int, int]:
+        """The server's (major, minor), such as (1, 30); vendors' suffixes such as "30+" are dropped."""
+        answer = self.get("/version")
+        found = [re.match(r"\d+", str(answer.get(key, ""))) for key in ("major", "minor")]
+        if not all(found):
+            raise KubeMalformed(f"GET /version: expected numbers as major and minor, got {sorted(answer)}")
+        major, minor = (int(match.group()) for match in found if match)
+        return major, minor
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: JSON | Sequence[JSON] | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout: float | None = None,
+    ) -> JSON:
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            status, raw, response = self._exchange(method, path, query, body, content_type, seconds)
+        except KubeConnectionLost:
+            if method != "GET":
+                raise
+            # A kept-alive connection that the server closed meanwhile; reading twice harms nobody.
+            status, raw, response = self._exchange(method, path, query, body, content_type, seconds)
+        if not 200 <= status < 300:
+            raise _refused(status, raw, response, f"{method} {path}", path)
+        try:
+            answer = json.loads(raw)
+        except ValueError as error:
+            raise KubeMalformed(f"{method} {path}: {status} with a body that is not JSON") from error
+        if not isinstance(answer, dict):
+            raise KubeMalformed(f"{method} {path}: expected an object, got {type(answer).__name__}")
+        return answer
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: JSON | Sequence[JSON] | None,
+        content_type: str,
+        seconds: float,
+    ) -> tuple[int, bytes, Response]:
+        response = self._send(method, path, query, body, content_type, seconds, stream=False)
+        return response.status, response.read(), response
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: JSON | Sequence[JSON] | None,
+        content_type: str | None,
+        seconds: float,
+        *,
+        stream: bool,
+    ) -> Response:
+        headers = {"Accept": "application/json"}
+        encoded = None
+        if body is not None:
+            encoded = json.dumps(body, separators=(",", ":")).encode()
+            headers["Content-Type"] = content_type or "application/json"
+        return self._transport.request(method, path, _written(query), headers, encoded, seconds, stream)
+
+    def _refusal(self, response: Response, method: str, path: str) -> KubeError:
+        return _refused(response.status, response.read(), response, f"{method} {path}", path)
+
+
+def _token(token: str) -> dict[str, str]:
+    return {"continue": token} if token else {}
+
+
+def _written(query: Query | None) -> dict[str, str]:
+    return {
+        key: ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for key, value in (query or {}).items()
+    }
+
+
+def _page_of(answer: JSON, path: str) -> tuple[list[JSON], JSON]:
+    items = answer.get("items")
+    meta = answer.get("metadata")
+    if items is None and str(answer.get("kind", "")).endswith("List"):
+        items = []  # Go encodes an empty list of some kinds as null
+    if not isinstance(items, list) or not isinstance(meta, dict):
+        raise KubeMalformed(f"GET {path}: expected a list, got kind {answer.get('kind')!r}")
+    return items, meta
+
+
+def _refused(status: int, raw: bytes, response: Response, what: str, path: str) -> KubeError:
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        document = None
+    try:
+        retry_after = float(response.headers["retry-after"])
+    except (KeyError, ValueError):
+        retry_after = None
+    return error_from_status(status, document, what=what, retry_after=retry_after, withhold="/secrets" in path)
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines out of arbitrary pieces; an unfinished last line is a cut connection and is dropped."""
+    pending = bytearray()
+    for chunk in chunks:
+        pending += chunk
+        if b"\n" not in chunk:
+            continue
+        *whole, rest = bytes(pending).split(b"\n")
+        pending = bytearray(rest)
+        yield from (line for line in whole if line.strip())
+
+
+def _event(line: bytes, path: str) -> JSON:
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict) or "type" not in event:
+        raise KubeMalformed(f"watch {path}: expected an object with type and object")
+    return event

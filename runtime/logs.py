@@ -1,0 +1,89 @@
+"""
+Logs as fixed messages with fields.
+
+Written with the standard library's `logging` and its `extra`: `log.info("placed", extra={POD: "ns/p"})`. The
+message never varies, so that it can be searched for and counted; what varies is in fields. One line for
+each record, as text for people or JSON for machines.
+
+Must not: be set up on import, or put a line break into the output that a field brought along.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any, Literal, TextIO
+
+# The keys that mean the same in every program; others may be added freely.
+POD = "pod"  # namespace/name
+NODE = "node"
+GPU = "gpu"  # UUID
+CYCLE = "cycle"  # the decision that this line belongs to
+REASON = "reason"  # a code, in CamelCase
+
+Form = Literal["text", "json"]
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+,%#*~")
+
+
+def setup(*, form: Form, level: str, stream: TextIO) -> logging.Handler:
+    """Send all logs of this process to `stream`, replacing what was set up before.
+
+    level: the least that is written, such as "info"; libraries are kept to warnings.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for noisy in ("urllib3", "kubernetes", "gunicorn.access", "werkzeug"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    return handler
+
+
+class TextLines(logging.Formatter):
+    """`2030-01-01T00:00:00.123Z INFO allocator.loop: placed pod=ns/p node=n1`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={_text(value)}" for key, value in _fields(self, record).items())
+        message = _one_line(record.getMessage())
+        return f"{_when(record)} {record.levelname} {record.name}: {message}{fields}"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object: time, level, logger, message, and the fields beside them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document = {
+            **_fields(self, record),
+            "time": _when(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return json.dumps(document, default=str, ensure_ascii=False)
+
+
+def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
+    fields = {key: value for key, value in vars(record).items() if key not in _OWN and value is not None}
+    if record.exc_info:
+        fields["error"] = formatter.formatException(record.exc_info)
+    return fields
+
+
+def _when(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return text if "\n" not in text and "\r" not in text else json.dumps(text, ensure_ascii=False)

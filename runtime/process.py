@@ -1,0 +1,176 @@
+"""
+The life of a process: one stop signal, threads that do not die in silence, and honest health.
+
+A program makes one `Process`, starts its threads through it, and ends with `sys.exit(process.wait())`. A
+thread that ends with an exception stops the whole process with exit code 1: half a program that still
+answers its probes is worse than a restart.
+
+        running --- SIGTERM, SIGINT, stop() --------> stopping, exit 0
+           +------- a thread raised, fail() --------> stopping, exit 1
+        stopping -- a second signal ----------------> killed by it
+
+Must not: know what the program does, or read the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from runtime.httpserver import (
+    Address,
+    HttpError,
+    HttpServer,
+    Limits,
+    Reply,
+    Request,
+    Routes,
+    json_reply,
+    serve_http,
+)
+from runtime.metrics import Metrics
+
+__all__ = [
+    "Address",
+    "Health",
+    "HttpError",
+    "HttpServer",
+    "Limits",
+    "Process",
+    "Reply",
+    "Request",
+    "Routes",
+    "health_routes",
+    "json_reply",
+    "serve_http",
+]
+
+log = logging.getLogger(__name__)
+
+
+class Process:
+    """What a program's threads share: whether to go on, and what to do when one of them cannot."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._failed: str | None = None
+        self._lock = threading.Lock()
+        # Setting an Event in a signal handler can deadlock: the interrupted thread may hold its lock.
+        # SimpleQueue.put is made for this, and a thread of our own passes the word on.
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def failed(self) -> str | None:
+        """Why this process is ending with an error, None where it is not."""
+        return self._failed
+
+    def handle_signals(self, signals: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        """Stop on these signals; a second one kills. Only from the main thread."""
+        for number in signals:
+            self._before[number] = signal.signal(number, self._on_signal)
+        threading.Thread(target=self._relay, name="signals", daemon=True).start()
+
+    def restore_signals(self) -> None:
+        """Put back what `handle_signals` replaced."""
+        while self._before:
+            number, before = self._before.popitem()
+            signal.signal(number, before)
+        self._signals.put(0)
+
+    def spawn(self, name: str, target: Callable[[], None]) -> threading.Thread:
+        """Run `target` on a daemon thread of that name; what it raises ends the process."""
+
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:
+                log.critical("thread died", exc_info=True, extra={"thread_name": name})
+                self.fail(f"thread {name}: {type(error).__name__}")
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def watch_threads(self) -> None:
+        """Let an exception that ends any other thread of this process (an informer's, say) end it too."""
+        threading.excepthook = self._on_thread_death
+
+    def fail(self, reason: str) -> None:
+        """End the process with exit code 1. The first reason is kept."""
+        with self._lock:
+            self._failed = self._failed or reason
+        self.stop.set()
+
+    def wait(self) -> int:
+        """Block until the process is to stop; the exit code."""
+        self.stop.wait()
+        if self._failed is not None:
+            log.critical("stopping", extra={"reason": self._failed})
+            return 1
+        log.info("stopping")
+        return 0
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self._signals.put(number)
+
+    def _relay(self) -> None:
+        number = self._signals.get()
+        if number:
+            log.info("signal received", extra={"signal": signal.Signals(number).name})
+            self.stop.set()
+
+    def _on_thread_death(self, args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread is not None else "?"
+        if args.exc_value is None or args.exc_type is SystemExit:
+            return
+        details = (args.exc_type, args.exc_value, args.exc_traceback)
+        log.critical("thread died", exc_info=details, extra={"thread_name": name})
+        self.fail(f"thread {name}: {args.exc_type.__name__}")
+
+
+Check = Callable[[], str | None]
+
+
+class Health:
+    """Named conditions; each says why it does not hold, or None where it does."""
+
+    def __init__(self, **checks: Check) -> None:
+        self._checks = checks
+
+    def reasons(self) -> dict[str, str]:
+        """The conditions that do not hold, with why. A check that raises does not hold."""
+        found: dict[str, str] = {}
+        for name, check in self._checks.items():
+            try:
+                reason = check()
+            except Exception as error:
+                log.exception("health check failed", extra={"check": name})
+                reason = f"check failed: {type(error).__name__}"
+            if reason is not None:
+                found[name] = reason
+        return found
+
+
+def health_routes(metrics: Metrics, *, ready: Health, alive: Health | None = None) -> Routes:
+    """`/healthz` (restart me?), `/readyz` (send me work?) and `/metrics`.
+
+    Both probes answer 200, or 503 with the reasons. Liveness is for what a restart cures, and nothing
+    else: an API server that is away is not.
+    """
+    living = alive or Health()
+
+    def probe(health: Health) -> Reply:
+        reasons = health.reasons()
+        return json_reply({"ok": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    return {
+        ("GET", "/healthz"): lambda request: probe(living),
+        ("GET", "/readyz"): lambda request: probe(ready),
+        ("GET", "/metrics"): lambda request: Reply(200, metrics.render(), Metrics.content_type),
+    }

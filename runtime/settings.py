@@ -1,0 +1,330 @@
+"""
+Strict settings: frozen dataclasses in, one checked value out.
+
+A program declares its settings as a frozen dataclass, in groups if it likes, each field with its meaning:
+
+    @dataclass(frozen=True)
+    class Admission:
+        timeout: float = setting(2.0, "How long to wait for the allocator.", unit="duration", minimum=0.1)
+
+and `load` fills it from, in this order, the defaults, a YAML file (`admission: {timeout: 1s}`), the environment
+(`GPUFRACTION_ADMISSION_TIMEOUT=1s`) and flags (`--admission-timeout=1s`). What is not understood is an error, and all
+errors are reported at once: a typo must not quietly mean the default.
+
+Units are read at the edge: a field with unit "duration" holds seconds and is written "1m30s", one with unit "bytes"
+holds bytes and is written "256Mi".
+
+Must not: read the environment or argv by itself (they are given), or know any program's settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from runtime.settingvalues import Unit, choices_of, convert, format_duration, parse_duration, write
+
+__all__ = [
+    "SettingsError",
+    "describe",
+    "effective",
+    "format_duration",
+    "load",
+    "parse_duration",
+    "setting",
+    "settings_file",
+]
+
+ENV_PREFIX = "GPUFRACTION_"
+_FILE_FLAG = "--settings"
+T = TypeVar("T")
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; `errors` has a line for each thing that is wrong."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("settings:\n" + "\n".join(f"  {error}" for error in errors))
+        self.errors = tuple(errors)
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    unit: Unit = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    secret: bool = False,
+) -> Any:
+    """A field of a settings dataclass. doc: what it does, why this default. secret: never shown."""
+    metadata = {"doc": doc, "unit": unit, "minimum": minimum, "maximum": maximum, "secret": secret}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """One setting, wherever it stands in the tree."""
+
+    path: tuple[str, ...]
+    kind: Any
+    default: Any
+    metadata: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + "_".join(self.path).upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + "-".join(self.path).replace("_", "-")
+
+    @property
+    def unit(self) -> str:
+        return str(self.metadata.get("unit") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    raw: Any
+    source: str
+
+
+def load(cls: type[T], *, file: Path | None, env: Mapping[str, str], argv: Sequence[str]) -> T:
+    """The settings of a program. argv: flags only, without the program's name. Raises SettingsError."""
+    errors: list[str] = []
+    leaves = {leaf.path: leaf for leaf in _leaves(cls)}
+    given: dict[tuple[str, ...], _Given] = {}
+    for layer in (_from_file(leaves, file, errors), _from_env(leaves, env, errors), _from_flags(leaves, argv, errors)):
+        given.update(layer)
+    values = {path: _converted(leaves[path], one, errors) for path, one in given.items()}
+    built = _build(cls, (), values, errors)
+    if errors:
+        raise SettingsError(errors)
+    assert isinstance(built, cls)
+    return built
+
+
+def settings_file(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """
+    The file that `--settings FILE` names, and the flags without it: it says where settings are, and is none itself.
+
+    Raises SettingsError where the file's name is missing.
+    """
+    flags = list(argv)
+    for position, flag in enumerate(flags):
+        name, equals, path = flag.partition("=")
+        if name != _FILE_FLAG:
+            continue
+        rest = flags[position + 1 :]
+        if not equals and rest and not rest[0].startswith("--"):
+            path = rest.pop(0)
+        if not path:
+            raise SettingsError([f"flag {_FILE_FLAG}: expected a file, as in {_FILE_FLAG}=FILE"])
+        return Path(path), flags[:position] + rest
+    return None, flags
+
+
+def effective(settings: Any) -> dict[str, Any]:
+    """The settings as plain data, as they would be written in the file, to be logged once at the start."""
+    shown: dict[str, Any] = {}
+    for leaf in _leaves(type(settings)):
+        value = settings
+        for part in leaf.path:
+            value = getattr(value, part)
+        into = shown
+        for part in leaf.path[:-1]:
+            into = into.setdefault(part, {})
+        into[leaf.path[-1]] = _written(leaf, value)
+    return shown
+
+
+def describe(cls: type[Any]) -> str:
+    """A Markdown table of all settings, for the documentation."""
+    rows = ["| setting | environment | default | meaning |", "|---|---|---|---|"]
+    for leaf in _leaves(cls):
+        doc = " ".join(str(leaf.metadata.get("doc", "")).split()).replace("|", "\\|")
+        default = "(required)" if leaf.default is dataclasses.MISSING else _shown(leaf)
+        rows.append(f"| `{leaf.name}` | `{leaf.env}` | {default} | {doc}{_bounds(leaf)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _shown(leaf: _Leaf) -> str:
+    value = _written(leaf, leaf.default)
+    if value is None or isinstance(value, bool):
+        value = str(value).lower()
+    text = ",".join(value) if isinstance(value, list) else str(value)
+    return f"`{text}`" if text else "(empty)"
+
+
+def _bounds(leaf: _Leaf) -> str:
+    low, high = leaf.metadata.get("minimum"), leaf.metadata.get("maximum")
+    parts = [f"at least {_figure(leaf, low)}"] if low is not None else []
+    parts += [f"at most {_figure(leaf, high)}"] if high is not None else []
+    if choices := choices_of(leaf.kind):
+        parts.append("one of " + ", ".join(f"`{choice}`" for choice in choices))
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _leaves(cls: type[Any], prefix: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+    hints = typing.get_type_hints(cls)
+    for one in dataclasses.fields(cls):
+        path, kind = (*prefix, one.name), hints[one.name]
+        if dataclasses.is_dataclass(kind):
+            yield from _leaves(typing.cast(type[Any], kind), path)
+        else:
+            made = one.default_factory
+            default = one.default if made is dataclasses.MISSING else made()
+            yield _Leaf(path, kind, default, one.metadata)
+
+
+def _from_file(
+    leaves: Mapping[tuple[str, ...], _Leaf], file: Path | None, errors: list[str]
+) -> dict[tuple[str, ...], _Given]:
+    if file is None:
+        return {}
+    try:
+        document = yaml.safe_load(file.read_text())
+    except OSError as error:
+        errors.append(f"file {file}: {error.strerror}")
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        errors.append(f"file {file}: not YAML: {' '.join(str(error).split())}")
+        return {}
+    found: dict[tuple[str, ...], _Given] = {}
+    groups = {path[:depth] for path in leaves for depth in range(len(path))}
+
+    def walk(path: tuple[str, ...], node: Any) -> None:
+        if path in leaves:
+            found[path] = _Given(node, f"file {file}")
+        elif path not in groups:
+            errors.append(f"{'.'.join(path)} (file {file}): unknown{_hint('.'.join(path), leaves)}")
+        elif isinstance(node, dict):
+            for key, below in node.items():
+                walk((*path, str(key)), below)
+        elif node is not None:
+            errors.append(f"{'.'.join(path) or 'top level'} (file {file}): expected a mapping, got {node!r}")
+
+    walk((), document)
+    return found
+
+
+# A Service named gpufraction-* makes kubelet put variables of this shape into our containers.
+_SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+
+
+def _from_env(
+    leaves: Mapping[tuple[str, ...], _Leaf], env: Mapping[str, str], errors: list[str]
+) -> dict[tuple[str, ...], _Given]:
+    by_name = {leaf.env: path for path, leaf in leaves.items()}
+    found: dict[tuple[str, ...], _Given] = {}
+    for name in sorted(env):
+        if not name.startswith(ENV_PREFIX):
+            continue
+        link = _SERVICE_LINK.fullmatch(name) and ("://" in env[name] or name not in by_name)
+        if link:
+            continue
+        if name in by_name:
+            found[by_name[name]] = _Given(env[name], f"environment {name}")
+        else:
+            errors.append(f"environment {name}: unknown{_close(name, by_name)}")
+    return found
+
+
+def _from_flags(
+    leaves: Mapping[tuple[str, ...], _Leaf], argv: Sequence[str], errors: list[str]
+) -> dict[tuple[str, ...], _Given]:
+    by_name = {leaf.flag: path for path, leaf in leaves.items()}
+    found: dict[tuple[str, ...], _Given] = {}
+    rest = list(argv)
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        if flag not in by_name:
+            errors.append(f"flag {flag}: unknown{_close(flag, by_name)}")
+            # Its value would otherwise be reported as a second unknown flag.
+            if not equals and rest and not rest[0].startswith("--"):
+                rest.pop(0)
+            continue
+        path = by_name[flag]
+        if not equals:
+            if leaves[path].kind is bool:
+                text = "true"
+            elif rest and not rest[0].startswith("--"):
+                text = rest.pop(0)
+            else:
+                errors.append(f"flag {flag}: expected a value, as in {flag}=VALUE")
+                continue
+        found[path] = _Given(text, f"flag {flag}")
+    return found
+
+
+def _hint(name: str, leaves: Mapping[tuple[str, ...], _Leaf]) -> str:
+    return _close(name, [leaf.name for leaf in leaves.values()])
+
+
+def _close(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _build(cls: type[Any], prefix: tuple[str, ...], values: Mapping[tuple[str, ...], Any], errors: list[str]) -> Any:
+    """The dataclass and those in it; what their own checks say is an error like any other."""
+    hints = typing.get_type_hints(cls)
+    before, arguments = len(errors), {}
+    for one in dataclasses.fields(cls):
+        path = (*prefix, one.name)
+        if dataclasses.is_dataclass(hints[one.name]):
+            arguments[one.name] = _build(typing.cast(type[Any], hints[one.name]), path, values, errors)
+        elif path in values:
+            arguments[one.name] = values[path]
+        elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
+            errors.append(f"{'.'.join(path)}: not set, and there is no default")
+    if len(errors) > before or any(value is _BAD for value in arguments.values()):
+        return _BAD
+    try:
+        return cls(**arguments)
+    except ValueError as error:
+        errors.append(f"{'.'.join(prefix) or 'settings'}: {error}")
+        return _BAD
+
+
+_BAD = object()
+
+
+def _converted(leaf: _Leaf, given: _Given, errors: list[str]) -> Any:
+    try:
+        value = convert(leaf.kind, leaf.unit, given.raw)
+        _check_bounds(leaf, value)
+        return value
+    except ValueError as error:
+        shown = "the value" if leaf.metadata.get("secret") else repr(given.raw)
+        errors.append(f"{leaf.name} ({given.source}): {shown}: {error}")
+        return _BAD
+
+
+def _check_bounds(leaf: _Leaf, value: Any) -> None:
+    low, high = leaf.metadata.get("minimum"), leaf.metadata.get("maximum")
+    if value is not None and low is not None and value < low:
+        raise ValueError(f"expected at least {_figure(leaf, low)}")
+    if value is not None and high is not None and value > high:
+        raise ValueError(f"expected at most {_figure(leaf, high)}")
+
+
+def _figure(leaf: _Leaf, value: Any) -> str:
+    return str(_written(leaf, value))
+
+
+def _written(leaf: _Leaf, value: Any) -> Any:
+    return "(secret)" if leaf.metadata.get("secret") else write(leaf.unit, value)

@@ -1,0 +1,93 @@
+"""What the rows look at: annotations, labels, what a container printed, and the command line tool's text."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from contract import codec, names
+from kubectl_gpufraction.__main__ import main
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime import kubepaths
+from runtime.kube import KubeError
+from tests.builders import PodBuilder, pod
+
+JSON = dict[str, Any]
+ALIYUN = "ALIYUN_COM_GPU_MEM_"
+
+
+def on_t4(made: PodBuilder) -> PodBuilder:
+    """Only on the node of two T4 with 14 units each."""
+    return made.spec(nodeSelector={"gpushare": "true"})
+
+
+def gpu_mem(name: str, units: int) -> PodBuilder:
+    """A pod of Aliyun's on the T4 node."""
+    return on_t4(pod(name)).asks("aliyun.com/gpu-mem", units)
+
+
+def create(cluster: Cluster, *made: PodBuilder) -> None:
+    """Submit pods, one after the other."""
+    for builder in made:
+        cluster.kube.create(kubepaths.pods("default"), builder.manifest())
+
+
+def refusal(cluster: Cluster, made: PodBuilder) -> str:
+    """What the API server says when it refuses the pod; empty where it takes it."""
+    try:
+        create(cluster, made)
+    except KubeError as error:
+        return str(error)
+    return ""
+
+
+def run(cluster: Cluster, *made: PodBuilder, running: int | None = None) -> dict[str, JSON]:
+    """Submit pods and wait until each runs or waits with a reason; by name."""
+    create(cluster, *made)
+    wanted = len(made) if running is None else running
+    found = scenarios.settled(cluster.kube, len(made), running=wanted)
+    return {each["metadata"]["name"]: each for each in found}
+
+
+def get(cluster: Cluster, name: str) -> JSON:
+    """The pod now."""
+    return cluster.kube.get(kubepaths.pods("default", name))
+
+
+def annotated(made: JSON, prefix: str) -> dict[str, str]:
+    """The pod's annotations that start so."""
+    found = made["metadata"].get("annotations") or {}
+    return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+
+
+def environment(cluster: Cluster, made: JSON, prefix: str) -> dict[str, str]:
+    """What the first container printed of its environment under a prefix."""
+    found: dict[str, str] = {}
+
+    def read() -> bool:
+        lines = scenarios.printed(cluster.kube, made).splitlines()
+        pairs = (line.partition("=") for line in lines if line.startswith(prefix))
+        found.update({name: value for name, _, value in pairs})
+        return bool(lines)
+
+    scenarios.wait_for(read, lambda: f"{made['metadata']['name']} printed nothing")
+    return found
+
+
+def uuids(made: JSON) -> set[str]:
+    """The GPUs that the pod's allocation names."""
+    return set(scenarios.held(made))
+
+
+def indexes(made: JSON) -> list[int]:
+    """The same by index, per container in order."""
+    allocation = codec.allocation_from_text(made["metadata"]["annotations"][names.ALLOCATION])
+    return [share.index for container in allocation.containers for share in container.shares]
+
+
+def plugin(cluster: Cluster, *arguments: str) -> str:
+    """What `kubectl gpufraction` prints, on either stream."""
+    out = io.StringIO()
+    main([*arguments, "--kubeconfig", str(cluster.kubeconfig)], out=out, err=out, environment={})
+    return out.getvalue()

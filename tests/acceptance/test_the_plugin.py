@@ -1,0 +1,89 @@
+"""`kubectl gpufraction` against a cluster where pods run and one waits: every command, as a user types it."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubectl_gpufraction.__main__ import main
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.scenarios import SAMPLES
+from tests.acceptance.looking import create, gpu_mem, plugin
+
+pytestmark = pytest.mark.system
+
+
+def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
+    create(cluster, gpu_mem("a", 10), gpu_mem("b", 10))
+    scenarios.settled(cluster.kube, 2, running=2)
+    create(cluster, gpu_mem("late", 9))
+    scenarios.settled(cluster.kube, 3)
+
+    nodes = json.loads(plugin(cluster, "nodes", "-o", "json"))["items"]
+    assert [(row["node"], row["gpu"], row["shares"]) for row in nodes if row["node"] == "t4"] == [
+        ("t4", 0, 1),
+        ("t4", 1, 1),
+    ]
+    pods = yaml.safe_load(plugin(cluster, "pods", "-o", "yaml"))["items"]
+    assert [(row["name"], row["status"], row["memoryMiB"]) for row in pods] == [
+        ("a", "Running", 10240),
+        ("b", "Running", 10240),
+        ("late", "Waiting", None),
+    ]
+    waiting = plugin(cluster, "waiting", "-A").splitlines()
+    assert (waiting[0].split(), waiting[1].split()[:4]) == (
+        ["PLACE", "NAMESPACE", "NAME", "ASKS", "SINCE", "REASON"],
+        ["1", "default", "late", "1x9Gi"],
+    )
+    assert plugin(cluster, "waiting", "-n", "elsewhere") == "No pod waits for a GPU share.\n"
+    explained = plugin(cluster, "explain", "pod/late").splitlines()
+    assert explained[1].startswith("It waits, 1 of 1 in line: 0 of 3 GPU nodes fit: ")
+    assert "default/a on GPU" in explained[-1]
+    assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not there")
+    assert plugin(cluster, "inspect", "no-such-node").startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
+    assert plugin(cluster, "version").splitlines()[1].split()[-1] == "3"
+
+    manifest = tmp_path / "wrong.yaml"
+    manifest.write_text((SAMPLES / "superedge-nano-gpu.yaml").read_text().replace('"20"', '"120"'))
+    tried = {
+        "fits": plugin(cluster, "dry-run", "-f", str(SAMPLES / "4paradigm-vgpu.yaml"), "-o", "json"),
+        "full": plugin(cluster, "dry-run", "-f", _full(tmp_path), "-o", "json"),
+        "wrong": plugin(cluster, "dry-run", "-f", str(manifest), "-o", "json"),
+    }
+    found = {key: json.loads(text)["items"][0] for key, text in tried.items()}
+    assert (found["fits"]["verdict"], found["fits"]["node"]) == ("Placed", "v100")
+    assert found["full"]["verdict"] == "Waiting"
+    assert "0 of 3 GPU nodes fit" in found["full"]["reason"]
+    assert found["wrong"]["verdict"] == "Denied"
+    assert "give a whole number from 1 to 100" in found["wrong"]["reason"]
+    assert len(scenarios.all_pods(cluster.kube)) == 3
+
+
+def _full(folder: Path) -> str:
+    file = folder / "full.yaml"
+    file.write_text(json.dumps(gpu_mem("full", 12).manifest()))
+    return str(file)
+
+
+def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
+    out, stop = io.StringIO(), threading.Event()
+    arguments = ["pods", "--watch", "--kubeconfig", str(cluster.kubeconfig)]
+    watching = threading.Thread(
+        target=lambda: main(arguments, out=out, environment={}, stop=stop), name="watching", daemon=True
+    )
+    watching.start()
+    try:
+        scenarios.wait_for(lambda: "No pods" in out.getvalue(), lambda: "nothing printed")
+        create(cluster, gpu_mem("seen", 1))
+        scenarios.wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
+    finally:
+        stop.set()
+        watching.join(10)
+    assert not watching.is_alive()
+    assert out.getvalue().startswith("No pods with a GPU share found.\n\nNAMESPACE ")

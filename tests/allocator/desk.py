@@ -1,0 +1,105 @@
+"""A controller on a bench: a clock that tests turn, ids that count up, and pods as the API server would show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.cluster import Cluster
+from allocator.controller import Controller
+from allocator.filters import DEFAULT_LIMITS, Limits
+from allocator.index import Engine
+from allocator.nodes import facts, trim
+from allocator.options import Options
+from contract import codec, dialects, names, pods
+from contract.model import Allocation, PodRequest
+from contract.protocol import Question
+from tests.builders import NodeBuilder, PodBuilder
+
+JSON = dict[str, Any]
+
+
+@dataclass
+class Desk:
+    """A controller with what it is told and what it does."""
+
+    nodes: Iterable[NodeBuilder] = ()
+    options: Options = field(default_factory=Options)
+    limits: Limits = DEFAULT_LIMITS
+    synced: bool = True
+    now: float = 100.0
+    leads: bool = True
+    elected: bool = False
+    tenure: int | None = None
+    made: int = 0
+    woken: int = 0
+    forgotten: list[str] = field(default_factory=list)
+    asked: list[tuple[PodRequest, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.controller = Controller(
+            cluster=Cluster(engine=Engine(limits=self.limits)),
+            options=self.options,
+            clock=lambda: self.now,
+            new_id=self._new_id,
+            leading=lambda: self.leads,
+            wake=self._wake,
+            tenure=(lambda: self.tenure) if self.elected else None,
+            forgotten=self.forgotten.append,
+            asked=lambda request, cpu: self.asked.append((request, cpu)),
+        )
+        if self.synced:
+            self.sync()
+
+    def sync(self, existing: Iterable[JSON] = ()) -> None:
+        """The three first lists."""
+        builders = list(self.nodes)
+        self.controller.replace_nodes(facts(trim(b.json())) for b in builders)
+        self.controller.replace_inventories(b.inventory() for b in builders)
+        self.controller.replace_pods(pods.trim(pod) for pod in existing)
+
+    def _new_id(self) -> str:
+        self.made += 1
+        return f"id-{self.made}"
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def request_of(pod: JSON) -> PodRequest:
+    """What the pod asks for; it must be servable."""
+    request = dialects.read(pod)
+    assert isinstance(request, PodRequest), request
+    return request
+
+
+def question(builder: PodBuilder, *, dry_run: bool = False, held: str = "", uid: str = "review-1") -> Question:
+    """The webhook's question about a pod."""
+    pod = builder.json()
+    namespace = pod["metadata"]["namespace"]
+    return Question(uid, namespace, request_of(pod), pods.trim(pod), dry_run, held)
+
+
+def admitted(builder: PodBuilder, *, allocation: Allocation | None = None, gated: bool = False) -> JSON:
+    """The pod as it stands on the API server after admission: accounting resources in, annotations written."""
+    pod = builder.json()
+    request = request_of(pod)
+    for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+        for amounts in container.get("resources", {}).values():
+            for resource in dialects.RESOURCES & amounts.keys():
+                del amounts[resource]
+    for fraction in request.containers:
+        for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+            if container["name"] == fraction.container:
+                resources = pods.accounting(fraction, fraction.memory * fraction.count)
+                container["resources"].setdefault("limits", {}).update(resources)
+                container["resources"].setdefault("requests", {}).update(resources)
+    annotations = pod["metadata"].setdefault("annotations", {})
+    annotations[names.REQUEST] = codec.request_to_text(request)
+    if allocation is not None:
+        annotations[names.ALLOCATION] = codec.allocation_to_text(allocation)
+        annotations.update(codec.container_annotations(allocation))
+    if gated:
+        pod["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
+    return pod

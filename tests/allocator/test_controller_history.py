@@ -1,0 +1,286 @@
+"""
+Any history of admissions, writes, watch delays, failures and restarts keeps the four promises.
+
+1. Our own decisions never put more on a GPU than it has.
+2. Once all is quiet, the ledger is what the pods on the API server carry.
+3. Every pod that asked is placed, waits and was told why, or was denied with a reason.
+4. A restart at that point gives the same state.
+
+Two things are taken as given, as the settings promise: an admission's pod is on the API server within `assume_ttl` or
+never, and a leader that takes over does so after what its predecessor had under way has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from allocator import writer
+from allocator.demand import demands
+from allocator.line import Commit
+from allocator.options import Options
+from allocator.writer import Done, NotDone, Unknown
+from contract import names, pods
+from contract.model import Allocation, PodRequest
+from contract.protocol import Never, Placed, Wait
+from runtime.kube import Kube
+from tests.allocator.apiserver import ApiServer, Fate
+from tests.allocator.desk import Desk, admitted, question
+from tests.builders import PodBuilder, node, pod
+
+JSON = dict[str, Any]
+NODES = (node("a").gpu(mib=16384),)
+SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
+NAMES = st.sampled_from(("x", "y", "z"))
+FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
+
+
+@dataclass
+class Admission:
+    """A pod that the webhook let through and that the API server has not stored yet."""
+
+    pod: JSON
+    since: float
+
+
+@dataclass
+class Written:
+    """A commit whose outcome is known to its writer and not yet to the controller."""
+
+    commit: Commit
+    outcome: Done | NotDone | Unknown
+
+
+class History(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.api = ApiServer()
+        self.kube = Kube(self.api)
+        self.admissions: list[Admission] = []
+        self.commits: list[Commit] = []
+        self.written: list[Written] = []
+        self.told: dict[str, str] = {}
+        self.listing: list[JSON] | None = None
+        self.generation = 0
+        self.now = 100.0
+
+    @initialize(sizes=st.tuples(SIZES, SIZES, SIZES), appear=st.tuples(st.booleans(), st.booleans(), st.booleans()))
+    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...]) -> None:
+        self._start()
+        for name, size, appears in zip("xyz", sizes, appear, strict=True):
+            self.admit(name, size, 0, False, appears)
+
+    def _start(self) -> None:
+        self.generation += 1
+        self.desk = Desk(NODES, options=Options(keep_after=20.0), now=self.now, made=1000 * self.generation)
+        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()))
+        self.api.events.clear()
+        self.commits, self.written, self.told = [], [], {}
+        self.listing = None
+
+    # -- tenants --------------------------------------------------------------------------------------------------
+
+    @rule(name=NAMES, size=SIZES, priority=st.integers(0, 2), twice=st.booleans(), appears=st.booleans())
+    def admit(self, name: str, size: str, priority: int, twice: bool, appears: bool) -> None:
+        if f"default/{name}" in self.api.pods or any(a.pod["metadata"]["name"] == name for a in self.admissions):
+            return
+        asked = pod(name).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        if twice:  # the API server gave up on the first answer and asked again
+            self.desk.controller.reserve(question(asked))
+        made = self._admitted(asked)
+        if made is not None and appears:
+            self.api.create(made)
+        elif made is not None:
+            self.admissions.append(Admission(made, self.now))
+
+    def _admitted(self, asked: PodBuilder) -> JSON | None:
+        match self.desk.controller.reserve(question(asked)):
+            case Placed(allocation, pin):
+                placed = asked.on(allocation.node) if pin == "nodeName" else asked
+                return admitted(placed, allocation=allocation)
+            case Wait(_, reason, _):
+                assert reason
+                return admitted(asked, gated=True)
+            case Never(_, reason):
+                assert "20480" in reason, "only what is larger than any card is denied"
+                return None
+
+    @precondition(lambda self: self.admissions)
+    @rule(data=st.data(), refused=st.booleans())
+    def admission_ends(self, data: st.DataObject, refused: bool) -> None:
+        admission = self.admissions.pop(data.draw(st.integers(0, len(self.admissions) - 1)))
+        if not refused:
+            self.api.create(admission.pod)
+
+    @precondition(lambda self: self.api.pods)
+    @rule(data=st.data(), how=st.sampled_from(("delete", "delete", "Succeeded", "Failed", "touched", "terminating")))
+    def pod_moves_on(self, data: st.DataObject, how: str) -> None:
+        key = data.draw(st.sampled_from(sorted(self.api.pods)))
+        running = names.GATE not in pods.gates(self.api.pods[key])
+        if how == "delete":
+            self.api.delete(key)
+        elif how == "terminating":
+            self.api.pods[key]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
+            self.api.change(key)
+        elif how == "touched" or running:
+            self.api.change(key, **({"phase": how} if how != "touched" else {"touched": str(self.now)}))
+
+    # -- the allocator --------------------------------------------------------------------------------------------
+
+    @rule()
+    def decide(self) -> None:
+        commits, told = self.desk.controller.place_waiting()
+        self.commits += commits
+        self.told.update({news.uid: news.code for news in told})
+
+    @precondition(lambda self: self.commits)
+    @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
+    def write(self, data: st.DataObject, fate: Fate, reachable: bool) -> None:
+        commit = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
+        self._write(commit, fate, reachable)
+
+    def _write(self, commit: Commit, fate: Fate, reachable: bool = True) -> None:
+        self.api.fate, self.api.reachable = fate, reachable
+        self.written.append(Written(commit, writer.write(self.kube, commit, 0)))
+        self.api.fate, self.api.reachable = "answered", True
+
+    @precondition(lambda self: self.written)
+    @rule(data=st.data())
+    def report(self, data: st.DataObject) -> None:
+        self._report(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
+
+    def _report(self, written: Written) -> None:
+        match written.outcome:
+            case Done(made):
+                self.desk.controller.committed(written.commit, made)
+            case NotDone(found, _):
+                self.desk.controller.not_committed(written.commit, found)
+            case Unknown():
+                self.desk.controller.commit_unknown(written.commit)
+
+    @precondition(lambda self: self.api.late)
+    @rule()
+    def late_writes_land(self) -> None:
+        self.api.carry_out_late()
+
+    # -- time and the watch ---------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.api.events and self.listing is None)
+    @rule(count=st.integers(1, 4), twice=st.booleans())
+    def watch(self, count: int, twice: bool) -> None:
+        for _ in range(min(count, len(self.api.events))):
+            kind, seen = self.api.events.popleft()
+            for _ in range(1 + twice):
+                if kind == "put":
+                    self.desk.controller.put_pod(pods.trim(seen))
+                else:
+                    self.desk.controller.drop_pod(pods.uid(seen))
+
+    @precondition(lambda self: self.listing is None)
+    @rule()
+    def list_is_read(self) -> None:
+        """The watch broke: a list stands for all that it had still to bring, and is taken in some time later."""
+        self.listing = list(map(pods.trim, self.api.listed()))
+        self.api.events.clear()
+
+    @precondition(lambda self: self.listing is not None)
+    @rule()
+    def list_is_taken_in(self) -> None:
+        self.desk.controller.replace_pods(self.listing or [])
+        self.listing = None
+
+    @rule(seconds=st.sampled_from((1, 10, 31, 31)))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds
+        self.desk.now = self.now
+        self.admissions = [a for a in self.admissions if self.now - a.since < 30]
+        self.desk.controller.settle()
+        self.commits += self.desk.controller.doubtful()
+        exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
+        self.desk.controller.expire(self.desk.controller.overdue(), exist)
+
+    @rule(land=st.booleans())
+    def restart(self, land: bool) -> None:
+        for admission in self.admissions if land else ():
+            self.api.create(admission.pod)
+        self.admissions = []
+        for commit in self.commits:
+            if land:
+                writer.write(self.kube, commit, 0)
+        self.api.carry_out_late()
+        self._start()
+
+    # -- promises -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_on_a_gpu_twice_over(self) -> None:
+        taken: dict[str, int] = {}
+        for request, allocation in self._carried().values():
+            for uuid, demand in demands(request, allocation).items():
+                taken[uuid] = taken.get(uuid, 0) + demand.memory
+        sizes = {gpu.uuid: gpu.usable for each in NODES for gpu in each.inventory().gpus}
+        assert all(taken[uuid] <= sizes[uuid] for uuid in taken), taken
+        self.desk.controller.check_invariants()
+
+    def _carried(self) -> dict[str, tuple[PodRequest, Allocation]]:
+        found = {}
+        for each in self.api.pods.values():
+            request = pods.admitted(each)
+            assert request is not None
+            allocation = pods.allocation_of(each, request)
+            if allocation is not None and not pods.finished(each):
+                found[pods.uid(each)] = (request, allocation)
+        return found
+
+    def teardown(self) -> None:
+        if self.generation:
+            self._become_quiet()
+            self._check_quiet()
+
+    def _become_quiet(self) -> None:
+        self.admissions = []
+        for _ in range(50):
+            self.api.carry_out_late()
+            for commit in self.commits:
+                self._write(commit, "answered")
+            self.commits = []
+            while self.written:
+                self._report(self.written.pop())
+            if self.listing is not None:
+                self.list_is_taken_in()
+            while self.api.events:
+                self.watch(4, False)
+            self.time_passes(61)
+            self.decide()
+            if not self.commits and not self.api.events:
+                return
+        raise AssertionError("it never becomes quiet")
+
+    def _check_quiet(self) -> None:
+        carried = self._carried()
+        look = self.desk.controller.look()
+        assert (look.assumed, look.confirmed, look.overfull) == (0, len(carried), 0)
+        again = Desk(NODES, now=self.now)
+        again.controller.replace_pods(map(pods.trim, self.api.listed()))
+        assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"
+        assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
+        assert [p.key for p in again.controller.view().line] == [p.key for p in self.desk.controller.view().line]
+        for each in self.api.pods.values():
+            uid = pods.uid(each)
+            if names.GATE in pods.gates(each) and not pods.finished(each):
+                assert self.told.get(uid) in ("Memory", "Kept"), "it waits and was told why"
+            else:
+                assert uid in carried or pods.finished(each)
+        self.nothing_is_on_a_gpu_twice_over()
+
+
+def _name(state: Any) -> str:
+    return str(state.name)
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,170 @@
+"""Two allocators on one API server: what one decides in its last moment and the other in its first never collide."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.controller import NotReady
+from allocator.line import Commit
+from allocator.loop import Counted, Loop
+from allocator.writer import Teller
+from contract import names, pods
+from contract.protocol import Placed
+from runtime.kube import Kube
+from tests.allocator.apiserver import ApiServer
+from tests.allocator.desk import Desk, admitted, question
+from tests.builders import PodBuilder, node, pod
+
+JSON = dict[str, Any]
+ONE_GPU = node("n").gpu(mib=16384)
+
+
+def worker(name: str) -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", "16Gi")
+
+
+class Replica:
+    """A desk with an election, and the real loop over the shared API server."""
+
+    def __init__(self, api: ApiServer, *, tenure: int | None = None) -> None:
+        self.desk = Desk([ONE_GPU], elected=True, tenure=tenure, leads=tenure is not None)
+        self.controller, self.api = self.desk.controller, api
+        self.written: list[str] = []
+        self.relists: list[int] = []
+        kube = Kube(api)
+        self.loop = Loop(
+            kube=kube,
+            controller=self.controller,
+            teller=Teller(kube, clock=lambda: datetime.now(UTC)),
+            woken=threading.Event(),
+            now_ns=lambda: 0,
+            relist=self.relists.append,
+            writers=1,
+            counted=Counted(written=self.written.append),
+        )
+
+    def watch(self, events: list[tuple[str, JSON]]) -> None:
+        for kind, seen in events:
+            if kind == "put":
+                self.controller.put_pod(pods.trim(seen))
+            else:
+                self.controller.drop_pod(pods.uid(seen))
+
+    def lead(self, tenure: int) -> None:
+        self.desk.leads, self.desk.tenure = True, tenure
+
+    def follow(self) -> None:
+        self.desk.leads, self.desk.tenure = False, None
+
+    def relist(self, tenure: int) -> None:
+        self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], tenure=tenure)
+
+
+def allocated(api: ApiServer) -> set[str]:
+    return {key for key, each in api.pods.items() if pods.allocation_id(each)}
+
+
+def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> None:
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    for name in ("a", "b"):
+        api.create(admitted(worker(name), gated=True))
+    created = list(api.events)
+    api.events.clear()
+    old.watch(created)
+    new.watch(created)
+    old.loop.once()
+    assert allocated(api) == {"default/a"}
+    old.follow()
+    new.lead(2)
+    new.loop.once()
+    assert allocated(api) == {"default/a"}, "its watch has not shown yet what the old leader placed"
+    with pytest.raises(NotReady, match="just elected"):
+        new.controller.reserve(question(worker("c")))
+    assert new.controller.untrusted() == 2
+    new.relist(2)
+    assert new.controller.untrusted() is None
+    new.loop.once()
+    assert allocated(api) == {"default/a"}, "the GPU is taken"
+    assert new.controller.look().confirmed == 1
+
+
+def test_a_list_that_was_asked_for_in_an_earlier_leadership_does_not_count() -> None:
+    replica = Replica(ApiServer(), tenure=1)
+    replica.relist(1)
+    replica.follow()
+    replica.lead(3)
+    replica.relist(1)
+    replica.controller.replace_pods([])
+    assert replica.controller.untrusted() == 3
+
+
+LOSSES: dict[str, Callable[[Replica], None]] = {
+    "another leads": lambda replica: replica.follow(),
+    "it leads again, in another tenure": lambda replica: replica.lead(5),
+}
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES.keys())
+def test_what_was_decided_in_a_leadership_that_is_over_is_not_written(lose: Callable[[Replica], None]) -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    replica.watch(list(api.events))
+    ((commit,), _) = replica.controller.place_waiting()
+    lose(replica)
+    replica.loop._commit(commit)
+    assert (allocated(api), replica.written, replica.desk.forgotten) == (set(), ["fenced"], ["fenced"])
+    assert replica.controller.look().assumed == 0
+    assert not replica.controller.may_write(Commit(commit.pod, commit.allocation)), "nor one of no tenure"
+
+
+def test_the_same_leader_goes_on() -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    replica.watch(list(api.events))
+    replica.loop.once()
+    assert (allocated(api), replica.written) == ({"default/a"}, ["done"])
+
+
+def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
+    replica = Replica(ApiServer(), tenure=7)
+    for _ in range(3):
+        replica.loop._take_over()
+    replica.lead(8)
+    replica.loop._take_over()
+    assert replica.relists == [7, 8]
+
+
+def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> None:
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    answer = old.controller.reserve(question(worker("a")))
+    assert isinstance(answer, Placed)
+    stored = api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
+    new.watch(list(api.events))
+    assert new.controller.place_waiting() == ([], [])
+    new.lead(2)
+    new.relist(2)
+    assert [t.key for t in new.controller.place_waiting()[1]] == ["default/a"]
+    conditions = [{"type": str(names.ALLOCATED_CONDITION), "status": "True"}]
+    api.change(pods.key(stored), conditions=conditions)
+    third = Replica(api, tenure=3)
+    third.relist(3)
+    assert third.controller.place_waiting() == ([], [])
+
+
+def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
+    desk = Desk([ONE_GPU])
+    assert desk.controller.untrusted() is None
+    assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)

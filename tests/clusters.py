@@ -1,0 +1,51 @@
+"""
+The two control planes that one suite runs on, the embedded one and a real kube-apiserver.
+
+A fixture that needs one takes `params=control_planes()` and gives `request.param` to whatever it builds. No test asks
+which of the two it has: what differs is a fault of the embedded one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from playground.embedded import ControlPlane, Embedded
+from playground.machinery.gpuruntime import NodeGpus
+from playground.real import Real, assets_of
+
+GpusOf = Callable[[str], NodeGpus]
+
+
+def embedded(gpus_of: GpusOf) -> ControlPlane:
+    """The embedded control plane."""
+    return Embedded(gpus_of=gpus_of)
+
+
+def real(gpus_of: GpusOf) -> ControlPlane:
+    """A real one with everything that the folder of KUBEBUILDER_ASSETS has; skips the test where it is not there."""
+    assets = assets_of(os.environ)
+    if isinstance(assets, str):
+        pytest.skip(assets)
+    return Real(assets, gpus_of=gpus_of)
+
+
+def forget_history(plane: ControlPlane) -> None:
+    """Make the API server unable to tell what changed before now: watches from before are too old."""
+    if isinstance(plane, Real):
+        plane.restart_api_server(crash=True)  # its watch cache begins anew
+    elif isinstance(plane, Embedded):
+        plane.api.store.compact()
+
+
+def control_planes() -> list[Any]:
+    """Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started."""
+    assets = assets_of(os.environ)
+    skipped = [pytest.mark.skip(reason=assets)] if isinstance(assets, str) else []
+    return [
+        pytest.param(embedded, id="embedded"),
+        pytest.param(real, id="real", marks=[pytest.mark.realcluster, *skipped]),
+    ]

@@ -1,0 +1,173 @@
+"""What the commands show of a cluster, as rows and as sentences."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kubectl_gpufraction import views
+from kubectl_gpufraction.dryrun import pods_of, verdict
+from kubectl_gpufraction.state import Pod, State
+from kubectl_gpufraction.tables import Column, rendered
+from tests.builders import pod
+from tests.kubectl_gpufraction.objects import admitted, gpunode, node
+
+FULL = "0 of 1 GPU nodes fit: 1 short of memory"
+OBJECTS: list[dict[str, Any]] = [
+    admitted("small", "gpufraction.io/gpu-memory", "2Gi", on="n1", gpu=0),
+    admitted("big", "gpufraction.io/gpu-memory", "12Gi", on="n1", gpu=0),
+    admitted("half", "gpufraction.io/gpu-percent", 50, on="n1", gpu=1),
+    admitted("first", "gpufraction.io/gpu-memory", "10Gi", created="2026-01-05T08:01:00Z", waits=FULL),
+    admitted("urgent", "nvidia.com/gpu", 1, priority=5, created="2026-01-05T08:02:00Z", waits=FULL),
+    pod("other").container("main").json(),
+    admitted("done", "gpufraction.io/gpu-memory", "2Gi", on="n1") | {"status": {"phase": "Succeeded"}},
+]
+STATE = State.of([gpunode("n1", 15109, 15109, 15109, unhealthy=2), {"metadata": {}}], [node("n1")], OBJECTS)
+
+
+def columns(rows: list[Any], *keys: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[key] for key in keys) for row in rows]
+
+
+def named(name: str) -> Pod:
+    return next(found for found in STATE.pods if found.name == name)
+
+
+def test_every_gpu_with_what_is_taken_and_free() -> None:
+    found = columns(views.nodes(STATE), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
+    assert found == [
+        ("n1", 0, 2, 14336, 773, 0, "Healthy", ["default/big", "default/small"]),
+        ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
+        ("n1", 2, 0, 0, 0, 0, "Unhealthy", []),
+    ]
+
+
+def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
+    assert columns(views.pods(STATE, None), "name", "status", "node", "gpus", "memoryMiB") == [
+        ("big", "Running", "n1", [0], 12288),
+        ("first", "Waiting", "", [], None),
+        ("half", "Running", "n1", [1], 7554),
+        ("small", "Running", "n1", [0], 2048),
+        ("urgent", "Waiting", "", [], None),
+    ]
+    assert views.pods(STATE, "elsewhere") == []
+
+
+def test_the_line_is_the_allocators() -> None:
+    assert columns(views.waiting(STATE, None), "place", "name", "asks", "reason") == [
+        (1, "urgent", "1xwhole", FULL),
+        (2, "first", "1x10Gi", FULL),
+    ]
+
+
+EXPLAINED = {
+    "a pod that runs": (
+        "half",
+        [
+            "default/half asks for 1x50%mem+50% (native)",
+            "It is Running on node n1:",
+            "  main: GPU 1 (GPU-n1-1), 7554 MiB, 50 % of the cores",
+        ],
+    ),
+    "a pod that waits": (
+        "first",
+        [
+            "default/first asks for 1x10Gi (native)",
+            f"It waits, 2 of 2 in line: {FULL}",
+            "Before it: default/urgent (1xwhole)",
+            "Room on a GPU would come from the end of any of: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
+        ],
+    ),
+    "a pod that wants a card alone": (
+        "urgent",
+        [
+            "default/urgent asks for 1xwhole (hami)",
+            f"It waits, 1 of 2 in line: {FULL}",
+            "Room on a GPU would come from the end of any of: default/half on GPU 1 of n1",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_explanation(name: str, lines: list[str]) -> None:
+    assert views.explanation(STATE, named(name)) == lines
+
+
+COLUMNS = (Column("name", "NAME"), Column("status", "STATUS"), Column("gpus", "GPUS", wide=True))
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "status": "Waiting", "gpus": [0, 1]},
+    {"name": "longer", "status": "Running", "gpus": []},
+]
+FORMS = {
+    "table": ("table", False, "NAME     STATUS\na        Waiting\nlonger   Running\n"),
+    "wide": ("wide", False, "NAME     STATUS    GPUS\na        Waiting   0,1\nlonger   Running   -\n"),
+    "colour": ("table", True, "NAME     STATUS\na        \x1b[33mWaiting\x1b[0m\nlonger   \x1b[32mRunning\x1b[0m\n"),
+    "yaml": (
+        "yaml",
+        False,
+        "items:\n- name: a\n  status: Waiting\n  gpus:\n  - 0\n  - 1\n- name: longer\n  status: Running\n  gpus: []\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("form", "colour", "text"), FORMS.values(), ids=FORMS.keys())
+def test_forms(form: str, colour: bool, text: str) -> None:
+    assert rendered(COLUMNS, ROWS, form=form, colour=colour, empty="none") == text
+
+
+def test_json_and_nothing() -> None:
+    assert json.loads(rendered(COLUMNS, ROWS, form="json", colour=True, empty="none")) == {"items": ROWS}
+    assert rendered(COLUMNS, [], form="table", colour=False, empty="No pods.") == "No pods.\n"
+    assert json.loads(rendered(COLUMNS, [], form="json", colour=False, empty="none")) == {"items": []}
+
+
+TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+MANIFEST: list[Any] = [
+    {"kind": "Namespace", "metadata": {"name": "team"}},
+    {
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "team"},
+        "spec": {"replicas": 3, "template": TEMPLATE},
+    },
+    {"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p", "annotations": {"a": "b"}}, "spec": {}}]},
+    {"kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}},
+    None,
+]
+
+
+def test_the_pods_of_a_manifest() -> None:
+    head = {"apiVersion": "v1", "kind": "Pod"}
+    labels = {"labels": {"app": "x"}}
+    assert list(pods_of(MANIFEST, "mine")) == [
+        (
+            "Deployment/d",
+            {**head, "metadata": {**labels, "generateName": "d-", "namespace": "team"}, "spec": TEMPLATE["spec"]},
+        ),
+        (
+            "Pod/p",
+            {**head, "metadata": {"annotations": {"a": "b"}, "generateName": "p-", "namespace": "mine"}, "spec": {}},
+        ),
+        (
+            "CronJob/c",
+            {**head, "metadata": {**labels, "generateName": "c-", "namespace": "mine"}, "spec": TEMPLATE["spec"]},
+        ),
+    ]
+
+
+def row(verdict: str, *, node: str = "", gpus: list[int] | None = None, reason: str = "") -> dict[str, Any]:
+    return {"object": "Pod/p", "verdict": verdict, "node": node, "gpus": gpus or [], "reason": reason}
+
+
+VERDICTS = {
+    "placed": (OBJECTS[2], (), row("Placed", node="n1", gpus=[1])),
+    "waits": (OBJECTS[3], ("waiting: 0 of 1", "GPU nodes fit"), row("Waiting", reason="0 of 1 GPU nodes fit")),
+    "not ours": (OBJECTS[5], (), row("Untouched", reason="asks for no GPU share, or its namespace is not labelled")),
+}
+
+
+@pytest.mark.parametrize(("answer", "warnings", "wanted"), VERDICTS.values(), ids=VERDICTS.keys())
+def test_verdicts(answer: dict[str, Any], warnings: tuple[str, ...], wanted: dict[str, Any]) -> None:
+    assert verdict("Pod/p", answer, warnings) == wanted

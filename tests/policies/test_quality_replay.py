@@ -1,0 +1,100 @@
+"""The benchmark on made-up traces: the protocol, the baselines and the tables, in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocator.policies.kinds import CARD
+from allocator.quality import __main__ as quality
+from allocator.quality import families, report, trace
+from allocator.quality.baselines import SCORES
+from allocator.quality.replaying import Run, at
+from allocator.quality.trace import Task
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
+    f"n{number},32000,65536,{cards},{model}\n" for number, (cards, model) in enumerate([(2, "T4"), (4, "G2")] * 6)
+)
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
+    f"p{number:03d},{cpu},1024,{cards},{parts},{models}\n"
+    for number, (cpu, cards, parts, models) in enumerate(
+        [(1000, 1, 500, ""), (4000, 1, 1000, "T4|G2"), (2000, 1, 320, "G2"), (2000, 2, 1000, ""), (3000, 0, 0, "")] * 10
+    )
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_default.csv").write_text(PODS)
+    return tmp_path
+
+
+def test_the_trace_is_read(folder: Path) -> None:
+    assert trace.machines(folder)[1] == trace.Machine(32_000, 65_536, 4, "G2")
+    assert trace.tasks(folder, "default")[2] == Task(2000, 1024, 1, 320, ("G2",))
+    with pytest.raises(trace.NoTrace, match=r"openb_pod_list_cpu100\.csv is missing"):
+        trace.tasks(folder, "cpu100")
+
+
+def test_the_list_is_inflated_to_130_percent(folder: Path) -> None:
+    listed, capacity = trace.tasks(folder, "default"), 36 * CARD
+    arriving = trace.arrivals(listed, capacity, np.random.default_rng(1))
+    assert sorted(map(repr, arriving[: len(listed)])) == sorted(map(repr, listed))
+    assert 1.25 * capacity < sum(task.volume for task in arriving) <= 1.3 * capacity + 1000
+    fewer = trace.arrivals(listed, capacity // 2, np.random.default_rng(1))
+    assert sum(task.volume for task in fewer) <= 0.65 * capacity + 1000
+
+
+def test_every_policy_fills_the_cluster_and_no_more(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        quality.main(
+            ["--trace", str(folder), "--lists", "default", "--seeds", "1-2", "--families", "", "--departures", ""]
+        )
+        == 0
+    )
+    rows = capsys.readouterr().out.splitlines()
+    figures = {row.split()[0]: row.split()[1:] for row in rows[2 : 2 + len(quality.POLICIES)]}
+    assert set(figures) == set(quality.POLICIES)
+    for policy, (seeds, *allocated, _error, unallocated, _fragmented, _rate) in figures.items():
+        assert seeds == "2"
+        assert [float(each) for each in allocated] == sorted(map(float, allocated)), policy
+        assert 0 < float(allocated[0]) <= float(allocated[-1]) <= 100
+        assert float(unallocated) == pytest.approx(36 * (1 - float(allocated[3]) / 100), abs=1.5)
+    assert rows[-1].startswith("quality default@100 ours=")
+
+
+def test_a_missing_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quality.main(["--trace", str(tmp_path)]) == 2
+    assert "give the folder of the openb trace with --trace" in capsys.readouterr().err
+
+
+def test_the_same_seed_gives_the_same_run(folder: Path) -> None:
+    policies = [*SCORES, "value"]
+    first, second = (
+        [(seed, policy, run.curve) for seed, policy, run in quality.replay(folder, "default", policies, [7])]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_the_last_line_is_for_machines() -> None:
+    def run(full: float) -> Run:
+        return Run({100: full}, 0, 0, 1, 1)
+
+    lists = {"default": {"value": {1: run(96), 2: run(97)}, "fragmentation": {1: run(95), 2: run(95.5)}}}
+    assert report.gains(lists["default"]) == [1.0, 1.5]
+    assert report.summary(lists).splitlines()[-1] == "quality default@100 ours=96.50 fgd=95.25"
+    assert at(run(5), 130) == 5
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_families_ask_for_more_than_there_is(name: str) -> None:
+    rng = np.random.default_rng(3)
+    family = families.FAMILIES[name]
+    supply = families.supply(families.nodes(family, rng))
+    drawn = families.arrivals(family, supply, rng)
+    volume, capacity = sum(pod.volume for pod in drawn), families.capacity(supply)
+    assert 1.3 * capacity < volume < 1.3 * capacity + 8 * 80 * CARD

@@ -1,0 +1,72 @@
+"""Declared metrics become collectors, and only those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contract.metrics import (
+    ADMISSION_SECONDS,
+    DECISIONS,
+    LEADER,
+    METRICS,
+    WAITING_PODS,
+    MetricSpec,
+    metrics_of,
+)
+from runtime.metrics import Metrics
+
+
+def test_every_declared_metric_is_exposed_under_its_own_name() -> None:
+    metrics = Metrics(METRICS)
+    families = {family.name for family in metrics.registry.collect()}
+    assert families == {spec.name.removesuffix("_total") for spec in METRICS}
+    assert len({spec.name for spec in METRICS}) == len(METRICS)
+
+
+def test_every_metric_belongs_to_one_program() -> None:
+    programs = ("webhook", "allocator", "nodeagent")
+    assert sum(len(metrics_of(program)) for program in programs) == len(METRICS)
+
+
+def test_values_are_rendered() -> None:
+    metrics = Metrics(metrics_of("allocator"))
+    metrics.counter(DECISIONS).labels(outcome="placed").inc()
+    metrics.gauge(WAITING_PODS).set(4)
+    text = metrics.render().decode()
+    assert 'gpufraction_decisions_total{outcome="placed"} 1.0\n' in text
+    assert "gpufraction_waiting_pods 4.0\n" in text
+
+
+def test_a_histogram_has_its_declared_buckets() -> None:
+    metrics = Metrics(metrics_of("webhook"))
+    metrics.histogram(ADMISSION_SECONDS).labels(outcome="placed").observe(0.02)
+    text = metrics.render().decode()
+    assert 'gpufraction_admission_duration_seconds_bucket{le="0.01",outcome="placed"} 0.0\n' in text
+    assert 'gpufraction_admission_duration_seconds_bucket{le="0.02",outcome="placed"} 1.0\n' in text
+
+
+def test_another_programs_metric_cannot_be_written() -> None:
+    with pytest.raises(KeyError):
+        Metrics(metrics_of("webhook")).gauge(LEADER)
+
+
+def test_a_gauge_is_not_handed_out_as_a_counter() -> None:
+    with pytest.raises(TypeError, match="declared as a gauge"):
+        Metrics(METRICS).counter(LEADER)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "a foreign prefix": {"name": "other_total", "kind": "counter"},
+    "a counter without _total": {"name": "gpufraction_x", "kind": "counter"},
+    "a gauge with _total": {"name": "gpufraction_x_total", "kind": "gauge"},
+    "a histogram without buckets": {"name": "gpufraction_x_seconds", "kind": "histogram"},
+    "buckets out of order": {"name": "gpufraction_x_seconds", "kind": "histogram", "buckets": (2.0, 1.0)},
+}
+
+
+@pytest.mark.parametrize("figures", WRONG.values(), ids=WRONG.keys())
+def test_a_spec_is_refused_for(figures: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="metric"):
+        MetricSpec(help="h", program="webhook", **figures)

@@ -1,0 +1,48 @@
+"""After a storm nothing is booked twice, nothing is forgotten and nothing has leaked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from playground.cluster import Cluster
+from playground.shapes import gpu_node
+from tests.clusters import control_planes
+from tests.storm.storm import Storm
+from tests.system import invariants
+
+FAST_ELECTION = ("--election-lease", "2s", "--election-renew", "1s", "--election-retry", "200ms")
+NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
+
+
+@pytest.fixture(params=control_planes())
+def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two replicas, a quick election, four nodes."""
+    settings = {"allocator": (*FAST_ELECTION, "--assume-ttl", "3s")}
+    directory = tmp_path_factory.mktemp("storm")
+    with Cluster(
+        nodes=NODES, directory=directory, settings=settings, replicas=2, control_plane=request.param
+    ) as cluster:
+        yield cluster
+
+
+@pytest.mark.system
+def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
+    storm = Storm(two_replicas, pods=200)
+    storm.blow()
+    storm.settle(timeout=60)
+    invariants.check(two_replicas)
+    assert storm.refused == []
+    assert storm.kills > 0
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(600)
+def test_a_storm_of_1000_pods(two_replicas: Cluster) -> None:
+    storm = Storm(two_replicas, pods=1000, seed=7)
+    storm.blow()
+    storm.settle(timeout=240)
+    invariants.check(two_replicas)
+    assert storm.refused == []
+    assert storm.kills >= 3

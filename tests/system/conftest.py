@@ -1,0 +1,43 @@
+"""One cluster of each kind for all system tests, left empty and in order by each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime import kubepaths
+from tests.clusters import control_planes
+from tests.system import invariants
+
+ASSUME_TTL = 2.0
+"""Seconds that a reservation waits for its pod here; long for a test, short for a person."""
+
+
+@pytest.fixture(scope="session", params=control_planes())
+def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The demo's cluster, on the embedded control plane and then on a real one."""
+    settings = {"allocator": ("--assume-ttl", f"{ASSUME_TTL:.0f}s")}
+    directory = tmp_path_factory.mktemp("cluster")
+    with Cluster(directory=directory, settings=settings, control_plane=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, empty; afterwards every invariant holds, with the test's pods and again without them."""
+    yield running_cluster
+    invariants.check(running_cluster)
+    owners = [kubepaths.path("apps/v1", "deployments", "default"), kubepaths.path("apps/v1", "replicasets", "default")]
+    owners.append(kubepaths.path("batch/v1", "jobs", "default"))
+    for path in owners:
+        running_cluster.kube.delete(path)
+    # A controller that has not seen the delete yet makes one more pod.
+    scenarios.wait_for(
+        lambda: not any(running_cluster.kube.list(path).items for path in owners), lambda: "owners are still there"
+    )
+    running_cluster.kube.delete(kubepaths.pods("default"))
+    scenarios.wait_for(lambda: not scenarios.all_pods(running_cluster.kube), lambda: "pods are still there")
+    invariants.check(running_cluster)

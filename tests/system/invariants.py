@@ -1,0 +1,125 @@
+"""
+The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
+
+1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
+2. The ledger holds what the pods say, no more and no less.
+3. A container sees exactly the GPUs of its allocation; without one it sees none.
+4. Every pod that asked is placed, or waits with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from typing import Any
+
+from allocator.demand import demands
+from allocator.filters import DEFAULT_LIMITS
+from contract import codec, names, pods
+from contract.model import WHOLE, Usage
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime import kubepaths
+from runtime.kube import KubeNotFound
+
+JSON = dict[str, Any]
+
+
+def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",)) -> None:
+    """Wait until the watch is quiet, then assert all of it."""
+    scenarios.wait_for(
+        lambda: _reservations(cluster) == {"assumed": 0, "confirmed": len(_holders(cluster))},
+        lambda: f"{len(_holders(cluster))} pods hold shares, the ledger says {_reservations(cluster)}",
+    )
+    found = _explained(cluster, labelled)
+    _nothing_overbooked(cluster, found)
+    for pod in found:
+        if pod["metadata"]["namespace"] in labelled:
+            _placed_or_waiting(pod)
+            if scenarios.is_running(pod):
+                _sees_its_gpus_only(cluster, pod)
+
+
+def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
+    """The pods once everybody who waits was told why: the condition is written after the pod, and pods still come."""
+    found: list[JSON] = []
+
+    def unexplained() -> list[str]:
+        gated = [p for p in found if names.GATE in pods.gates(p) and p["metadata"]["namespace"] in labelled]
+        return [pods.key(pod) for pod in gated if not scenarios.waits(pod)]
+
+    def done() -> bool:
+        found[:] = _unfinished(cluster)
+        return not unexplained()
+
+    scenarios.wait_for(done, lambda: f"waiting without a reason: {unexplained()}")
+    return found
+
+
+def _unfinished(cluster: Cluster) -> list[JSON]:
+    return [pod for pod in cluster.kube.list(kubepaths.pods()).items if not pods.finished(pod)]
+
+
+def _holders(cluster: Cluster) -> list[JSON]:
+    return [pod for pod in _unfinished(cluster) if _allocation(pod) is not None]
+
+
+def _allocation(pod: JSON) -> Any:
+    request = pods.admitted(pod)
+    if request is None or names.GATE in pods.gates(pod):
+        return None
+    return pods.allocation_of(pod, request)
+
+
+def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
+    taken: dict[str, Usage] = {}
+    for pod in found:
+        allocation, request = _allocation(pod), pods.admitted(pod)
+        if allocation is not None and request is not None:
+            for uuid, demand in demands(request, allocation).items():
+                taken[uuid] = demand.added_to(taken.get(uuid, Usage()))
+    path = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
+    cards = {g.uuid: g for item in cluster.kube.list(path).items for g in codec.inventory_from_object(item).gpus}
+    for uuid, usage in taken.items():
+        assert usage.memory <= cards[uuid].usable, f"{uuid} has {usage} of {cards[uuid]}"
+        assert usage.cores <= WHOLE, f"{uuid} has {usage}"
+        assert usage.sharers <= DEFAULT_LIMITS.max_sharers, f"{uuid} has {usage}"
+        assert not usage.exclusive or usage.sharers == 1, f"{uuid} is held whole and shared: {usage}"
+
+
+def _reservations(cluster: Cluster) -> dict[str, int]:
+    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'gpufraction_reservations\{state="(\w+)"\} (\S+)', text)
+    return {state: int(float(value)) for state, value in found}
+
+
+def _placed_or_waiting(pod: JSON) -> None:
+    if names.REQUEST not in pods.annotations_of(pod):
+        return
+    gated = names.GATE in pods.gates(pod)
+    assert gated or _allocation(pod) is not None, f"{pods.key(pod)} asked and is neither placed nor waiting"
+    if gated:
+        assert scenarios.waits(pod), f"{pods.key(pod)} waits without a reason"
+
+
+def _sees_its_gpus_only(cluster: Cluster, pod: JSON) -> None:
+    allocation = _allocation(pod)
+    held = {c.container: {s.uuid for s in c.shares} for c in allocation.containers} if allocation else {}
+    for container in pod["spec"]["containers"]:
+        text = scenarios.printed(cluster.kube, pod, container["name"])
+        seen = set(re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)", text, re.MULTILINE))
+        if allocation is not None:
+            name = container["name"]
+            right = seen == held.get(name, set())
+            # What a controller removes while we look has no containers to read any more.
+            assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
+
+
+def _gone(cluster: Cluster, pod: JSON) -> bool:
+    metadata = pod["metadata"]
+    try:
+        now = cluster.kube.get(kubepaths.pods(metadata["namespace"], metadata["name"]))["metadata"]
+    except KubeNotFound:
+        return True
+    return now["uid"] != metadata["uid"] or "deletionTimestamp" in now

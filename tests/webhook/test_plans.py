@@ -1,0 +1,189 @@
+"""What admission decides to do about a pod, before anybody is asked."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from contract import names, pinning, pods
+from contract.dialects import Options
+from contract.model import FractionRequest, PodRequest
+from tests.webhook.builders import GIB, admitted_pod, allocation, container, pod, request_text
+from webhook.mutate import Ask, Deny, Hold, Pass, plan
+
+JSON = dict[str, Any]
+
+EIGHT = PodRequest("native", (FractionRequest("main", memory=8 * GIB),))
+OLD = allocation("old", node="gpu-9")
+
+
+def pinned_to(node: str, made: JSON) -> JSON:
+    made["spec"]["affinity"] = pinning.pinned(made["spec"], node)
+    return made
+
+
+def with_owner(kind: str, made: JSON) -> JSON:
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": kind, "name": "x", "uid": "u"}]
+    return made
+
+
+def annotated(made: JSON, **annotations: str) -> JSON:
+    made["metadata"].setdefault("annotations", {}).update(annotations)
+    return made
+
+
+UNTOUCHED = {
+    "a pod that asks for nothing": pod(container(cpu="2")),
+    "a pod without containers": {"metadata": {}, "spec": {}},
+    "a pod that only names a GPU count of 0": pod(container(nvidia_com__gpu="0")),
+    "a pod behind another's gate": pod(container(), schedulingGates=[{"name": "example.com/quota"}]),
+}
+
+
+@pytest.mark.parametrize("made", UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_passes(made: JSON) -> None:
+    assert plan(made, Options()) == Pass()
+
+
+def test_a_mirror_pod_runs_already() -> None:
+    made = pod(container(gpufraction_io__gpu_memory="8Gi"), annotations={"kubernetes.io/config.mirror": "1"})
+    assert plan(made, Options()) == Pass(beyond_reach=True)
+
+
+def test_a_first_pass_asks_for_what_the_dialect_says() -> None:
+    made = pod(container(aliyun_com__gpu_mem="5"), container("side"), nodeSelector={"pool": "gpu"})
+    decided = plan(made, Options())
+    assert isinstance(decided, Ask)
+    assert (decided.held, decided.first_pass, decided.pod) == ("", True, pods.trim(made))
+    assert [(f.container, f.memory) for f in decided.request.containers] == [("main", 5 * GIB)]
+
+
+def test_the_administrators_unit_is_used() -> None:
+    decided = plan(pod(container(aliyun_com__gpu_mem="5000")), Options(aliyun_unit=1 << 20))
+    assert isinstance(decided, Ask)
+    assert decided.request.containers[0].memory == 5000 << 20
+
+
+ADMITTED = {
+    "an admitted pod with an allocation: is it live?": (
+        admitted_pod(allocated=allocation("alloc-1")),
+        Ask(EIGHT, "alloc-1", pods.trim(admitted_pod(allocated=allocation("alloc-1"))), False),
+    ),
+    "the same behind the gate, as in a backup": (
+        admitted_pod(allocated=OLD, gated=True),
+        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD, gated=True)), False),
+    ),
+    "an admitted pod that waits goes on waiting": (admitted_pod(gated=True), Hold(EIGHT)),
+    "an admitted pod with gate and node cannot wait, so it is asked for": (
+        admitted_pod(gated=True, nodeName="gpu-1"),
+        Ask(EIGHT, "", pods.trim(admitted_pod(gated=True, nodeName="gpu-1")), False),
+    ),
+    "an admitted pod without gate and allocation is asked for again": (
+        admitted_pod(),
+        Ask(EIGHT, "", pods.trim(admitted_pod()), False),
+    ),
+    "the pin of an allocation that may be stale is not asked for": (
+        pinned_to("gpu-9", admitted_pod(allocated=OLD)),
+        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD)), False),
+    ),
+    "a pin to another node is the tenant's": (
+        pinned_to("gpu-5", admitted_pod(allocated=OLD)),
+        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-5", admitted_pod(allocated=OLD))), False),
+    ),
+    "a DaemonSet's pin is its controller's": (
+        pinned_to("gpu-9", with_owner("DaemonSet", admitted_pod(allocated=OLD))),
+        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-9", with_owner("DaemonSet", admitted_pod(allocated=OLD)))), False),
+    ),
+    "an unreadable allocation is none": (
+        annotated(admitted_pod(gated=True), **{str(names.ALLOCATION): "{"}),
+        Hold(EIGHT),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), ADMITTED.values(), ids=ADMITTED.keys())
+def test_a_pod_that_was_admitted_before(made: JSON, want: Ask | Hold) -> None:
+    before = copy.deepcopy(made)
+    assert plan(made, Options()) == want
+    assert made == before
+
+
+FORGED = {
+    "an annotation that asks for more than the resources say": annotated(
+        pod(container(gpufraction_io__gpu_memory="1Gi")),
+        **{str(names.REQUEST): request_text(main={"memory": 8 * GIB}), str(names.ALLOCATION): "{}"},
+    ),
+    "an annotation that is not readable": annotated(
+        pod(container(gpufraction_io__gpu_memory="1Gi")), **{str(names.REQUEST): "{"}
+    ),
+    "an annotation for another container": annotated(
+        pod(container(gpufraction_io__gpu_memory="1Gi")), **{str(names.REQUEST): request_text(other={"memory": GIB})}
+    ),
+}
+
+
+@pytest.mark.parametrize("made", FORGED.values(), ids=FORGED.keys())
+def test_a_request_annotation_that_disagrees_does_not_count(made: JSON) -> None:
+    decided = plan(made, Options())
+    assert isinstance(decided, Ask)
+    assert decided.first_pass
+    assert decided.held == ""
+    assert [(f.container, f.memory) for f in decided.request.containers] == [("main", GIB)]
+
+
+def test_a_request_annotation_does_not_hide_another_dialects_resource() -> None:
+    made = admitted_pod(gated=True)
+    made["spec"]["containers"].append(container("second", aliyun_com__gpu_mem="5"))
+    decided = plan(made, Options())
+    assert isinstance(decided, Deny)
+    assert "aliyun.com/gpu-mem" in decided.message
+
+
+DENIED = {
+    "our gate on a pod that asks for nothing, which would wait for ever": (
+        pod(container(), schedulingGates=[{"name": str(names.GATE)}]),
+        "spec.schedulingGates: found gpufraction.io/allocation on a pod that asks for no share; "
+        "remove it, or ask for a share",
+    ),
+    "our request annotation on a pod that asks for nothing": (
+        pod(container(), annotations={str(names.REQUEST): request_text(main={"memory": GIB})}),
+        "metadata.annotations: found gpufraction.io/request on a pod that asks for no share; "
+        "remove it, or ask for a share",
+    ),
+    "an amount out of range": (
+        {
+            "metadata": {},
+            "spec": {"containers": [{"name": "a", "resources": {"limits": {"nano-gpu/gpu-percent": "120"}}}]},
+        },
+        "spec.containers[0].resources.limits[nano-gpu/gpu-percent]: found '120'; "
+        "give a whole number from 1 to 100, which is one whole card",
+    ),
+    "two containers of one name": (
+        pod(container(gpufraction_io__gpu_memory="1Gi"), container(gpufraction_io__gpu_memory="1Gi")),
+        "spec.containers[1].name: found 'main'; give every container a name of its own",
+    ),
+    "containers that are not a list": (
+        {"metadata": {}, "spec": {"containers": "x"}},
+        "spec.containers: found text; give a list",
+    ),
+    "a limit that is an object": (
+        {"metadata": {}, "spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": {}}}}]}},
+        "spec.containers[0].resources.limits[cpu]: found an object; give text or a number",
+    ),
+    "an annotation that is a number": (
+        {"metadata": {"annotations": {"a": 1}}, "spec": {}},
+        "metadata.annotations[a]: found a number; give text",
+    ),
+    "an environment entry that is text": (
+        {"metadata": {}, "spec": {"containers": [{"name": "a", "env": ["X=1"]}]}},
+        "spec.containers[0].env[0]: found text; give an object",
+    ),
+    "metadata that is a list": ({"metadata": [], "spec": {}}, "metadata: found a list; give an object"),
+}
+
+
+@pytest.mark.parametrize(("made", "message"), DENIED.values(), ids=DENIED.keys())
+def test_denials_name_the_field_and_the_cure(made: JSON, message: str) -> None:
+    assert plan(made, Options()) == Deny(message)

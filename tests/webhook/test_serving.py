@@ -1,0 +1,283 @@
+"""The real thing on loopback: gunicorn with TLS, certificates renewed under traffic, a stop that loses nothing."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.webhook.builders import container, pod, review
+from webhook import certfiles
+from webhook.certfiles import Places
+from webhook.certs import Lives, renewed, service_names
+from webhook.ensuring import SETTLING, Ensure
+from webhook.serving import KEEPALIVE, Listening, gunicorn_settings
+
+NAMES = service_names("gpufraction-webhook", "gpufraction-system")
+ROOT = Path(__file__).parents[2]
+BODY = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
+DEADLINE = 20.0
+
+
+def utcnow() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+class Running:
+    """A started webhook, and connections to it that check its certificate as the API server does."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, ca: bytes) -> None:
+        self.process, self.port = process, port
+        self.context = ssl.create_default_context(cadata=ca.decode())
+
+    def connect(self) -> Connection:
+        connection = Connection("127.0.0.1", self.port, context=self.context, timeout=10)
+        connection.connect()
+        return connection
+
+
+class Connection(http.client.HTTPSConnection):
+    """HTTPS to loopback under the Service's name."""
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock: ssl.SSLSocket = self._context.wrap_socket(plain, server_hostname=NAMES[2])  # type: ignore[attr-defined]
+
+    @property
+    def serial(self) -> str:
+        found: Any = self.sock.getpeercert()
+        return str(found["serialNumber"])
+
+    def review(self) -> tuple[int, Any]:
+        self.request("POST", "/mutate", BODY, {"Content-Type": "application/json"})
+        response = self.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def places_in(directory: Path) -> Places:
+    """Both directories below a folder, made."""
+    found = Places(directory / "serving", directory / "authority")
+    with certfiles.locked(found):
+        return found
+
+
+@contextlib.contextmanager
+def running(directory: Path, *flags: str) -> Iterator[Running]:
+    places = places_in(directory)
+    bundle = certfiles.read(places) or renewed(None, utcnow(), NAMES)
+    certfiles.write(places, bundle)
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "webhook", "serve", "--bind", f"127.0.0.1:{port}", *flags),
+            *("--certificates", str(places.serving), "--socket", str(directory / "none.sock"), "--grace", "5s"),
+        ],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+    )
+    try:
+        web = Running(process, port, bundle.ca)
+        until = time.monotonic() + DEADLINE
+        while True:
+            try:
+                web.connect().close()
+                break
+            except OSError:
+                assert process.poll() is None, "the webhook ended at its start"
+                assert time.monotonic() < until, "the webhook did not listen in time"
+                time.sleep(0.05)  # between two looks at a condition
+        yield web
+    finally:
+        process.terminate()
+        try:
+            process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def test_certificates_are_renewed_under_traffic_and_the_stop_is_graceful(tmp_path: Path) -> None:
+    with running(tmp_path) as web:
+        kept = web.connect()
+        before = kept.serial
+        assert kept.review()[1]["response"]["warnings"] == [
+            "waiting: the allocator is not answering here; the pod will be placed as soon as it does"
+        ]
+        renewals = 5
+        ca = certfiles.read(places_in(tmp_path)).ca  # type: ignore[union-attr]  # `running` wrote it
+        traffic = Traffic(web, lambda: ca)
+        with traffic:
+            for _ in range(renewals):
+                certfiles.write(places_in(tmp_path), renewed(certfiles.read(places_in(tmp_path)), utcnow(), NAMES))
+                assert kept.review()[0] == 200
+                traffic.goes_on()
+        assert traffic.failures == []
+        assert len(set(traffic.serials) - {before}) == renewals
+        assert kept.serial == before
+        web.process.send_signal(signal.SIGTERM)
+        assert kept.review()[0] == 200  # a connection that is open at the stop still gets its answer
+        kept.close()
+        assert web.process.wait(DEADLINE) == 0
+
+
+YEAR = datetime.timedelta(days=365)
+
+
+class Configuration:
+    """One webhook configuration, and what an API server that is one look behind believes of it."""
+
+    def __init__(self) -> None:
+        self.bundle, self.believed, self.version = "", b"", 1
+
+    def get(self, path: str) -> Any:
+        webhooks = [{"clientConfig": {"caBundle": self.bundle}}]
+        return {"metadata": {"resourceVersion": str(self.version)}, "webhooks": webhooks}
+
+    def patch_json(self, path: str, ops: list[Any]) -> Any:
+        self.bundle, self.version = ops[1]["value"], self.version + 1
+        return {}
+
+    def catch_up(self) -> None:
+        self.believed = base64.b64decode(self.bundle)
+
+
+def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Path) -> None:
+    """The authority grows old. Every client believes what the configuration said one look ago."""
+    configuration = Configuration()
+    began = utcnow() - 14 * YEAR
+
+    def look(at: datetime.datetime) -> bytes:
+        ensure = Ensure(
+            places=places_in(tmp_path),
+            names=NAMES,
+            configuration="w",
+            lives=Lives(ca=21 * YEAR, leaf=21 * YEAR),
+            connect=lambda kubeconfig: configuration,
+            now=lambda: at,
+            say=lambda line: None,
+        )
+        assert ensure.once() == 0
+        served = certfiles.read(places_in(tmp_path))
+        assert served is not None
+        return served.ca
+
+    authorities = {look(began)}
+    configuration.catch_up()
+    with running(tmp_path) as web:
+        traffic = Traffic(web, lambda: configuration.believed)
+        with traffic:
+            for at in (utcnow(), utcnow() + SETTLING, utcnow() + 2 * SETTLING):
+                authorities.add(look(at))
+                traffic.goes_on()
+                configuration.catch_up()
+        assert traffic.failures == []
+        assert len(authorities) == 2
+        assert len(set(traffic.serials)) == 2
+
+
+class Traffic:
+    """Two clients that connect, ask and leave, again and again; each trusts what `trusted` says at that moment."""
+
+    def __init__(self, web: Running, trusted: Callable[[], bytes]) -> None:
+        self.failures: list[Exception] = []
+        self.serials: list[str] = []
+        self._web, self._trusted, self._stop = web, trusted, threading.Event()
+        self._clients = [threading.Thread(target=self._knock, name=f"client-{n}", daemon=True) for n in range(2)]
+
+    def __enter__(self) -> Traffic:
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        for client in self._clients:
+            client.join(DEADLINE)
+
+    def goes_on(self) -> None:
+        """Wait until some more connections were made."""
+        seen, until = len(self.serials), time.monotonic() + DEADLINE
+        while len(self.serials) < seen + 6 and not self.failures:
+            assert time.monotonic() < until, "there is no traffic"
+            time.sleep(0.01)  # between two looks at a condition
+
+    def _knock(self) -> None:
+        while not self._stop.is_set():
+            context = ssl.create_default_context(cadata=self._trusted().decode())
+            try:
+                connection = Connection("127.0.0.1", self._web.port, context=context, timeout=10)
+                assert connection.review()[0] == 200
+                self.serials.append(connection.serial)
+                connection.close()
+            except Exception as error:
+                self.failures.append(error)
+
+
+def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Path) -> None:
+    with running(tmp_path, "--threads", "2", "--silence", "500ms") as web, contextlib.ExitStack() as stalled:
+        for _ in range(4):
+            client = stalled.enter_context(socket.create_connection(("127.0.0.1", web.port)))
+            client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the start of a ClientHello that never goes on
+        connection = web.connect()
+        assert connection.review()[0] == 200
+        connection.close()
+
+
+def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
+    settings = gunicorn_settings(Listening("127.0.0.1:0", Path("/nowhere")))
+    assert KEEPALIVE > 90
+    assert {key: settings[key] for key in ("keepalive", "worker_class", "workers", "threads")} == {
+        "keepalive": KEEPALIVE,
+        "worker_class": "gthread",
+        "workers": 1,
+        "threads": 16,
+    }
+
+
+def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "webhook", "serve", "--bind", "127.0.0.1:0", "--certificates", str(tmp_path)],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "there is no certificate that can be served" in ended.stderr.decode()
+    assert str(tmp_path) in ended.stderr.decode()
+    assert "Traceback" not in ended.stderr.decode()
+
+
+@pytest.mark.parametrize("module", ["webhook.__main__", "webhook.app", "webhook.serving", "webhook.ensuring"])
+def test_importing_starts_nothing(module: str) -> None:
+    code = (
+        "import sys, threading, socket\n"
+        "def refuse(*_, **__): raise AssertionError('a socket at import')\n"
+        "socket.socket.connect = refuse\n"
+        f"import {module}\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, check=True, timeout=DEADLINE)

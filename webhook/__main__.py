@@ -1,0 +1,119 @@
+"""
+`python -m webhook serve` and `python -m webhook certs`.
+
+Two commands with different rights: `serve` needs no access to the API server at all, `certs` may change one
+MutatingWebhookConfiguration. Every setting is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand
+in the YAML file that `--settings` names; `--help` lists them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from runtime import logs
+from runtime.settings import SettingsError, describe, effective, load, settings_file
+
+if TYPE_CHECKING:
+    from webhook.settings import CertsSettings, ServeSettings
+
+log = logging.getLogger("webhook")
+
+_USAGE = """usage: python -m webhook serve [flags]   answer admission reviews over TLS
+       python -m webhook certs [flags]   make or renew the serving certificate
+"""
+_HELP = ("-h", "--help", "help")
+
+
+def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+    """Run the command; the exit status: 2 where command or settings are wrong."""
+    from webhook.settings import CertsSettings, ServeSettings
+
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    env = os.environ if environment is None else environment
+    command, flags = (given[0], given[1:]) if given else ("", [])
+    kinds = {"serve": ServeSettings, "certs": CertsSettings}
+    if command in _HELP or (command in kinds and any(flag in _HELP for flag in flags)):
+        print(_USAGE, *(f"\n{name}:\n{describe(kind)}" for name, kind in kinds.items()), sep="")
+        return 0
+    if command not in kinds:
+        print(f"command: found {command!r}, give serve or certs\n{_USAGE}", file=sys.stderr, end="")
+        return 2
+    try:
+        file, flags = settings_file(flags)
+        if command == "serve":
+            return _serve(load(ServeSettings, file=file, env=env, argv=flags))
+        return _certs(load(CertsSettings, file=file, env=env, argv=flags))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
+    logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
+    log.info("starting", extra=effective(settings))
+
+
+def _serve(settings: ServeSettings) -> int:
+    from webhook.serving import Listening, serve
+    from webhook.tls import ServingContext
+    from webhook.wiring import make_app
+
+    options = settings.dialects.options()
+    _set_up_log(settings)
+    try:
+        ServingContext(settings.certificates).current()
+    except OSError as error:
+        log.error(
+            "there is no certificate that can be served; `python -m webhook certs` makes one",
+            extra={"directory": str(settings.certificates), "reason": str(error)},
+        )
+        return 1
+    listening = Listening(
+        settings.bind,
+        settings.certificates,
+        threads=settings.threads,
+        grace=round(settings.grace),
+        silence=settings.silence,
+    )
+    serve(
+        listening,
+        lambda: make_app(
+            certificates=settings.certificates,
+            socket=settings.socket,
+            patience=settings.patience,
+            options=options,
+            hide_gpus=settings.hide_gpus,
+            runtime_class=settings.runtime_class,
+        ),
+    )
+    return 0
+
+
+def _certs(settings: CertsSettings) -> int:
+    from runtime.process import Process
+    from webhook.certs import Lives
+    from webhook.ensuring import Ensure
+
+    _set_up_log(settings)
+    ensure = Ensure(
+        places=settings.places(),
+        names=settings.dns_names(),
+        configuration=settings.configuration,
+        kubeconfig=settings.kubeconfig or None,
+        lives=Lives(leaf=datetime.timedelta(days=settings.days)),
+    )
+    if not settings.every:
+        return ensure.once()
+    process = Process()
+    process.handle_signals()
+    ensure.until(process.stop, every=settings.every)
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

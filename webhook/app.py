@@ -1,0 +1,198 @@
+"""
+The webhook as a Flask application: four routes around the pure parts, nothing at import.
+
+It holds no state, so every replica serves every review. Status codes: 400 for a body that is no AdmissionReview, 413
+over the size limit, 500 for a fault of ours, so that the failurePolicy decides; everything else is 200 with a verdict
+inside. Neither pods nor errors' texts are logged, since environments hold secrets: a fault's log line has its traceback
+and an id that the caller is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from flask import Flask, Response, abort, jsonify, request
+from werkzeug.exceptions import HTTPException
+
+from contract.dialects import Options, dialect_named, standard
+from contract.metrics import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
+from contract.protocol import Answer, Placed, Question
+from runtime.logs import REASON
+from runtime.metrics import Metrics
+from webhook import containers, mutate, review, shape
+from webhook.asking import Asker, Silence
+from webhook.hiding import debugged, hidden
+from webhook.review import BadReview, Review
+
+MAX_BODY = 4 << 20
+"""Bytes. etcd takes objects of 1.5 MiB, and a review may carry an old and a new one."""
+
+log = logging.getLogger(__name__)
+
+
+def create_app(
+    *,
+    ask: Asker,
+    metrics: Metrics,
+    options: Options,
+    ready: Callable[[], str | None],
+    hide_gpus: bool = False,
+    runtime_class: str = "",
+    clock: Callable[[], float] = time.monotonic,
+    now_ns: Callable[[], int] = time.time_ns,
+) -> Flask:
+    """
+    The application. `ready` gives the reason why this process cannot serve now, or None. `hide_gpus`: from pods that
+    ask for none. `runtime_class`: what pods with a share get that name none.
+
+    `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
+    """
+    app = Flask("webhook")
+    # One more than allowed: a body without a declared length is cut at this limit instead of being refused.
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
+    admission = _Admission(
+        ask=ask,
+        metrics=metrics,
+        options=options,
+        hide_gpus=hide_gpus,
+        runtime_class=runtime_class,
+        clock=clock,
+        now_ns=now_ns,
+    )
+
+    @app.post("/mutate")
+    def mutate_() -> Response:
+        body = request.get_data()
+        if len(body) > MAX_BODY:
+            abort(413)
+        return admission.serve(body)
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return _plain("ok")
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        reason = ready()
+        return _plain(reason, 503) if reason else _plain("ok")
+
+    @app.get("/metrics")
+    def scrape() -> Response:
+        return Response(metrics.render(), content_type=metrics.content_type)
+
+    @app.errorhandler(HTTPException)
+    def refused(error: HTTPException) -> tuple[Response, int]:
+        return jsonify(message=error.description), error.code or 500
+
+    return app
+
+
+class _Admission:
+    """One review's way through: decode, plan, ask, settle, encode; counted and timed at one place."""
+
+    def __init__(
+        self,
+        *,
+        ask: Asker,
+        metrics: Metrics,
+        options: Options,
+        hide_gpus: bool,
+        runtime_class: str,
+        clock: Callable[[], float],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
+        self._hide_gpus, self._runtime_class = hide_gpus, runtime_class
+        self._reviews = metrics.counter(ADMISSION_REQUESTS)
+        self._seconds = metrics.histogram(ADMISSION_SECONDS)
+        self._questions = metrics.counter(QUESTIONS)
+
+    def serve(self, body: bytes) -> Response:
+        started = self._clock()
+        response, outcome, dialect = self._guarded(body)
+        self._reviews.labels(outcome, dialect).inc()
+        self._seconds.labels(outcome).observe(self._clock() - started)
+        return response
+
+    def _guarded(self, body: bytes) -> tuple[Response, str, str]:
+        try:
+            encoded, outcome, dialect = self._answered(review.decode(body))
+        except BadReview as error:
+            return _message(str(error), 400), "malformed", ""
+        except RecursionError:
+            return _message("the object is nested too deep", 400), "malformed", ""
+        except Exception as error:
+            fault = secrets.token_hex(4)
+            log.error("fault", extra={"fault": fault, "kind": type(error).__name__}, exc_info=_without_text(error))
+            return _message(f"internal error, logged as fault {fault}", 500), "error", ""
+        return Response(encoded, content_type="application/json"), outcome, dialect
+
+    def _answered(self, asked: Review) -> tuple[bytes, str, str]:
+        """The body of the response, and for the metric its outcome and the request's dialect."""
+        if self._hide_gpus and asked.debugs_pod:
+            return self._debugged(asked)
+        pod = standard(asked.pod, self._options) if asked.creates_pod else None
+        if pod is None:
+            return review.allowed(asked.uid), "untouched", ""
+        # Before the question: on which nodes a GPU reaches the pod depends on its class.
+        pod = containers.in_class(pod, self._runtime_class)
+        plan = mutate.plan(pod, self._options)
+        match plan:
+            case mutate.Pass(beyond_reach):
+                if self._hide_gpus and asked.creates_pod and not beyond_reach:
+                    return review.allowed(asked.uid, before=asked.pod, after=hidden(asked.pod)), "hidden", ""
+                return review.allowed(asked.uid), "untouched", ""
+            case mutate.Deny(message, code):
+                return review.denied(asked.uid, message, code=code), "denied", ""
+            case mutate.Hold():
+                answer = None
+            case mutate.Ask():
+                answer = self._put(asked, plan)
+        dialect = plan.request.dialect if dialect_named(plan.request.dialect) else "unknown"
+        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns())
+        if isinstance(settled, mutate.Deny):
+            return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
+        encoded = review.allowed(asked.uid, before=asked.pod, after=settled.pod, warnings=settled.warnings)
+        return encoded, "placed" if isinstance(answer, Placed) else "gated", dialect
+
+    def _debugged(self, asked: Review) -> tuple[bytes, str, str]:
+        wrong = shape.problem(asked.pod) or shape.problem(asked.old)
+        if wrong is not None:
+            return review.denied(asked.uid, str(wrong)), "denied", ""
+        return review.allowed(asked.uid, before=asked.pod, after=debugged(asked.pod, asked.old)), "hidden", ""
+
+    def _put(self, asked: Review, plan: mutate.Ask) -> Answer | None:
+        answer = self._ask(
+            Question(
+                uid=asked.uid,
+                namespace=asked.namespace,
+                request=plan.request,
+                pod=plan.pod,
+                dry_run=asked.dry_run,
+                held=plan.held,
+            )
+        )
+        if isinstance(answer, Silence):
+            self._questions.labels(answer.code).inc()
+            log.info("the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
+            return None
+        self._questions.labels(type(answer).__name__.lower()).inc()
+        return answer
+
+
+def _without_text(error: Exception) -> BaseException:
+    """The error with its traceback but without its text, which may quote the pod."""
+    return Exception(type(error).__name__).with_traceback(error.__traceback__)
+
+
+def _message(text: str, status: int) -> Response:
+    response = jsonify(message=text)
+    response.status_code = status
+    return response
+
+
+def _plain(text: str, status: int = 200) -> Response:
+    return Response(text + "\n", status, content_type="text/plain; charset=utf-8")

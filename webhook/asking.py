@@ -1,0 +1,77 @@
+"""
+Asking the allocator beside us, within a bound on the whole wait.
+
+No answer is no error here: a pod whose question goes unanswered is gated and placed a moment later, so every failure
+ends in a `Silence` whose code is counted. A question that timed out may have been answered after all; the reservation
+that it made is forgotten by the allocator when no pod with its id appears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contract.codec import Malformed
+from contract.protocol import RESERVE_PATH, Answer, Placed, Question, answer_from_json, question_to_json
+from runtime import unixhttp
+
+DEFAULT_PATIENCE = 0.8
+"""Seconds: far below the 3 s that the API server waits for us, and far above the few ms that a decision takes."""
+
+UNREACHABLE, LATE, NOT_LEADING, REFUSED, MALFORMED = "unreachable", "late", "not-leading", "refused", "malformed"
+_OK, _UNAVAILABLE = 200, 503
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No usable answer. `code` is one of the constants above; `detail` is for the log."""
+
+    code: str
+    detail: str = ""
+
+
+class Asker(Protocol):
+    """Whatever can be asked: the socket, or a function in a test. Never raises."""
+
+    def __call__(self, question: Question) -> Answer | Silence: ...
+
+
+class Client(Protocol):
+    """The part of `runtime.unixhttp.UnixClient` that is needed. Raises only `SocketError`."""
+
+    def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer: ...
+
+
+def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
+    """An `Asker` over the socket. `patience`: seconds for the whole exchange."""
+
+    def ask(question: Question) -> Answer | Silence:
+        try:
+            answered = client.post(RESERVE_PATH, question_to_json(question), timeout=patience)
+            if answered.status == _UNAVAILABLE:
+                return Silence(NOT_LEADING)
+            if answered.status != _OK:
+                return Silence(REFUSED, f"HTTP {answered.status}")
+            return _checked(question, answer_from_json(answered.json()))
+        except unixhttp.Unreachable as error:
+            return Silence(UNREACHABLE, str(error))
+        except unixhttp.TimedOut as error:
+            return Silence(LATE, str(error))
+        except (unixhttp.SocketError, Malformed, RecursionError) as error:
+            return Silence(MALFORMED, str(error))
+
+    return ask
+
+
+def _checked(question: Question, answer: Answer) -> Answer | Silence:
+    """An allocation for other containers, other counts or another node than asked would put wrong GPUs into the pod."""
+    if not isinstance(answer, Placed):
+        return answer
+    wanted = [(fraction.container, fraction.count) for fraction in question.request.containers]
+    given = [(container.container, len(container.shares)) for container in answer.allocation.containers]
+    if wanted != given:
+        return Silence(MALFORMED, f"asked for {wanted}, allocated {given}")
+    bound = (question.pod.get("spec") or {}).get("nodeName")
+    if bound and bound != answer.allocation.node:
+        return Silence(MALFORMED, f"asked for node {bound!r}, allocated on {answer.allocation.node!r}")
+    return answer

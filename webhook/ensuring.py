@@ -1,0 +1,116 @@
+"""
+Keeping the serving certificate good: look, renew where there is a reason, and have the API server trust its authority.
+
+Trust comes first: the authority is in the webhook configuration before a certificate of it is served. An API server
+learns of a change there a moment after it is written, and several of them not at the same time. So where a certificate
+that still serves is replaced by one of another authority, the new one is put aside, its authority trusted beside the
+old one, and it is served only after `SETTLING`, at a look that finds the trust in place already. Where nothing serves
+there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from runtime.kube import Kube, KubeError
+from webhook import cabundle, certfiles
+from webhook.certfiles import Places
+from webhook.certs import DUE, Bundle, Lives, Renewal, expiry, made, needs_renewal, renewed
+
+log = logging.getLogger(__name__)
+
+_RETRY = 15.0
+"""Seconds until the next look after one that failed."""
+
+SETTLING = datetime.timedelta(minutes=1)
+"""From the trust in a new authority until a certificate of it is served; API servers watch, so they need far less."""
+
+
+def _utcnow() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensure:
+    """What to keep: a certificate for `names` in `places`, trusted by the named configuration (empty: by none)."""
+
+    places: Places
+    names: tuple[str, ...]
+    configuration: str = ""
+    kubeconfig: str | None = None
+    lives: Lives = field(default_factory=Lives)
+    connect: Callable[[str | None], cabundle.Api] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
+    now: Callable[[], datetime.datetime] = _utcnow
+    say: Callable[[str], None] = _print
+    assure: bool = True
+    """Whether to say also that nothing had to be done."""
+
+    def once(self) -> int:
+        """Look once and say what was done; 0, or 1 where something could not be done."""
+        try:
+            self._ensure()
+        except (KubeError, OSError) as error:
+            log.error("the certificate could not be ensured", extra={"reason": str(error)})
+            return 1
+        return 0
+
+    def until(self, stop: threading.Event, *, every: float) -> None:
+        """Look every `every` seconds, sooner after a failure, until `stop` is set."""
+        look = self
+        while not stop.wait(every if look.once() == 0 else min(every, _RETRY)):
+            look = replace(self, assure=False)
+
+    def _ensure(self) -> None:
+        with certfiles.locked(self.places):
+            found, now = certfiles.read(self.places), self.now()
+            reason = needs_renewal(found, now, self.names)
+            if found is not None and reason is None:
+                self._trust(found, now)
+                if self.assure:
+                    self.say(f"the certificate in {self.places.serving} is good")
+                return
+            assert reason is not None, "without a certificate there is a reason"
+            self._renew(found, reason, now)
+
+    def _renew(self, found: Bundle | None, reason: Renewal, now: datetime.datetime) -> None:
+        bundle = self._prepared(now) or renewed(found, now, self.names, lives=self.lives)
+        if found is not None and self._must_settle(found, bundle, reason, now):
+            # Written first: were it lost after the trust, every look would add another authority.
+            certfiles.prepare(self.places, bundle)
+            waited = now >= made(bundle.certificate) + SETTLING
+            # The old authority too, since what is still served is its own, and somebody may have taken it out.
+            self._trust(found, now)
+            if self._trust(bundle, now) or not waited:
+                self.say(f"a new authority is ready and will be used when the API servers know it ({reason})")
+                return
+        else:
+            self._trust(bundle, now)
+        certfiles.write(self.places, bundle)
+        self.say(f"a new certificate is in {self.places.serving} ({reason})")
+
+    def _prepared(self, now: datetime.datetime) -> Bundle | None:
+        aside = certfiles.prepared(self.places)
+        return aside if needs_renewal(aside, now, self.names) is None else None
+
+    def _must_settle(self, found: Bundle, bundle: Bundle, reason: Renewal, now: datetime.datetime) -> bool:
+        """Whether what is served is good for a while yet, while nobody may know the new authority."""
+        serves = reason.code == DUE and now < min(expiry(found.certificate), expiry(found.ca))
+        return bool(self.configuration) and serves and bundle.ca != found.ca
+
+    def _trust(self, bundle: Bundle, now: datetime.datetime) -> bool:
+        """Have the bundle's authority trusted; whether that needed a change."""
+        if not self.configuration:
+            return False
+        changed = cabundle.trust(self.connect(self.kubeconfig), self.configuration, bundle.ca, now=now)
+        if changed:
+            self.say(f"the authority is now in {changed} webhooks of {self.configuration}")
+        return bool(changed)

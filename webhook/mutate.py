@@ -1,0 +1,285 @@
+"""
+What admission does to a pod: the rules, as functions from a pod to a plan, and from an answer to the pod as it goes in.
+
+    plan(pod)   -> Pass | Deny | Hold | Ask
+    settle(...) -> Admit | Deny
+
+Pure: no clock, no socket, no AdmissionReview. A second pass over what a first one made changes nothing, whatever
+happened in between, except that containers added meanwhile are closed off too. Whatever goes wrong here must end in a
+pod that sees no GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import codec, dialects, names, pinning, pods
+from contract.dialects import Options, Refusal
+from contract.model import Allocation, ContainerAllocation, PodRequest
+from contract.protocol import Answer, Never, Placed, Wait
+from webhook import containers, shape
+from webhook.review import FORBIDDEN, INVALID
+
+JSON = dict[str, Any]
+
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a mirror pod: kubelet runs a static pod already, and nothing said here would reach it."""
+_BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
+_DAEMONSET = "DaemonSet"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The pod asks for nothing of ours, or is beyond our reach."""
+
+    beyond_reach: bool = False
+    """Kubelet runs it already, and nothing said here would reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The pod is refused with this text. `code`: `review.INVALID` or `review.FORBIDDEN`."""
+
+    message: str
+    code: int = INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The pod went through admission before and waits behind the gate: it goes on waiting, nobody is asked."""
+
+    request: PodRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The allocator decides. `held` is the id of the allocation that the pod carries already, or empty."""
+
+    request: PodRequest
+    held: str
+    pod: JSON
+    """The pod trimmed to what a placement needs, without the pin of an allocation that may be stale."""
+    first_pass: bool
+
+
+Plan = Pass | Deny | Hold | Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The pod goes in like this; kubectl shows the warnings."""
+
+    pod: JSON
+    warnings: tuple[str, ...] = ()
+
+
+def plan(pod: Mapping[str, Any], options: Options) -> Plan:
+    """What to do about a pod that is being created."""
+    wrong = shape.problem(pod)
+    if wrong is not None:
+        return Deny(str(wrong))
+    if MIRROR in pods.annotations_of(pod):
+        return Pass(beyond_reach=True)
+    request = _admitted(pod)
+    first_pass = request is None
+    if request is None:
+        read = dialects.read(pod, options)
+        if read is None:
+            return _unasked(pod)
+        if isinstance(read, Refusal):
+            return Deny(str(read))
+        request = read
+    held = None if first_pass else _allocation_in(pod)
+    if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod):
+        return Hold(request)
+    return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)), first_pass)
+
+
+def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
+    """A pod that asks for nothing is none of ours, but then it must not look as if it were: nothing would let it go."""
+    if names.GATE in pods.gates(pod):
+        field, found = "spec.schedulingGates", str(names.GATE)
+    elif names.REQUEST in pods.annotations_of(pod):
+        field, found = "metadata.annotations", str(names.REQUEST)
+    else:
+        return Pass()
+    return Deny(str(Refusal(field, f"{found} on a pod that asks for no share", "remove it, or ask for a share")))
+
+
+def _bound(pod: Mapping[str, Any]) -> str:
+    """The node that the pod names itself, or empty."""
+    return (pod.get("spec") or {}).get("nodeName") or ""
+
+
+def _admitted(pod: Mapping[str, Any]) -> PodRequest | None:
+    """The request of an earlier pass. It does not count where a resource that admission takes out is still there."""
+    request = pods.admitted(pod)
+    return None if request is None or containers.names_other_than_accounting(pod) else request
+
+
+def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
+    try:
+        return codec.allocation_from_text(pods.annotations_of(pod).get(names.ALLOCATION))
+    except codec.Malformed:
+        return None
+
+
+def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
+    """The pod without the node affinity that its allocation annotation stands for; `pod` itself is not changed."""
+    allocation = _allocation_in(pod)
+    spec = pod.get("spec") or {}
+    if allocation is None or _admitted(pod) is None or _of_daemonset(pod):
+        return dict(pod)
+    affinity = pinning.unpinned(spec, allocation.node)
+    rest = {key: value for key, value in spec.items() if key != "affinity"}
+    return {**pod, "spec": {**rest, "affinity": affinity} if affinity else rest}
+
+
+def _of_daemonset(pod: Mapping[str, Any]) -> bool:
+    """A DaemonSet's controller pins its pods in the very form that we use, so theirs cannot be told from ours."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or []
+    return any(owner.get("kind") == _DAEMONSET for owner in owners)
+
+
+def settle(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
+    """
+    The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
+
+    `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
+    """
+    if isinstance(answer, Never):
+        return Deny(answer.reason, FORBIDDEN)
+    bound = _bound(pod)
+    if bound and not isinstance(answer, Placed):
+        return Deny(_cannot_wait(bound, answer), FORBIDDEN)
+    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer))
+
+
+def _warnings(decided: Ask | Hold, answer: Answer | None) -> tuple[str, ...]:
+    said = decided.request.warnings
+    if isinstance(decided, Hold) or isinstance(answer, Placed | Never):
+        return said
+    if answer is None:
+        return (*said, "waiting: the allocator is not answering here; the pod will be placed as soon as it does")
+    return (*said, f"waiting: {answer.reason}")
+
+
+def _cannot_wait(bound: str, answer: Wait | None) -> str:
+    """A gate beside spec.nodeName is refused by the API server, so such a pod has its share now or never."""
+    cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in line"
+    if answer is None:
+        return f"spec.nodeName: found {bound!r} while the allocator is not answering; create it again soon, or {cure}"
+    return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
+
+
+def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int) -> JSON:
+    """The pod as it goes in: placed where the answer is `Placed`, else behind the gate. `pod` is not changed."""
+    placed = answer if isinstance(answer, Placed) else None
+    standing = placed is not None and _stands(pod, decided, placed.allocation)
+    changed = copy.deepcopy(pod if standing else _without_stale_pin(pod))
+    metadata, spec = _part(changed, "metadata"), _part(changed, "spec")
+    first_pass = isinstance(decided, Ask) and decided.first_pass
+    totals = _totals(decided.request, answer)
+    containers.rewrite(spec, decided.request, totals, keep_unknown=not first_pass)
+    if placed is None:
+        _annotate(metadata, {names.REQUEST: codec.request_to_text(decided.request)})
+        _gate(spec)
+        return changed
+    rendering = _rendering(pod, decided.request, placed.allocation, standing, now_ns)
+    _annotate(
+        metadata,
+        {
+            names.REQUEST: codec.request_to_text(decided.request),
+            names.ALLOCATION: codec.allocation_to_text(placed.allocation),
+            **codec.container_annotations(placed.allocation),
+            **rendering.annotations,
+        },
+    )
+    if rendering.labels:
+        _part(metadata, "labels").update(rendering.labels)
+    _ungate(spec)
+    _pin(spec, placed, standing)
+    return changed
+
+
+def _stands(pod: JSON, decided: Ask | Hold, allocation: Allocation) -> bool:
+    """Whether the allocator confirmed the allocation that the pod carries, down to the last byte."""
+    held = isinstance(decided, Ask) and decided.held == allocation.id
+    return held and pods.annotations_of(pod).get(names.ALLOCATION) == codec.allocation_to_text(allocation)
+
+
+def _part(parent: JSON, key: str) -> JSON:
+    if parent.get(key) is None:
+        parent[key] = {}
+    part: JSON = parent[key]
+    return part
+
+
+def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
+    """Memory in bytes per container, over its GPUs, where it is known."""
+    asked = {f.container: f.memory * f.count for f in request.containers if f.memory}
+    match answer:
+        case Placed(allocation, _):
+            return {c.container: _total(c) for c in allocation.containers}
+        case Wait(_, _, floor):
+            return {**floor, **asked}
+    return asked
+
+
+def _total(container: ContainerAllocation) -> int:
+    return sum(share.memory for share in container.shares)
+
+
+def _rendering(
+    pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int
+) -> dialects.Rendering:
+    """The dialect's own annotations. A time stamp says when the pod was placed, so a later pass leaves it."""
+    rendering = dialects.render(pod, request, allocation, now_ns)
+    if not standing:
+        return rendering
+    other = dialects.render(pod, request, allocation, now_ns + 1).annotations
+    present = pods.annotations_of(pod)
+    kept = {key: present[key] for key, value in rendering.annotations.items() if key in present and other[key] != value}
+    return dialects.Rendering({**rendering.annotations, **kept}, rendering.labels)
+
+
+def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:
+    """Put our annotations in, and take out what somebody else wrote under our names."""
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if not _reserved(key)}
+    metadata["annotations"] = {**kept, **{str(key): value for key, value in ours.items()}}
+
+
+def _reserved(annotation: str) -> bool:
+    if annotation.startswith(names.DEVICE_ANNOTATION_PREFIXES):
+        return True
+    return annotation in names.RESERVED_ANNOTATIONS or annotation.startswith(names.CONTAINER_PREFIXES)
+
+
+def _gate(spec: JSON) -> None:
+    gates = spec.get("schedulingGates") or []
+    if not any(gate.get("name") == names.GATE for gate in gates):
+        spec["schedulingGates"] = [*gates, {"name": str(names.GATE)}]
+
+
+def _ungate(spec: JSON) -> None:
+    """A pod that is placed waits for nothing of ours; a tenant may have written the gate."""
+    gates = spec.get("schedulingGates") or []
+    others = [gate for gate in gates if gate.get("name") != names.GATE]
+    if len(others) < len(gates):
+        spec["schedulingGates"] = others
+        if not others:
+            del spec["schedulingGates"]
+
+
+def _pin(spec: JSON, placed: Placed, standing: bool) -> None:
+    """Pin as the answer says. Other gates beside spec.nodeName are refused by the API server: then by affinity."""
+    node = placed.allocation.node
+    if spec.get("nodeName") or (standing and pinning.is_pinned(spec, node)):
+        return
+    if placed.pin == _BY_NAME and not spec.get("schedulingGates"):
+        spec["nodeName"] = node
+    else:
+        spec["affinity"] = pinning.pinned(spec, node)

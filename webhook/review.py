@@ -1,0 +1,189 @@
+"""
+AdmissionReview v1 in and out: the only code that knows base64, `patchType` and status codes.
+
+Formats: Kubernetes, "Dynamic Admission Control", request and response. Pure. A body that is not an AdmissionReview is
+`BadReview`; what is inside the pod is for `webhook.shape` and `webhook.mutate` to judge.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonpatch
+
+JSON = dict[str, Any]
+
+API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+INVALID, FORBIDDEN = 422, 403
+"""Status of a denial: the pod as written cannot be served; it could be, but not here or not now."""
+_REASONS = {INVALID: "Invalid", FORBIDDEN: "Forbidden"}
+
+WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
+"""Characters: what Kubernetes asks one warning to stay under, and what it keeps of all warnings together."""
+
+
+class BadReview(ValueError):
+    """The body is not an AdmissionReview v1. The message names the part that is wrong, and repeats nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One admission request. `pod` is the object as it will be stored, empty where the operation has none."""
+
+    uid: str
+    operation: str
+    namespace: str
+    dry_run: bool
+    pod: JSON
+    old: JSON
+    kind: str
+    """The object's kind, with its group where it has one: `Pod`, `apps/Deployment`."""
+    sub_resource: str = ""
+
+    @property
+    def creates_pod(self) -> bool:
+        """Whether this is the request in which shares are given."""
+        return self.operation == "CREATE" and self.kind == "Pod" and not self.sub_resource
+
+    @property
+    def debugs_pod(self) -> bool:
+        """Whether the request puts ephemeral containers into a pod, as `kubectl debug` does."""
+        return (self.operation, self.kind, self.sub_resource) == ("UPDATE", "Pod", "ephemeralcontainers")
+
+
+def decode(body: bytes) -> Review:
+    """Read the body of a request. Raises `BadReview`."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadReview("the body is not JSON") from error
+    if not isinstance(document, dict):
+        raise BadReview("the body is not a JSON object")
+    if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
+        raise BadReview(f"the body is not an {KIND} of {API_VERSION}")
+    request = _object(document, "request")
+    if not request:
+        raise BadReview("request is missing")
+    kind, operation = _object(request, "kind"), _text(request, "operation")
+    group, name = _text(kind, "group"), _text(kind, "kind")
+    uid, pod = _text(request, "uid"), _object(request, "object")
+    if not uid or not operation or not name:
+        raise BadReview("request.uid, request.operation and request.kind.kind must not be empty")
+    if operation == "CREATE" and not pod:
+        raise BadReview("request.object is missing")
+    return Review(
+        uid=uid,
+        operation=operation,
+        namespace=_text(request, "namespace"),
+        dry_run=request.get("dryRun") is True,
+        pod=pod,
+        old=_object(request, "oldObject"),
+        kind=f"{group}/{name}" if group else name,
+        sub_resource=_text(request, "subResource"),
+    )
+
+
+def _object(parent: Mapping[str, Any], key: str) -> JSON:
+    value = parent.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise BadReview(f"{key} is not an object")
+    return value or {}
+
+
+def _text(parent: Mapping[str, Any], key: str) -> str:
+    value = parent.get(key)
+    if value is not None and not isinstance(value, str):
+        raise BadReview(f"{key} is not text")
+    return value or ""
+
+
+def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, warnings: Iterable[str] = ()) -> bytes:
+    """Let the object in; changed from `before` to `after` where both are given and differ."""
+    response: JSON = {"uid": uid, "allowed": True}
+    operations = patch(before, after) if before is not None and after is not None else []
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(_dump(operations)).decode("ascii")
+    lines = split_warnings(warnings)
+    if lines:
+        response["warnings"] = lines
+    return _review(response)
+
+
+def denied(uid: str, message: str, *, code: int = INVALID) -> bytes:
+    """Refuse the object; `message` is what kubectl prints, `code` is `INVALID` or `FORBIDDEN`."""
+    status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": message}
+    return _review({"uid": uid, "allowed": False, "status": status})
+
+
+def patch(before: JSON, after: JSON) -> list[JSON]:
+    """
+    JSON patch operations (RFC 6902) that make `after` of `before`.
+
+    Whole pods differ in few places, and comparing them element by element was most of a review's time. So equal parts
+    are passed over by value, and `jsonpatch` compares what is left: lists that became longer or shorter.
+    """
+    return list(_operations("", before, after))
+
+
+def _operations(path: str, before: Any, after: Any) -> Iterator[JSON]:
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in before:
+            if key not in after:
+                yield {"op": "remove", "path": path + _pointer(key)}
+        for key, value in after.items():
+            if key in before:
+                yield from _operations(path + _pointer(key), before[key], value)
+            else:
+                yield {"op": "add", "path": path + _pointer(key), "value": value}
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _list_operations(path, before, after)
+    else:
+        yield {"op": "replace", "path": path, "value": after}
+
+
+def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator[JSON]:
+    if len(before) == len(after):
+        for position, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _operations(f"{path}/{position}", old, new)
+        return
+    made = jsonpatch.make_patch({"list": before}, {"list": after})
+    # A patch that is not exact would give a pod a share that the ledger does not know.
+    if made.apply({"list": before}) != {"list": after}:
+        yield {"op": "replace", "path": path, "value": after}
+        return
+    for operation in made.patch:
+        moved: JSON = {k: path + operation[k].removeprefix("/list") for k in ("path", "from") if k in operation}
+        yield {**operation, **moved}
+
+
+def _pointer(key: str) -> str:
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def split_warnings(warnings: Iterable[str]) -> list[str]:
+    """Warnings cut at spaces into pieces that Kubernetes keeps; what would pass the limit for all is left out."""
+    lines: list[str] = []
+    room = WARNINGS_LENGTH
+    for warning in warnings:
+        for line in textwrap.wrap(warning, WARNING_LENGTH, break_on_hyphens=False):
+            room -= len(line)
+            if room < 0:
+                return lines
+            lines.append(line)
+    return lines
+
+
+def _review(response: JSON) -> bytes:
+    return _dump({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

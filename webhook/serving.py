@@ -1,0 +1,99 @@
+"""
+The webhook under gunicorn: one process of threads behind TLS, and its stop.
+
+One worker process, because metrics are kept per process and replicas are the way to more; many threads, because a
+review waits for the allocator most of its time. Connections are kept alive longer than the API server keeps them, so
+that it is never our end that closes one while a review is on its way.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+
+from webhook.certfiles import CERTIFICATE, KEY
+from webhook.tls import SILENCE, ServingContext
+
+KEEPALIVE = 120
+"""Seconds; the API server's HTTP client gives an idle connection up after 90."""
+CONNECTIONS = 1000
+BACKLOG = 1024
+_NEWER = ("control_socket_disable",)
+"""Settings that older releases of gunicorn do not have, and whose effect those have anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where and how to serve."""
+
+    bind: str
+    """`address:port`."""
+    certificates: Path
+    """Directory with tls.crt and tls.key."""
+    threads: int = 16
+    grace: int = 20
+    """Seconds that running requests get when the process is stopped."""
+    silence: float = SILENCE
+    """Seconds that a client may be silent within a handshake or a request."""
+
+
+class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's log goes where the process's own goes, in the same form."""
+
+    def setup(self, cfg: Any) -> None:
+        self.error_log.propagate = True
+
+
+class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    def __init__(self, settings: dict[str, Any], make: Callable[[], Flask]) -> None:
+        self._settings, self._make = settings, make
+        super().__init__()
+
+    def load_config(self) -> None:
+        for key, value in self._settings.items():
+            if key in self.cfg.settings or key not in _NEWER:
+                self.cfg.set(key, value)
+
+    def load(self) -> Flask:
+        """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
+        return self._make()
+
+
+def gunicorn_settings(listening: Listening) -> dict[str, Any]:
+    """The settings by gunicorn's own names. The files' existence is checked by gunicorn as it reads them."""
+    context = ServingContext(listening.certificates, silence=listening.silence)
+
+    def current(config: object, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        return context.current()
+
+    return {
+        "bind": listening.bind,
+        "certfile": str(listening.certificates / CERTIFICATE),
+        "keyfile": str(listening.certificates / KEY),
+        "ssl_context": current,
+        "worker_class": "gthread",
+        "workers": 1,
+        "threads": listening.threads,
+        "worker_connections": CONNECTIONS,
+        "backlog": BACKLOG,
+        "keepalive": KEEPALIVE,
+        "graceful_timeout": listening.grace,
+        "timeout": 60,
+        "proc_name": "gpufraction-webhook",
+        "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,
+        "control_socket_disable": True,
+        "logger_class": _Logger,
+        "accesslog": None,
+    }
+
+
+def serve(listening: Listening, make: Callable[[], Flask]) -> None:
+    """Serve the application that `make` makes until SIGTERM or SIGINT, then let running requests finish."""
+    _Application(gunicorn_settings(listening), make).run()

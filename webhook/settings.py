@@ -1,0 +1,137 @@
+"""
+The settings of the two commands, each field with its meaning; read by `runtime.settings`.
+
+Plain values only: the modules that do the work never see these objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from contract import names, quantity
+from contract.dialects import Options
+from contract.dialects.options import BadOption, VgpuOptions, vgpu_options
+from runtime.settings import SettingsError, setting
+from webhook.certfiles import Places
+from webhook.certs import service_names
+
+_CERTIFICATES = Path("/run/gpufraction/certs")
+_UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
+
+
+@dataclass(frozen=True)
+class DialectSettings:
+    """What the older systems' words mean where those systems could be configured."""
+
+    aliyun_unit: Literal["GiB", "MiB"] = setting("GiB", "What one `aliyun.com/gpu-mem` is.")
+    default_memory: int = setting(
+        0,
+        "Memory on each GPU for `nvidia.com/gpu` with cores but no memory named; 0 takes the whole card's.",
+        unit="bytes",
+        minimum=0,
+    )
+    default_cores: int = setting(
+        0, "Percent of cores where HAMi's dialect names memory but no cores.", minimum=0, maximum=100
+    )
+
+    core_only_memory: int = setting(
+        0,
+        "Memory that an Elastic GPU share of cores alone reserves; 0 reserves it in proportion to the cores.",
+        unit="bytes",
+        minimum=0,
+    )
+    whole_gpus: Literal["ours", "vendor"] = setting(
+        "ours",
+        "Who serves pods that name `nvidia.com/gpu` and no share: we, as exclusive cards, or the vendor's plugin.",
+    )
+    vgpu_options: Path = setting(
+        Path(),
+        "YAML file of the vGPU systems' own options, such as a mounted ConfigMap; it goes before the fields above.",
+    )
+
+    def options(self) -> Options:
+        """The same, as the dialects take it. Raises `SettingsError` for a file of options that cannot be read."""
+        given = Options(
+            aliyun_unit=_UNITS[self.aliyun_unit],
+            default_memory=self.default_memory,
+            default_cores=self.default_cores,
+            core_only_memory=self.core_only_memory,
+            whole_gpus=self.whole_gpus,
+        )
+        return _vgpu_options(self.vgpu_options).reading(given) if self.vgpu_options != Path() else given
+
+
+def _vgpu_options(file: Path) -> VgpuOptions:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        if not isinstance(document, dict):
+            raise BadOption("found no names with values; give one `name: value` a line")
+        return vgpu_options(document)
+    except (OSError, yaml.YAMLError, BadOption) as error:
+        raise SettingsError([f"dialects.vgpu_options: {file}: {error}"]) from error
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """`python -m webhook serve`."""
+
+    bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
+    certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
+    socket: Path = setting(Path("/run/gpufraction/allocator.sock"), "The allocator's unix socket.")
+    patience: float = setting(
+        0.8,
+        "How long a review waits for the allocator before its pod is gated; well below the API server's own timeout.",
+        unit="duration",
+        minimum=0.01,
+        maximum=10,
+    )
+    threads: int = setting(16, "Reviews that are answered at the same time.", minimum=1, maximum=512)
+    grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
+    silence: float = setting(
+        5.0, "How long a client may be silent within a handshake or a request.", unit="duration", minimum=0.1
+    )
+    hide_gpus: bool = setting(
+        False,
+        "Give pods that ask for no share NVIDIA_VISIBLE_DEVICES=void, for nodes whose default runtime is NVIDIA's. "
+        "They must be sent here too: manifests/components/hide-gpus does both.",
+    )
+    runtime_class: str = setting(
+        "",
+        "RuntimeClass that pods with a share get unless they name one, for clusters whose GPU nodes inject GPUs under "
+        "a class only, such as `nvidia`; it must exist. Empty: none.",
+    )
+    dialects: DialectSettings = DialectSettings()
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+
+@dataclass(frozen=True)
+class CertsSettings:
+    """`python -m webhook certs`."""
+
+    dir: Path = setting(_CERTIFICATES, "Where tls.crt, tls.key and ca.crt are written.")
+    authority: Path | None = setting(
+        None,
+        "Where ca.key is written, which only this program needs; none: the folder `authority` beside the other.",
+    )
+    service: str = setting("gpufraction-webhook", "Name of the Service in front of the webhook.")
+    namespace: str = setting(names.NAMESPACE, "Namespace of that Service.")
+    names: tuple[str, ...] = setting((), "Further DNS names for the certificate.")
+    configuration: str = setting("", "MutatingWebhookConfiguration that shall trust the authority; empty: none.")
+    kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
+    days: int = setting(365, "Days that the serving certificate is valid.", minimum=1, maximum=3650)
+    every: float = setting(0.0, "Look again this often until stopped; 0s: look once.", unit="duration", minimum=0)
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+    def places(self) -> Places:
+        """Both directories."""
+        return Places(self.dir, self.authority or self.dir.parent / "authority")
+
+    def dns_names(self) -> tuple[str, ...]:
+        """All names that the certificate is for."""
+        return (*service_names(self.service, self.namespace), *self.names)
