@@ -6,6 +6,7 @@ What came of it is read from the API server alone: phases, conditions, annotatio
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 from contract import codec, names
 from playground import installing
 from runtime import kubepaths
-from runtime.kube import Kube, KubeError
+from runtime.kube import Kube, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
@@ -152,9 +153,64 @@ def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[J
 
 def remove(kube: Kube, made: Iterable[JSON]) -> None:
     """Delete the objects and wait until their pods are gone."""
+    made = list(made)
+    retire(kube, made)
     for document in made:
         kube.delete(installing.path_of(document, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not any(_belongs(pod, made) for pod in all_pods(kube)), lambda: "pods are still there")
+
+
+def retire(kube: Kube, owners: Iterable[JSON]) -> None:
+    """
+    Bring Deployments, ReplicaSets and Jobs to no pods, and wait until their controllers have said so.
+
+    A controller that is deleted under way may still make a pod that nobody waits for.
+    """
+    paths = {installing.path_of(owner, named=True): owner["kind"] for owner in owners if owner["kind"] in _STILL}
+    for path, kind in paths.items():
+        with contextlib.suppress(KubeNotFound):
+            kube.patch_merge(path, {"spec": _STILL[kind]})
+
+    def settled(path: str) -> bool:
+        try:
+            return _is_still(kube.get(path))
+        except KubeNotFound:
+            return True  # its owner took it along
+
+    wait_for(lambda: all(map(settled, paths)), lambda: "controllers have not come to rest")
+
+
+def clear(kube: Kube, namespace: str = "default") -> None:
+    """Leave the namespace without pods and without anything that would make new ones."""
+    versions = {"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "Job": "batch/v1"}
+
+    def owners() -> list[JSON]:
+        return [
+            {**item, "kind": kind, "apiVersion": version}
+            for kind, version in versions.items()
+            for item in kube.list(kubepaths.path(version, installing.plural(kind), namespace)).items
+        ]
+
+    retire(kube, owners())
+    for owner in owners():
+        with contextlib.suppress(KubeNotFound):  # its owner took it along
+            kube.delete(installing.path_of(owner, named=True))
+    wait_for(lambda: not owners(), lambda: "controllers are still there")
+    kube.delete(kubepaths.pods(namespace))
+    wait_for(lambda: not all_pods(kube, namespace), lambda: "pods are still there")
+
+
+_STILL: dict[str, JSON] = {"Deployment": {"replicas": 0}, "ReplicaSet": {"replicas": 0}, "Job": {"suspend": True}}
+
+
+def _is_still(owner: JSON) -> bool:
+    status = owner.get("status") or {}
+    if owner["kind"] == "Job":
+        ended = {"Complete", "Failed", "Suspended"}
+        said = any(c["type"] in ended and c["status"] == "True" for c in status.get("conditions") or [])
+        return said and not status.get("active")
+    heard = status.get("observedGeneration", 0) >= owner["metadata"].get("generation", 0)
+    return heard and not status.get("replicas")
 
 
 def _belongs(pod: JSON, made: Iterable[JSON]) -> bool:

@@ -8,7 +8,6 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
-from runtime import kubepaths
 from tests.clusters import control_planes
 from tests.system import invariants
 
@@ -30,14 +29,5 @@ def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
     """The cluster, empty; afterwards every invariant holds, with the test's pods and again without them."""
     yield running_cluster
     invariants.check(running_cluster)
-    owners = [kubepaths.path("apps/v1", "deployments", "default"), kubepaths.path("apps/v1", "replicasets", "default")]
-    owners.append(kubepaths.path("batch/v1", "jobs", "default"))
-    for path in owners:
-        running_cluster.kube.delete(path)
-    # A controller that has not seen the delete yet makes one more pod.
-    scenarios.wait_for(
-        lambda: not any(running_cluster.kube.list(path).items for path in owners), lambda: "owners are still there"
-    )
-    running_cluster.kube.delete(kubepaths.pods("default"))
-    scenarios.wait_for(lambda: not scenarios.all_pods(running_cluster.kube), lambda: "pods are still there")
+    scenarios.clear(running_cluster.kube)
     invariants.check(running_cluster)
