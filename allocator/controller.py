@@ -1,9 +1,10 @@
 """
-The one owner of the allocator's state: answers the webhook, takes in watch events, and places the pods that wait.
+The allocator's decisions: answers the webhook, and places the pods that wait.
 
-Every public method takes the one lock, works on memory only and returns at once; writing to the API server is the
-caller's part, with what is returned here. So a decision and its reservation are one step, and no two can take the same
-share. Time, ids and leadership are injected.
+With what the watches bring (`allocator.intake`) and what time brings (`allocator.tending`) it is the one owner of the
+allocator's state. Every public method takes the one lock, works on memory only and returns at once; writing to the API
+server is the caller's part, with what is returned here. So a decision and its reservation are one step, and no two can
+take the same share. Time, ids and leadership are injected.
 
 A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
 changed, a pod joined. It is never polled.
@@ -11,38 +12,33 @@ changed, a pod joined. It is never polled.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator import answering, keeping, looking, patience, pinning, reasons
+from allocator import answering, keeping, looking, pinning, reasons
 from allocator.cluster import Cluster, Waiting
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.ledger import Holding, State
-from allocator.line import Commit, Evict, Line, Told
+from allocator.line import Commit, Told
 from allocator.looking import Look
 from allocator.mandate import Mandate
-from allocator.nodes import NodeFacts
 from allocator.options import Options
 from allocator.policies.tables import Tables
 from allocator.replay import InLine, View
-from allocator.unbound import Stuck, Unbound
-from contract import names, pods, quantity, scheduling
-from contract.model import Allocation, Inventory, NodeState, PodRequest
+from allocator.tending import Tending
+from contract import names, pods, scheduling
+from contract.model import Allocation, NodeState, PodRequest
 from contract.protocol import Answer, Placed, Question
 
 JSON = dict[str, Any]
-_ALLOCATED = "Allocated"
-_KEEP_EVERY = 5.0
-"""Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
 
 
 class NotReady(Exception):
     """This replica may not decide now: it does not lead, or has not seen the cluster yet."""
 
 
-class Controller:
-    """The allocator's state behind one lock."""
+class Controller(Tending):
+    """Decides on the state that `Intake` and `Tending` keep up."""
 
     def __init__(
         self,
@@ -57,23 +53,16 @@ class Controller:
         forgotten: Callable[[str], None] = lambda reason: None,
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
     ) -> None:
-        self._lock = threading.Lock()  # guards everything below
-        self._cluster = cluster
-        self._options = options
-        self._clock = clock
+        super().__init__(
+            cluster=cluster,
+            mandate=Mandate(leading, tenure),
+            options=options,
+            clock=clock,
+            wake=wake,
+            forgotten=forgotten,
+            asked=asked,
+        )
         self._new_id = new_id
-        self._mandate = Mandate(leading, tenure)
-        self._wake = wake
-        self._forgotten = forgotten
-        """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
-        self._asked = asked
-        self._untried = False
-        """Something happened that may help the line, and the line has not been tried since."""
-        """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
-        self._line = Line()
-        self._unbound = Unbound(options.unbound_after)
-        self._evictions: list[Evict] = []
-        self._look_again = 0.0
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -149,115 +138,6 @@ class Controller:
             since=self._clock(),
             host_ports=ask.needs.host_ports,
         )
-
-    # -- watch events ---------------------------------------------------------------------------------------------
-
-    def replace_pods(self, items: Iterable[JSON], *, tenure: int | None = None) -> None:
-        """The whole list of pods, trimmed. `tenure`: it was asked for in this leadership, after it began."""
-        with self._lock:
-            now = self._clock()
-            listed = set()
-            for pod in items:
-                listed.add(pods.uid(pod))
-                self._put_pod(pod, now)
-            for gone in self._cluster.pod_uids() - listed:
-                self._drop_pod(gone)
-            self._synced("pods", tenure)
-
-    def put_pod(self, pod: JSON) -> None:
-        """A pod, trimmed, is new or changed."""
-        with self._lock:
-            self._waken(self._put_pod(pod, self._clock()))
-
-    def drop_pod(self, uid: str) -> None:
-        """A pod is gone."""
-        with self._lock:
-            self._waken(self._drop_pod(uid))
-
-    def _put_pod(self, pod: JSON, now: float) -> bool:
-        uid = pods.uid(pod)
-        if self._line.outdated(uid, pods.version(pod)):
-            return False
-        known = self._cluster.waiting_pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
-        might_help = self._cluster.put_pod(pod, now)
-        holding = self._cluster.ledger.holding(uid)
-        if not known:
-            self._tell_what_is_asked(uid, pod, holding)
-        if holding is None:
-            self._unbound.drop(uid)
-            return might_help
-        cured = self._unbound.see(pod, holding.allocation.node, now)
-        if self._mandate.leads() and (cured or not _says_allocated(pod)):
-            text = answering.allocated(holding.allocation)
-            if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text)):
-                self._wake()
-        return might_help
-
-    def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
-        waiting = self._cluster.waiting_pod(uid)
-        if waiting is not None:
-            self._asked(waiting.ask.request, waiting.ask.needs.compute.cpu)
-        elif holding is not None:
-            try:
-                cpu = scheduling.effective_compute(pod.get("spec") or {}).cpu
-            except quantity.BadQuantity:
-                cpu = 0
-            self._asked(holding.request, cpu)
-
-    def _drop_pod(self, uid: str) -> bool:
-        self._line.drop(uid)
-        self._unbound.drop(uid)
-        return self._cluster.drop_pod(uid)
-
-    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
-        """The whole list of nodes."""
-        with self._lock:
-            self._cluster.replace_nodes({item.name: item for item in items})
-            self._synced("nodes")
-
-    def put_node(self, node: NodeFacts) -> None:
-        """A node is new or changed."""
-        with self._lock:
-            self._waken(self._cluster.put_node(node))
-
-    def drop_node(self, name: str) -> None:
-        """A node is gone."""
-        with self._lock:
-            self._cluster.drop_node(name)
-
-    def replace_inventories(self, items: Iterable[Inventory]) -> None:
-        """The whole list of GPUNodes."""
-        with self._lock:
-            self._cluster.replace_inventories({item.node: item for item in items})
-            self._synced("gpunodes")
-
-    def put_inventory(self, inventory: Inventory) -> None:
-        """A GPUNode is new or changed."""
-        with self._lock:
-            self._waken(self._cluster.put_inventory(inventory))
-
-    def drop_inventory(self, name: str) -> None:
-        """A GPUNode is gone."""
-        with self._lock:
-            self._cluster.drop_inventory(name)
-
-    def _synced(self, kind: str, tenure: int | None = None) -> None:
-        self._mandate.listed(kind, tenure)
-        self._wake()
-
-    def _waken(self, might_help: bool) -> None:
-        if might_help:
-            self._rouse()
-
-    def _rouse(self) -> None:
-        """Have the line tried again. Until it has been, nobody who comes later is placed before it."""
-        self._untried = True
-        self._wake()
-
-    def adopt(self, tables: Tables) -> None:
-        """Decide by what was learnt from now on."""
-        with self._lock:
-            self._cluster.engine.adopt(tables)
 
     # -- the line -------------------------------------------------------------------------------------------------
 
@@ -357,65 +237,10 @@ class Controller:
                 self._forgotten("fenced")
             self._rouse()
 
-    def settle(self) -> None:
-        """
-        The clock's part, to be called about once a second: pods may be tried again whose pause is over, and pods are
-        told that hold a share and have not been bound for too long.
-        """
+    def adopt(self, tables: Tables) -> None:
+        """Decide by what was learnt from now on."""
         with self._lock:
-            now = self._clock()
-            self._waken(self._line.resume(now))
-            if self._mandate.holds():
-                for stuck in self._unbound.due(now):
-                    self._say_unbound(stuck, now)
-            self._tend_the_kept_node(now)
-
-    def _tend_the_kept_node(self, now: float) -> None:
-        """Keep a node for the first in line that has waited past the bound and that some node could serve."""
-        held = patience.still_kept(self._cluster, self._line)
-        if now < self._look_again and held == self._cluster.kept:
-            return
-        self._look_again = now + _KEEP_EVERY
-        after = self._options.keep_after if self._mandate.holds() else 0.0
-        if self._cluster.keep(patience.worth_keeping(self._cluster, self._line, after, now)):
-            self._rouse()
-
-    def _say_unbound(self, stuck: Stuck, now: float) -> None:
-        text = answering.not_bound(stuck, (now - stuck.since) / 60)
-        self._line.tell(Told(stuck.key, stuck.uid, True, answering.NOT_SCHEDULED, text, warning="GPUShareUnused"))
-        if self._options.unbound == "delete" and stuck.owned:
-            self._evictions.append(Evict(stuck.key, stuck.uid, stuck.version, "unbound", text))
-        self._rouse()
-
-    def take_evictions(self) -> list[Evict]:
-        """The pods that must go, each once; asked for, and written, by the leader only."""
-        with self._lock:
-            evictions, self._evictions = self._evictions, []
-            return evictions if self._mandate.holds() else []
-
-    def overdue(self) -> tuple[Holding, ...]:
-        """
-        Reservations from admissions whose pods should have been seen by now.
-
-        The watch may be behind, so this alone frees nothing: ask the API server for the pods, then `expire`.
-        """
-        with self._lock:
-            before, writing = self._clock() - self._options.assume_ttl, self._line.writing()
-            assumed = (h for h in self._cluster.ledger if h.state is State.ASSUMED and h.since < before)
-            return tuple(h for h in assumed if h.key not in writing)
-
-    def expire(self, overdue: Iterable[Holding], exist: Container[str]) -> None:
-        """
-        Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
-        will bring, and are given their time once more.
-        """
-        with self._lock:
-            for holding in overdue:
-                if holding.key in exist:
-                    self._cluster.renew(holding.key, self._clock())
-                elif self._cluster.forget(holding.key):
-                    self._forgotten("expired")
-                    self._rouse()
+            self._cluster.engine.adopt(tables)
 
     # -- looking in -----------------------------------------------------------------------------------------------
 
@@ -460,8 +285,3 @@ def _why_not(commit: Commit, pod: JSON | None) -> str:
         return "deleted"
     before, after = (p.get("metadata", {}).get("resourceVersion") for p in (commit.pod.pod, pod))
     return "refused" if before == after else "conflict"
-
-
-def _says_allocated(pod: JSON) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("status") == "True" for c in conditions)

@@ -8,7 +8,6 @@ carry a version, so that a reader meets a newer one knowingly.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ from contract import names
 from contract.messages import shown
 from contract.model import (
     MOST_GPUS,
-    POLICIES,
     WHOLE,
     WITHHELD,
     Allocation,
@@ -30,15 +28,10 @@ from contract.model import (
     Wishes,
 )
 from contract.quantity import mib
+from contract.reading import Malformed as Malformed
+from contract.reading import Reader
 
 _VERSION = 1
-_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_NO_UUID = frozenset(("all", "none", "void"))
-"""Words that mean more than one GPU, or none, where a GPU's UUID is expected (NVIDIA container toolkit)."""
-
-
-class Malformed(ValueError):
-    """The text is not what its name promises. The message names the part that is wrong."""
 
 
 def _dump(value: object) -> str:
@@ -57,63 +50,6 @@ def _load(text: object, what: str) -> dict[str, Any]:
     if value.get("v") != _VERSION:
         raise Malformed(f"{what} has version {shown(value.get('v'))}, this program reads {_VERSION}")
     return value
-
-
-class _Reader:
-    """Reads typed fields of a JSON object, telling the path of the first that is wrong."""
-
-    def __init__(self, value: object, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise Malformed(f"{path} is not an object")
-        self._value, self._path = value, path
-
-    def has(self, key: str) -> bool:
-        return self._value.get(key) is not None
-
-    def object(self, key: str) -> _Reader:
-        return _Reader(self._value.get(key), f"{self._path}.{key}")
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._value.get(key, default)
-        if not isinstance(value, str):
-            raise Malformed(f"{self._path}.{key} is not text")
-        return value
-
-    def uuid(self, key: str) -> str:
-        value = self.text(key)
-        if not _UUID.fullmatch(value) or value in _NO_UUID:
-            raise Malformed(f"{self._path}.{key} is not the UUID of a GPU")
-        return value
-
-    def policy(self, key: str) -> str:
-        value = self.text(key, "")
-        if value not in ("", *POLICIES):
-            raise Malformed(f"{self._path}.{key} is neither {' nor '.join(POLICIES)}")
-        return value
-
-    def amount(self, key: str, default: int | None = None, *, most: int = 1 << 62) -> int:
-        value = self._value.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            raise Malformed(f"{self._path}.{key} is not a whole number from 0 to {most}")
-        return value
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        value = self._value.get(key, default)
-        if not isinstance(value, bool):
-            raise Malformed(f"{self._path}.{key} is neither true nor false")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self._value.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise Malformed(f"{self._path}.{key} is not a list of text")
-        return tuple(value)
-
-    def objects(self, key: str) -> list[_Reader]:
-        value = self._value.get(key, [])
-        if not isinstance(value, list):
-            raise Malformed(f"{self._path}.{key} is not a list")
-        return [_Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(value)]
 
 
 # -- the request --------------------------------------------------------------------------------------------------
@@ -162,7 +98,7 @@ def request_to_text(request: PodRequest) -> str:
 
 def request_from_json(document: object) -> PodRequest:
     """Read a request. Raises `Malformed`."""
-    top = _Reader(document, "request")
+    top = Reader(document, "request")
     containers = tuple(_fraction(item) for item in top.objects("containers"))
     if not containers:
         raise Malformed("request.containers is empty")
@@ -182,7 +118,7 @@ def request_from_json(document: object) -> PodRequest:
     )
 
 
-def _fraction(item: _Reader) -> FractionRequest:
+def _fraction(item: Reader) -> FractionRequest:
     fraction = FractionRequest(
         container=item.text("name"),
         count=item.amount("count", most=MOST_GPUS),
@@ -249,7 +185,7 @@ def allocation_to_text(allocation: Allocation) -> str:
 
 def allocation_from_json(document: object) -> Allocation:
     """Read an allocation. Raises `Malformed`."""
-    top = _Reader(document, "allocation")
+    top = Reader(document, "allocation")
     containers = []
     for item in top.objects("containers"):
         shares = tuple(
@@ -309,7 +245,7 @@ def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
     }
 
 
-def _delivery_from_json(status: _Reader) -> Delivery | None:
+def _delivery_from_json(status: Reader) -> Delivery | None:
     if not status.has("delivery"):
         return None
     found = status.object("delivery")
@@ -343,8 +279,8 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
     """Read a GPUNode, whose name is its node's. Raises `Malformed`."""
     if not isinstance(gpunode, Mapping):
         raise Malformed("the GPUNode is not an object")
-    name = _Reader(gpunode.get("metadata"), "metadata").text("name")
-    status = _Reader(gpunode.get("status") or {}, "status")
+    name = Reader(gpunode.get("metadata"), "metadata").text("name")
+    status = Reader(gpunode.get("status") or {}, "status")
     gpus = [_gpu_from_json(item) for item in status.objects("gpus")]
     if len({gpu.uuid for gpu in gpus}) != len(gpus):
         raise Malformed("status.gpus names a GPU twice")
@@ -361,7 +297,7 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
     )
 
 
-def _gpu_from_json(item: _Reader) -> Gpu:
+def _gpu_from_json(item: Reader) -> Gpu:
     memory = item.amount("memoryBytes")
     health = item.text("health", "Unhealthy")
     return Gpu(

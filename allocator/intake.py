@@ -1,0 +1,155 @@
+"""
+What the watches bring, into the allocator's state: pods, nodes and GPUNodes that are new, changed or gone.
+
+It owns the state and its one lock. Every public method takes the lock, works on memory only and returns at once. It
+decides nothing: where something might help a pod that waits, it says so and wakes whoever decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from allocator import answering
+from allocator.cluster import Cluster
+from allocator.ledger import Holding
+from allocator.line import Line, Told
+from allocator.mandate import Mandate
+from allocator.nodes import NodeFacts
+from allocator.unbound import Unbound
+from contract import names, pods, quantity, scheduling
+from contract.model import Inventory, PodRequest
+
+JSON = dict[str, Any]
+_ALLOCATED = "Allocated"
+
+
+class Intake:
+    """The allocator's state behind one lock, as the watches make it."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        mandate: Mandate,
+        unbound: Unbound,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        asked: Callable[[PodRequest, int], None],
+    ) -> None:
+        self._lock = threading.Lock()  # guards everything below
+        self._cluster, self._mandate, self._unbound = cluster, mandate, unbound
+        self._clock, self._wake = clock, wake
+        self._asked = asked
+        """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
+        self._line = Line()
+        self._untried = False
+        """Something happened that may help the line, and the line has not been tried since."""
+
+    def replace_pods(self, items: Iterable[JSON], *, tenure: int | None = None) -> None:
+        """The whole list of pods, trimmed. `tenure`: it was asked for in this leadership, after it began."""
+        with self._lock:
+            now = self._clock()
+            listed = set()
+            for pod in items:
+                listed.add(pods.uid(pod))
+                self._put_pod(pod, now)
+            for gone in self._cluster.pod_uids() - listed:
+                self._drop_pod(gone)
+            self._synced("pods", tenure)
+
+    def put_pod(self, pod: JSON) -> None:
+        """A pod, trimmed, is new or changed."""
+        with self._lock:
+            self._waken(self._put_pod(pod, self._clock()))
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod is gone."""
+        with self._lock:
+            self._waken(self._drop_pod(uid))
+
+    def _put_pod(self, pod: JSON, now: float) -> bool:
+        uid = pods.uid(pod)
+        if self._line.outdated(uid, pods.version(pod)):
+            return False
+        known = self._cluster.waiting_pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
+        might_help = self._cluster.put_pod(pod, now)
+        holding = self._cluster.ledger.holding(uid)
+        if not known:
+            self._tell_what_is_asked(uid, pod, holding)
+        if holding is None:
+            self._unbound.drop(uid)
+            return might_help
+        cured = self._unbound.see(pod, holding.allocation.node, now)
+        if self._mandate.leads() and (cured or not _says_allocated(pod)):
+            text = answering.allocated(holding.allocation)
+            if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text)):
+                self._wake()
+        return might_help
+
+    def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
+        waiting = self._cluster.waiting_pod(uid)
+        if waiting is not None:
+            self._asked(waiting.ask.request, waiting.ask.needs.compute.cpu)
+        elif holding is not None:
+            try:
+                cpu = scheduling.effective_compute(pod.get("spec") or {}).cpu
+            except quantity.BadQuantity:
+                cpu = 0
+            self._asked(holding.request, cpu)
+
+    def _drop_pod(self, uid: str) -> bool:
+        self._line.drop(uid)
+        self._unbound.drop(uid)
+        return self._cluster.drop_pod(uid)
+
+    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
+        """The whole list of nodes."""
+        with self._lock:
+            self._cluster.replace_nodes({item.name: item for item in items})
+            self._synced("nodes")
+
+    def put_node(self, node: NodeFacts) -> None:
+        """A node is new or changed."""
+        with self._lock:
+            self._waken(self._cluster.put_node(node))
+
+    def drop_node(self, name: str) -> None:
+        """A node is gone."""
+        with self._lock:
+            self._cluster.drop_node(name)
+
+    def replace_inventories(self, items: Iterable[Inventory]) -> None:
+        """The whole list of GPUNodes."""
+        with self._lock:
+            self._cluster.replace_inventories({item.node: item for item in items})
+            self._synced("gpunodes")
+
+    def put_inventory(self, inventory: Inventory) -> None:
+        """A GPUNode is new or changed."""
+        with self._lock:
+            self._waken(self._cluster.put_inventory(inventory))
+
+    def drop_inventory(self, name: str) -> None:
+        """A GPUNode is gone."""
+        with self._lock:
+            self._cluster.drop_inventory(name)
+
+    def _synced(self, kind: str, tenure: int | None = None) -> None:
+        self._mandate.listed(kind, tenure)
+        self._wake()
+
+    def _waken(self, might_help: bool) -> None:
+        if might_help:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the line tried again. Until it has been, nobody who comes later is placed before it."""
+        self._untried = True
+        self._wake()
+
+
+def _says_allocated(pod: JSON) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("status") == "True" for c in conditions)

@@ -1,0 +1,87 @@
+"""
+Typed fields out of JSON that others wrote, with the path of the first part that is wrong.
+
+It knows types and ranges, not what the fields mean: the codecs say that. Whatever the JSON holds, what comes back is a
+value of the promised type or `Malformed`, never another exception.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from contract.model import POLICIES
+
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_NO_UUID = frozenset(("all", "none", "void"))
+"""Words that mean more than one GPU, or none, where a GPU's UUID is expected (NVIDIA container toolkit)."""
+
+
+class Malformed(ValueError):
+    """The text is not what its name promises. The message names the part that is wrong."""
+
+
+class Reader:
+    """Reads typed fields of a JSON object, telling the path of the first that is wrong."""
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, Mapping):
+            raise Malformed(f"{path} is not an object")
+        self._value, self._path = value, path
+
+    def has(self, key: str) -> bool:
+        """Whether the field is there and not null."""
+        return self._value.get(key) is not None
+
+    def object(self, key: str) -> Reader:
+        """An object's own fields."""
+        return Reader(self._value.get(key), f"{self._path}.{key}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Text; a field without a default must be there."""
+        value = self._value.get(key, default)
+        if not isinstance(value, str):
+            raise Malformed(f"{self._path}.{key} is not text")
+        return value
+
+    def uuid(self, key: str) -> str:
+        """The UUID of one GPU."""
+        value = self.text(key)
+        if not _UUID.fullmatch(value) or value in _NO_UUID:
+            raise Malformed(f"{self._path}.{key} is not the UUID of a GPU")
+        return value
+
+    def policy(self, key: str) -> str:
+        """One of `POLICIES`, or empty."""
+        value = self.text(key, "")
+        if value not in ("", *POLICIES):
+            raise Malformed(f"{self._path}.{key} is neither {' nor '.join(POLICIES)}")
+        return value
+
+    def amount(self, key: str, default: int | None = None, *, most: int = 1 << 62) -> int:
+        """A whole number from 0 to `most`."""
+        value = self._value.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise Malformed(f"{self._path}.{key} is not a whole number from 0 to {most}")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self._value.get(key, default)
+        if not isinstance(value, bool):
+            raise Malformed(f"{self._path}.{key} is neither true nor false")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of text; none where the field is not there."""
+        value = self._value.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise Malformed(f"{self._path}.{key} is not a list of text")
+        return tuple(value)
+
+    def objects(self, key: str) -> list[Reader]:
+        """A list of objects; none where the field is not there."""
+        value = self._value.get(key, [])
+        if not isinstance(value, list):
+            raise Malformed(f"{self._path}.{key} is not a list")
+        return [Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(value)]
