@@ -44,9 +44,9 @@ bench: $(STAMP) ## print what it costs: decisions, admissions, memory
 	@$(RUN) -m playground.bench
 	@$(RUN) -m nodeagent bench
 
-bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51
+bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
-	@$(RUN) -m allocator.quality --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" --plot docs/placement-quality.svg
+	@$(RUN) -m allocator.quality --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
 
 check: $(STAMP) ## the linters: format, style, layers, types
 	$(VENV)/bin/ruff format --check .

@@ -154,7 +154,7 @@ class Baseline:
         *,
         measure: Tables,
         supply: Supply,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         order = rng.permutation(len(machines))
         self._policy, self._measure, self._clock = policy, measure, clock

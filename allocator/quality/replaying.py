@@ -46,7 +46,7 @@ class Chooser(Protocol[Arriving]):
     """A policy with the cluster that it fills."""
 
     deciding: float
-    """Seconds spent in decisions."""
+    """Seconds of processor time spent in decisions."""
 
     def place(self, pod: Arriving) -> bool:
         """Put one pod somewhere; False if it fits nowhere."""
@@ -66,7 +66,7 @@ class Run:
     """Fragmentation then, in percent of the cluster's cards."""
     decisions: int
     seconds: float
-    """Spent in decisions."""
+    """Of processor time, spent in decisions; what else the machine does is not counted."""
 
 
 def run(chooser: Chooser[Arriving], arriving: Sequence[Arriving], capacity: int) -> Run:
@@ -104,7 +104,7 @@ class Engines:
         measure: Tables,
         tables: Tables | None = None,
         learner: Learner | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         self.engine = Engine(limits=LIMITS, policy=policy)
         self.deciding = 0.0

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from allocator.policies.kinds import CARD
+from allocator.policies.learning import HALF_LIFE
 from allocator.quality import __main__ as quality
-from allocator.quality import families, report, trace
+from allocator.quality import families, replays, report, trace
 from allocator.quality.baselines import SCORES
 from allocator.quality.replaying import Run, at
+from allocator.quality.results import Results
 from allocator.quality.trace import Task
+from playground import __main__ as playground
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
     f"n{number},32000,65536,{cards},{model}\n" for number, (cards, model) in enumerate([(2, "T4"), (4, "G2")] * 6)
@@ -56,14 +59,42 @@ def test_every_policy_fills_the_cluster_and_no_more(folder: Path, capsys: pytest
         == 0
     )
     rows = capsys.readouterr().out.splitlines()
-    figures = {row.split()[0]: row.split()[1:] for row in rows[2 : 2 + len(quality.POLICIES)]}
-    assert set(figures) == set(quality.POLICIES)
+    figures = {row.split()[0]: row.split()[1:] for row in rows[2 : 2 + len(replays.POLICIES)]}
+    assert set(figures) == set(replays.POLICIES)
     for policy, (seeds, *allocated, _error, unallocated, _fragmented, _rate) in figures.items():
         assert seeds == "2"
         assert [float(each) for each in allocated] == sorted(map(float, allocated)), policy
         assert 0 < float(allocated[0]) <= float(allocated[-1]) <= 100
         assert float(unallocated) == pytest.approx(36 * (1 - float(allocated[3]) / 100), abs=1.5)
     assert rows[-1].startswith("quality default@100 ours=")
+
+
+def test_a_run_that_was_cut_off_goes_on(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    policies = ["hami", "value"]
+
+    def replayed(seeds: range, results: Results) -> list[tuple[int, str, Run]]:
+        return list(replays.replay(folder, "default", policies, seeds, results=results))
+
+    before = replayed(range(1), Results(file, "these rules"))
+    with file.open("a") as cut_off:
+        cut_off.write('{"of": ["default", 1, "hami"')
+    again = Results(file, "these rules")
+    assert [again.get(("default", 0, policy, HALF_LIFE)) for policy in policies] == [run for _, _, run in before]
+    assert replayed(range(1), again) == before, "seconds included: nothing was computed anew"
+    assert Results(file, "other rules").get(("default", 0, "hami", HALF_LIFE)) is None
+
+
+def test_the_playground_starts_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = ["replay", "--trace", str(folder), "--lists", "default", "--policies", "fragmentation,value"]
+    assert playground.main([*given, "--seeds", "1", "--families", "", "--departures", ""]) == 0
+    assert capfd.readouterr().out.splitlines()[-1].startswith("quality default@100 ours=")
+
+
+def test_an_unknown_policy_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        quality.main(["--trace", str(folder), "--policies", "first-fit"])
+    assert "there is no policy 'first-fit'; there are random, best-fit" in capsys.readouterr().err
 
 
 def test_a_missing_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +105,7 @@ def test_a_missing_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_the_same_seed_gives_the_same_run(folder: Path) -> None:
     policies = [*SCORES, "value"]
     first, second = (
-        [(seed, policy, run.curve) for seed, policy, run in quality.replay(folder, "default", policies, [7])]
+        [(seed, policy, run.curve) for seed, policy, run in replays.replay(folder, "default", policies, [7])]
         for _ in range(2)
     )
     assert first == second
