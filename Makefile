@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-quality check fmt docs plugin clean
+.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-quality check fmt docs plugin image clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -71,6 +71,13 @@ plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one fi
 	$(RUN) -m compileall -q -b --invalidation-mode unchecked-hash build/plugin
 	$(RUN) -m zipapp build/plugin --compress --main kubectl_gpufraction.__main__:run --python "/usr/bin/env python3" --output build/kubectl-gpufraction
 	chmod 755 build/kubectl-gpufraction
+
+# Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags.
+ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
+IMAGE ?= gpufraction:0.1.0
+image: ## build the container image with podman, docker or buildah
+	@test -n "$(ENGINE)" || { echo "None of podman, docker and buildah is here; install one of them"; exit 1; }
+	$(ENGINE) build $(BUILD) --file Containerfile --tag $(IMAGE) .
 
 clean: ## remove what was made here
 	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
