@@ -24,16 +24,20 @@ CARD = 1000
 
 
 class Kind(NamedTuple):
-    """Cards that are alike: `capacity` is what they may promise, so with oversubscription; both in bytes."""
+    """
+    Cards that are alike; all in bytes. `capacity` is what they may promise, so with oversubscription; `memory` is the
+    whole card's, which only wishes ask about.
+    """
 
     model: str
     usable: int
     capacity: int
+    memory: int
 
 
 def kind_of(gpu: Gpu, limits: Limits) -> Kind:
     """The kind of one GPU."""
-    return Kind(gpu.model, gpu.usable, limits.capacity(gpu))
+    return Kind(gpu.model, gpu.usable, limits.capacity(gpu), gpu.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Demanded:
     exclusive: bool = False
     use_models: tuple[str, ...] = ()
     avoid_models: tuple[str, ...] = ()
+    least_memory: int = 0
 
     def size_on(self, kind: Kind) -> int:
         """What it takes of one card of this kind; more than `CARD` if it cannot be there."""
@@ -60,9 +65,11 @@ class Demanded:
         by_memory = wanted * CARD // kind.capacity if kind.capacity else CARD + 1
         return max(by_memory, self.cores * CARD // WHOLE, 1)
 
-    def accepts(self, model: str) -> bool:
-        """Whether the card's model is wished for; the rule of `filters.kind_accepted`, its memory aside."""
-        lowered = model.lower()
+    def accepts(self, kind: Kind) -> bool:
+        """Whether such a card is wished for: the rule of `filters.kind_accepted`."""
+        if kind.memory < self.least_memory:
+            return False
+        lowered = kind.model.lower()
         if self.use_models and not any(word.lower() in lowered for word in self.use_models):
             return False
         return not any(word.lower() in lowered for word in self.avoid_models)
@@ -94,6 +101,7 @@ def of_fraction(fraction: FractionRequest, cpu: int) -> Demanded:
         fraction.exclusive,
         fraction.wishes.use_models,
         fraction.wishes.avoid_models,
+        fraction.wishes.least_memory,
     )
 
 

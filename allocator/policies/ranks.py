@@ -174,7 +174,7 @@ class Ranks:
         self._ties[slot] = plain.tie(node.name)
         self._kinds[slot] = 0
         for position, gpu in enumerate(node.gpus):
-            kind = Kind(gpu.model, gpu.usable, int(columns.capacity[position, row]))
+            kind = Kind(gpu.model, gpu.usable, int(columns.capacity[position, row]), gpu.memory)
             self._kinds[slot, position] = self.tables.kinds.get(kind, 0)
 
     def _lowest(self, sums: npt.NDArray[np.int32], cpu: Longs) -> npt.NDArray[np.int32]:

@@ -143,7 +143,7 @@ def _popular(target: Target) -> dict[Demanded, int]:
 
 
 def _largest_first(d: Demanded) -> tuple[object, ...]:
-    return (-d.cpu, -d.count, -d.memory, -d.percent, -d.cores, not d.exclusive, d.use_models, d.avoid_models)
+    return (-d.cpu, -d.count, -d.memory, -d.percent, -d.cores, not d.exclusive, d.use_models, d.avoid_models, d.least_memory)
 
 
 def _cpu_steps(weights: Mapping[Demanded, int]) -> list[int]:
@@ -164,7 +164,7 @@ def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: l
     for kind, number in kinds.items():
         for demanded, weight in weights.items():
             size = demanded.size_on(kind)
-            if demanded.count == 0 or size > CARD or not demanded.accepts(kind.model):
+            if demanded.count == 0 or size > CARD or not demanded.accepts(kind):
                 continue
             step = next(at for at, cpu in enumerate(steps) if cpu >= demanded.cpu) + 1
             if demanded.count > 1 and size == CARD:
@@ -210,7 +210,7 @@ def scarce(target: Target, supply: Supply, kind: Kind) -> float:
 
 
 def _serves(kind: Kind, demanded: Demanded) -> bool:
-    return demanded.accepts(kind.model) and demanded.size_on(kind) <= CARD
+    return demanded.accepts(kind) and demanded.size_on(kind) <= CARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
     lane_prices = np.array(CPU_PRICES, np.int64)
     values: dict[int, Ints] = {}
     for demanded, (size, _) in shares.items():
-        if demanded.cpu > offer.most_cpu or demanded.count != 1 or not demanded.accepts(kind.model):
+        if demanded.cpu > offer.most_cpu or demanded.count != 1 or not demanded.accepts(kind):
             continue
         alone = round(one * price[size])
         with_cpu = round(one * ((1 - pressed) * price[size] + pressed * demanded.cpu / offer.cpu_per_card))

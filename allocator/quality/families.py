@@ -125,7 +125,7 @@ def arrivals(family: Family, of: Supply, rng: np.random.Generator) -> list[Drawn
         sizes = [
             (each.size_on(kind) * counts(kind.capacity), stock.cards)
             for kind, stock in of.stocks.items()
-            if each.accepts(kind.model) and each.size_on(kind) <= CARD
+            if each.accepts(kind) and each.size_on(kind) <= CARD
         ]
         part = sum(size * cards for size, cards in sizes) // sum(cards for _, cards in sizes)
         drawn.append(Drawn(request, cpu, part * fraction.count))

@@ -15,8 +15,8 @@ from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest,
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds
 
-T4 = Kind("Tesla T4", 15 * GIB, 15 * GIB)
-A100 = Kind("A100", 80 * GIB, 80 * GIB)
+T4 = Kind("Tesla T4", 15 * GIB, 15 * GIB, 16 * GIB)
+A100 = Kind("A100", 80 * GIB, 80 * GIB, 80 * GIB)
 SUPPLY = Supply({T4: Stock(4, 8000), A100: Stock(4, 8000)}, 16_000)
 
 SIZES = {
@@ -54,6 +54,10 @@ CLASSES = {
     "containers apart, without the one that ends first": (
         _request(FractionRequest("i", memory=GIB, init=True), FractionRequest("a", memory=GIB, wishes=Wishes(("t4",)))),
         [Demanded(3000, 1, GIB, use_models=("t4",))],
+    ),
+    "a wish for a large card": (
+        _request(FractionRequest("a", memory=GIB, wishes=Wishes(least_memory=40 * GIB))),
+        [Demanded(3000, 1, GIB, least_memory=40 * GIB)],
     ),
 }
 
@@ -103,11 +107,14 @@ def test_scarce_is_what_is_asked_for_by_name_or_by_size() -> None:
     assert tables.scarce({anything: 1.0, named: 1.0}, SUPPLY, A100) == pytest.approx(1.0)
     assert tables.scarce({anything: 1.0, named: 1.0}, SUPPLY, T4) == 0
     assert tables.scarce({Demanded(0, memory=40 * GIB): 1.0}, SUPPLY, A100) == pytest.approx(2.0)
+    large_card = Demanded(0, memory=GIB, least_memory=40 * GIB)
+    assert tables.scarce({large_card: 1.0}, SUPPLY, A100) == pytest.approx(2.0)
+    assert tables.scarce({large_card: 1.0}, SUPPLY, T4) == 0
 
 
 def _node(name: str, *cards: tuple[int, int], cpu: int = 64_000) -> NodeState:
     """A node with T4s; of each the GiB and the percent of cores that are taken."""
-    gpus = tuple(Gpu(f"GPU-{name}-{at}", at, T4.model, T4.usable, T4.usable) for at in range(len(cards)))
+    gpus = tuple(Gpu(f"GPU-{name}-{at}", at, T4.model, T4.memory, T4.usable) for at in range(len(cards)))
     usage = tuple(Usage(memory * GIB, cores, bool(memory or cores)) for memory, cores in cards)
     return NodeState(name, gpus, usage, allocatable=Compute(cpu=cpu, pods=50))
 
