@@ -143,7 +143,17 @@ def _popular(target: Target) -> dict[Demanded, int]:
 
 
 def _largest_first(d: Demanded) -> tuple[object, ...]:
-    return (-d.cpu, -d.count, -d.memory, -d.percent, -d.cores, not d.exclusive, d.use_models, d.avoid_models, d.least_memory)
+    return (
+        -d.cpu,
+        -d.count,
+        -d.memory,
+        -d.percent,
+        -d.cores,
+        not d.exclusive,
+        d.use_models,
+        d.avoid_models,
+        d.least_memory,
+    )
 
 
 def _cpu_steps(weights: Mapping[Demanded, int]) -> list[int]:
