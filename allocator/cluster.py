@@ -75,6 +75,8 @@ class Cluster:
         self._snapshot: dict[str, NodeState] = {}
         self._kept: Kept | None = None
         self._came = 0
+        self._stale: set[str] | None = None
+        """Nodes that changed since `hold`; None where every state is what it should be."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -203,6 +205,23 @@ class Cluster:
         held = (h.key for h in self.ledger if h.state is State.CONFIRMED)
         return frozenset((*self._on_node, *self._waiting, *self.unreadable, *held))
 
+    # -- many changes at once -------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """
+        Much is about to change: leave nodes' states as they are until `catch_up`, where each is made anew once.
+
+        Nothing may be decided in between. What `put_node` and the others return tells nothing then.
+        """
+        if self._stale is None:
+            self._stale = set()
+
+    def catch_up(self) -> None:
+        """Make anew the state of every node that has changed since `hold`."""
+        stale, self._stale = self._stale, None
+        for name in stale or ():
+            self._refresh(name)
+
     # -- keeping a node -------------------------------------------------------------------------------------------
 
     def keep(self, kept: Kept | None) -> bool:
@@ -278,17 +297,21 @@ class Cluster:
             self._refresh(known.node)
         if not node:
             return
+        spec = pod.get("spec") or {}
         try:
-            needs = scheduling.needs_of(pod)
+            compute = scheduling.effective_compute(spec)
         except quantity.BadQuantity:
-            needs = scheduling.PodNeeds()
-        entry = OnNode(node, needs.compute, needs.host_ports)
+            compute = scheduling.ONE_POD
+        entry = OnNode(node, compute, scheduling.host_ports(spec) or _NO_PORTS)
         self._on_node[uid] = entry
         self._pods_of.setdefault(node, {})[uid] = entry
         self._refresh(node)
 
     def _refresh(self, name: str) -> bool:
         """Make the node's state anew. True if it changed."""
+        if self._stale is not None:
+            self._stale.add(name)
+            return False
         before = self._snapshot.get(name)
         after = self._state(name)
         if after is None:
@@ -326,7 +349,7 @@ class Cluster:
         """Raise unless the ledger is consistent and every snapshot state is what it would be made anew."""
         self.ledger.check_invariants()
         names_known = self._facts.keys() & self._inventories.keys()
-        if self._snapshot != {name: self._state(name) for name in names_known}:
+        if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")
 
 

@@ -18,7 +18,7 @@ from contract import codec, names, pods
 from contract.model import Inventory
 from runtime import kubepaths
 from runtime.kube import Kube
-from runtime.watch import Event, Gone, Informer, Put, Replaced
+from runtime.watch import Event, Gone, Informer, Part, Put, Replaced
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -78,21 +78,27 @@ class Feed:
             if not retired.is_set():  # one that could not be stopped in time must not speak any more
                 _pod(self._controller, event, self._seen, tenure)
 
-        return self._informer("pods", kubepaths.pods(), handle, pods.trim)
+        return self._informer("pods", kubepaths.pods(), handle, pods.trim, parts=True)
 
     def _informer(
-        self, name: str, path: str, handler: Callable[[Event], None], trim: Callable[[JSON], JSON] | None
+        self,
+        name: str,
+        path: str,
+        handler: Callable[[Event], None],
+        trim: Callable[[JSON], JSON] | None,
+        *,
+        parts: bool = False,
     ) -> Informer:
         def restarted(why: str) -> None:
             self._on_restart(name, why)
 
-        return Informer(self._kube, path, handler, name=name, trim=trim, on_restart=restarted)
+        return Informer(self._kube, path, handler, name=name, trim=trim, on_restart=restarted, parts=parts)
 
 
 def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], tenure: int | None) -> None:
     match event:
-        case Replaced(items):
-            controller.replace_pods(items, tenure=tenure)
+        case Part(items, first, last):
+            controller.replace_pods(items, first=first, last=last, tenure=tenure)
             for pod in items:
                 seen(pod)
         case Put(pod):

@@ -74,6 +74,13 @@ class Engine:
         """Decide by these from now on, where the policy is one that learns; None is nothing learnt."""
         self._ranks = Ranks(tables, self.limits.max_sharers) if tables is not None else None
 
+    def prepare(self) -> Columns:
+        """Make the columns if there are none: a tenth of a second at 5,000 nodes, which no decision should wait for."""
+        if self._columns is None:
+            self._columns = Columns(self._nodes.values(), self.limits)
+            self.adopt(self.tables)  # what is remembered goes by the slots of these columns
+        return self._columns
+
     # -- questions ------------------------------------------------------------------------------------------------
 
     @property
@@ -83,10 +90,7 @@ class Engine:
 
     def decide(self, ask: Ask) -> Decision:
         """The same as `engine.decide` on these nodes with this engine's limits and policy."""
-        if self._columns is None:
-            self._columns = Columns(self._nodes.values(), self.limits)
-            self.adopt(self.tables)  # what is remembered goes by the slots of these columns
-        columns, request = self._columns, ask.request
+        columns, request = self.prepare(), ask.request
         standing = columns.facts.standing(ask.needs)
         conflicts = telling.port_conflicts(columns, ask.needs)
         passing = _passing(columns, standing, ask.needs)

@@ -40,24 +40,41 @@ class Intake:
     ) -> None:
         self._lock = threading.Lock()  # guards everything below
         self._cluster, self._mandate, self._unbound = cluster, mandate, unbound
+        cluster.hold()
         self._clock, self._wake = clock, wake
         self._asked = asked
         """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
         self._line = Line()
+        self._listed: set[str] = set()
+        """The uids in the parts of a list that have come so far."""
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
 
-    def replace_pods(self, items: Iterable[JSON], *, tenure: int | None = None) -> None:
-        """The whole list of pods, trimmed. `tenure`: it was asked for in this leadership, after it began."""
+    def replace_pods(
+        self, items: Iterable[JSON], *, first: bool = True, last: bool = True, tenure: int | None = None
+    ) -> None:
+        """
+        The list of pods, trimmed, or a part of it: between parts others have their turn, and nobody holds all of it.
+
+        `first`, `last`: this part begins the list, and ends it. `tenure`: the list was asked for in this leadership,
+        after it began.
+        """
         with self._lock:
-            now = self._clock()
-            listed = set()
+            now, helped = self._clock(), False
+            if first:
+                self._listed.clear()
+            self._cluster.hold()
             for pod in items:
-                listed.add(pods.uid(pod))
-                self._put_pod(pod, now)
-            for gone in self._cluster.pod_uids() - listed:
-                self._drop_pod(gone)
-            self._synced("pods", tenure)
+                self._listed.add(pods.uid(pod))
+                helped |= self._put_pod(pod, now)
+            if last:
+                for gone in self._cluster.pod_uids() - self._listed:
+                    helped |= self._drop_pod(gone)
+                self._listed.clear()
+            self._catch_up()
+            self._waken(helped)
+            if last:
+                self._synced("pods", tenure)
 
     def put_pod(self, pod: JSON) -> None:
         """A pod, trimmed, is new or changed."""
@@ -138,7 +155,14 @@ class Intake:
 
     def _synced(self, kind: str, tenure: int | None = None) -> None:
         self._mandate.listed(kind, tenure)
+        self._catch_up()
         self._wake()
+
+    def _catch_up(self) -> None:
+        """Nodes' states are worth making once everything has been seen; the first decision must not wait for that."""
+        if not self._mandate.unready():
+            self._cluster.catch_up()
+            self._cluster.engine.prepare()
 
     def _waken(self, might_help: bool) -> None:
         if might_help:

@@ -8,10 +8,15 @@ Kubernetes resource model: a decimal number, then a binary suffix (`Ki` .. `Ei`)
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeVar
 
 from contract.messages import shown
+
+T = TypeVar("T")
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -35,6 +40,19 @@ class BadQuantity(ValueError):
     """The text is no quantity, or not one of the kind wanted. The message says which, without the field's name."""
 
 
+def _remembered(read: Callable[[object], T]) -> Callable[[object], T]:
+    """A cluster's pods name the same few amounts over and over, and reading one costs ten times its look-up."""
+    known = functools.lru_cache(maxsize=4096)(read)
+
+    @functools.wraps(read)
+    def reading(value: object) -> T:
+        # Exactly these types: True and 1.0 would be found under 1, and the first is no quantity.
+        return known(value) if type(value) in (str, int) else read(value)
+
+    return reading
+
+
+@_remembered
 def parse(value: object) -> Fraction:
     """The exact value of a quantity given as text or as a number. Raises `BadQuantity`."""
     match = _QUANTITY.fullmatch(_text(value))
@@ -57,6 +75,7 @@ def _text(value: object) -> str:
     return repr(value)
 
 
+@_remembered
 def integer(value: object) -> int:
     """The value of a quantity that must be a whole number (bytes, counts, percents). Raises `BadQuantity`."""
     exact = parse(value)
@@ -65,12 +84,14 @@ def integer(value: object) -> int:
     return exact.numerator
 
 
+@_remembered
 def rounded_up(value: object) -> int:
     """The value rounded up to an integer, as Kubernetes rounds a request for bytes. Raises `BadQuantity`."""
     exact = parse(value)
     return -(-exact.numerator // exact.denominator)
 
 
+@_remembered
 def milli(value: object) -> int:
     """Thousandths, rounded up: `500m` of CPU is 500, `2` is 2000. Raises `BadQuantity`."""
     exact = parse(value) * 1000

@@ -22,7 +22,8 @@ JSON = dict[str, Any]
 CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
 _NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
 _INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
-_ONE_POD = Compute(pods=1)
+ONE_POD = Compute(pods=1)
+"""What every pod takes of its node, whatever else."""
 _POD_LEVEL = frozenset((CPU, MEMORY))  # what a pod's own `spec.resources` may name that is counted here
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what a hostIP means that binds every address
 
@@ -98,7 +99,7 @@ Term = tuple[Requirement, ...]
 class PodNeeds:
     """What a pod needs of its node besides GPUs. Hashable, so that equal needs are judged once."""
 
-    compute: Compute = _ONE_POD
+    compute: Compute = ONE_POD
     node_name: str = ""
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] | None = None
@@ -120,7 +121,7 @@ def needs_of(pod: Mapping[str, Any]) -> PodNeeds:
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=_required_affinity(spec),
         tolerations=tuple(_tolerations(spec)),
-        host_ports=frozenset(_host_ports(spec)),
+        host_ports=host_ports(spec),
         runtime_class=spec.get("runtimeClassName") or "",
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
     )
@@ -221,6 +222,11 @@ def _tolerations(spec: Mapping[str, Any]) -> Iterator[Toleration]:
             value=item.get("value") or "",
             effect=item.get("effect") or "",
         )
+
+
+def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, str, int]]:
+    """The ports of its node that the pod takes: address (empty for all), protocol and number."""
+    return frozenset(_host_ports(spec))
 
 
 def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:

@@ -73,6 +73,7 @@ __all__ = [
     "KubeUnauthorized",
     "KubeUnavailable",
     "Listing",
+    "Page",
     "Response",
     "Transport",
     "configmaps",
@@ -110,6 +111,16 @@ class Listing:
 
     items: list[JSON]
     resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a consistent view. `first`: whatever came before it is void; `last`: with it the view is whole."""
+
+    items: list[JSON]
+    resource_version: str
+    first: bool
+    last: bool
 
 
 class Kube:
@@ -158,8 +169,26 @@ class Kube:
         trim: applied to each object as its page arrives, so that what is not needed never piles up. When
         the continue token expires under way, the collection is read again in one piece.
         """
-        asked = dict(query or {})
         items: list[JSON] = []
+        version = ""
+        for part in self.pages(path, query, page, trim=trim, timeout=timeout):
+            if part.first:
+                items = []
+            items.extend(part.items)
+            version = part.resource_version
+        return Listing(items, version)
+
+    def pages(
+        self,
+        path: str,
+        query: Query | None = None,
+        page: int = 500,
+        *,
+        trim: Callable[[JSON], JSON] | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Page]:
+        """What `list` reads, page by page as it comes, for who need not hold all of it at once."""
+        asked = dict(query or {})
         token = ""
         while True:
             try:
@@ -169,13 +198,16 @@ class Kube:
             except KubeGone:
                 if not token:
                     raise
-                items, token, page = [], "", 0
+                token, page = "", 0
                 continue
             found, meta = _page_of(answer, path)
-            items.extend(map(trim, found) if trim else found)
-            token = meta.get("continue") or ""
+            del answer
+            first, token = not token, meta.get("continue") or ""
+            items = list(map(trim, found)) if trim else found
+            del found
+            yield Page(items, str(meta.get("resourceVersion") or ""), first, not token)
             if not token:
-                return Listing(items, str(meta.get("resourceVersion") or ""))
+                return
 
     def create(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
         """POST to a collection (or to a subresource such as eviction or binding)."""

@@ -12,7 +12,8 @@ is the thread that does it against a `Kube` and hands typed events to one handle
         +-- failed, later --+------------------- from the last event or bookmark --------------+
 
 The handler's view, made of the last `Replaced` and every `Put` and `Gone` after it, is the server's state
-as of the last event: none is lost, none is made up, none comes twice.
+as of the last event: none is lost, none is made up, none comes twice. A handler that need not hold a large
+collection at once may have it in parts instead; its view is the server's state again with the last of them.
 
 Rules as in client-go's reflector: a watch lives a random 5 to 10 minutes so that connections spread over
 API servers again after one was down; failures back off exponentially with jitter so that a thousand
@@ -67,7 +68,19 @@ class Gone:
     object: JSON
 
 
-Event = Replaced | Put | Gone
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    A part of the whole collection, each object as if it were `Put`. `first`: a new list begins, and nothing is known of
+    what it will hold. `last`: what was in no part since the first is gone.
+    """
+
+    items: list[JSON]
+    first: bool
+    last: bool
+
+
+Event = Replaced | Part | Put | Gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,8 @@ class Informer:
     trim: makes an object small before anybody keeps it. May return the object it was given, changed.
     on_restart: told why whenever a list or watch did not end in good order; for a metric.
     wait: waits so many seconds or until stopped, for tests that own the time.
+    parts: a list comes as `Part` after `Part` while it is read, instead of as one `Replaced`.
+    page: how many objects are asked for at a time while listing.
     """
 
     def __init__(
@@ -213,6 +228,8 @@ class Informer:
         rng: random.Random | None = None,
         wait: Callable[[float], object] | None = None,
         on_restart: Callable[[str], None] | None = None,
+        parts: bool = False,
+        page: int = 500,
     ) -> None:
         self.name = name
         self.synced = threading.Event()
@@ -224,6 +241,7 @@ class Informer:
         self._list_timeout = list_timeout
         self._clock = clock
         self._on_restart = on_restart
+        self._parts, self._page = parts, page
         self._reflector = Reflector(timing, rng=rng or random.Random())
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
@@ -278,10 +296,23 @@ class Informer:
             self.step()
 
     def _list(self) -> None:
-        listing = self._kube.list(self._path, self._query, trim=self._trim, timeout=self._list_timeout)
-        self._handler(self._reflector.listed(listing, self._clock()))
-        self.synced.set()
-        self._recovered()
+        if self._parts:
+            self._list_in_parts()
+        else:
+            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=self._list_timeout)
+            self._handler(self._reflector.listed(listing, self._clock()))
+        if not self._stopping.is_set():
+            self.synced.set()
+            self._recovered()
+
+    def _list_in_parts(self) -> None:
+        query, seconds = self._query, self._list_timeout
+        for page in self._kube.pages(self._path, query, self._page, trim=self._trim, timeout=seconds):
+            if self._stopping.is_set():
+                return
+            if page.last:
+                self._reflector.listed(Listing(page.items, page.resource_version), self._clock())
+            self._handler(Part(page.items, page.first, page.last))
 
     def _follow(self, todo: Watch) -> None:
         stream = self._kube.watch(

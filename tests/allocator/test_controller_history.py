@@ -65,6 +65,7 @@ class History(RuleBasedStateMachine):
         self.written: list[Written] = []
         self.told: dict[str, str] = {}
         self.listing: list[JSON] | None = None
+        self.begun = False
         self.generation = 0
         self.now = 100.0
 
@@ -184,14 +185,21 @@ class History(RuleBasedStateMachine):
     @rule()
     def list_is_read(self) -> None:
         """The watch broke: a list stands for all that it had still to bring, and is taken in some time later."""
-        self.listing = list(map(pods.trim, self.api.listed()))
+        self.listing, self.begun = list(map(pods.trim, self.api.listed())), False
         self.api.events.clear()
 
     @precondition(lambda self: self.listing is not None)
+    @rule(count=st.integers(0, 3))
+    def part_of_the_list_is_taken_in(self, count: int) -> None:
+        held = self.listing or []
+        part, rest = held[:count], held[count:]
+        self.desk.controller.replace_pods(part, first=not self.begun, last=not rest)
+        self.listing, self.begun = rest or None, True
+
+    @precondition(lambda self: self.listing is not None)
     @rule()
-    def list_is_taken_in(self) -> None:
-        self.desk.controller.replace_pods(self.listing or [])
-        self.listing = None
+    def list_breaks_off_and_begins_anew(self) -> None:
+        self.list_is_read()
 
     @rule(seconds=st.sampled_from((1, 10, 31, 31)))
     def time_passes(self, seconds: int) -> None:
@@ -250,8 +258,8 @@ class History(RuleBasedStateMachine):
             self.commits = []
             while self.written:
                 self._report(self.written.pop())
-            if self.listing is not None:
-                self.list_is_taken_in()
+            while self.listing is not None:
+                self.part_of_the_list_is_taken_in(3)
             while self.api.events:
                 self.watch(4, False)
             self.time_passes(61)

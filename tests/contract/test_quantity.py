@@ -74,6 +74,13 @@ def test_what_is_no_quantity_is_refused_briefly(value: object) -> None:
         assert len(str(caught.value)) < 150
 
 
+def test_what_was_read_before_changes_no_answer() -> None:
+    for read in (parse, integer, milli, rounded_up):
+        assert read(1) == read("1") == read(1.0) == read(1)
+        with pytest.raises(BadQuantity):
+            read(True)
+
+
 def test_the_largest_exponent_that_is_read_takes_no_time() -> None:
     assert integer("1e999") == 10**999
 

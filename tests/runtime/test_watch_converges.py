@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.kube import Kube
-from runtime.watch import Event, Gone, Informer, Put, Replaced
+from runtime.watch import Event, Gone, Informer, Part, Put, Replaced
 from tests.runtime.scripted import FAULTS, Collection
 
 names = st.sampled_from(["a", "b", "c"])
@@ -31,6 +31,7 @@ class Follower:
     def __init__(self, server: Collection) -> None:
         self.server = server
         self.view: dict[str, Any] = {}
+        self.listed: set[str] = set()
         self.at = 0
 
     def __call__(self, event: Event) -> None:
@@ -38,6 +39,9 @@ class Follower:
             self.view = {obj["metadata"]["name"]: obj for obj in event.items}
             assert self.view == self.server.objects
             self.at = self.server.version
+            return
+        if isinstance(event, Part):
+            self.part(event)
             return
         due = next(entry for entry in self.server.history if entry[0] > self.at)
         assert (due[2], due[1] == "DELETED") == (event.object, isinstance(event, Gone))
@@ -48,8 +52,19 @@ class Follower:
         else:
             del self.view[name]
 
+    def part(self, event: Part) -> None:
+        if event.first:
+            self.listed = set()
+        for obj in event.items:
+            self.listed.add(obj["metadata"]["name"])
+            self.view[obj["metadata"]["name"]] = obj
+        if event.last:
+            self.view = {name: obj for name, obj in self.view.items() if name in self.listed}
+            assert self.view == self.server.objects
+            self.at = self.server.version
 
-def informer(server: Collection, handler: Follower, waits: list[float]) -> Informer:
+
+def informer(server: Collection, handler: Follower, waits: list[float], *, parts: bool = False) -> Informer:
     return Informer(
         Kube(server),
         "/api/v1/pods",
@@ -58,16 +73,18 @@ def informer(server: Collection, handler: Follower, waits: list[float]) -> Infor
         clock=lambda: 0.0,
         rng=random.Random(7),
         wait=waits.append,
+        parts=parts,
+        page=2,
     )
 
 
 @settings(max_examples=400, deadline=None)
-@given(steps)
-def test_no_event_is_lost_and_none_made_up(script: list[tuple[str, Any]]) -> None:
+@given(steps, st.booleans())
+def test_no_event_is_lost_and_none_made_up(script: list[tuple[str, Any]], parts: bool) -> None:
     server = Collection()
     follower = Follower(server)
     waits: list[float] = []
-    watcher = informer(server, follower, waits)
+    watcher = informer(server, follower, waits, parts=parts)
     for what, detail in script:
         if what == "step":
             server.fault, server.deliver = detail
@@ -130,6 +147,47 @@ def test_trim_is_applied_to_listed_and_watched_objects_alike() -> None:
     server.delete("a")
     watcher.step()
     assert seen == [Replaced([{"name": "a"}]), Put({"name": "b"}), Gone({"name": "a"})]
+
+
+def test_a_list_in_parts_that_breaks_off_begins_anew() -> None:
+    server = Collection()
+    seen: list[Event] = []
+
+    def handler(event: Event) -> None:
+        seen.append(event)
+        if len(seen) == 1:
+            server.delete("a")
+            server.put("d")
+            server.compact()  # the token of the next page is void
+
+    for name in "abc":
+        server.put(name)
+    watcher = Informer(Kube(server), "/api/v1/pods", handler, name="pods", parts=True, page=2)
+    watcher.step()
+    assert [(_named(event.items), event.first, event.last) for event in seen if isinstance(event, Part)] == [
+        (["a", "b"], True, False),
+        (["b", "c", "d"], True, True),
+    ]
+    assert watcher.synced.is_set()
+
+
+def test_a_list_in_parts_ends_where_it_is_stopped() -> None:
+    server = Collection()
+    seen: list[Event] = []
+
+    def handler(event: Event) -> None:
+        seen.append(event)
+        watcher.stop()
+
+    for name in "abc":
+        server.put(name)
+    watcher = Informer(Kube(server), "/api/v1/pods", handler, name="pods", parts=True, page=1)
+    watcher.step()
+    assert (seen, watcher.synced.is_set()) == ([Part([server.objects["a"]], True, False)], False)
+
+
+def _named(items: list[dict[str, Any]]) -> list[str]:
+    return [obj["metadata"]["name"] for obj in items]
 
 
 def test_restarts_are_counted_by_reason() -> None:
