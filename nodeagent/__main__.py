@@ -29,6 +29,8 @@ from nodeagent.holding import Holder, Own
 from nodeagent.host import read_host
 from nodeagent.isolation import Isolation, sees_host_processes
 from nodeagent.library import GpuLibrary
+from nodeagent.mps import commands
+from nodeagent.mps.settings import MpsSettings
 from nodeagent.nvml import Nvml
 from nodeagent.observe import Observer
 from nodeagent.probing import Prober
@@ -51,10 +53,12 @@ USAGE = """\
 usage: python -m nodeagent run [--settings FILE] [flags]
        python -m nodeagent inventory [--settings FILE] [flags]
        python -m nodeagent hold [--settings FILE] [flags]
+       python -m nodeagent mps [--settings FILE] [flags]
        python -m nodeagent bench [--settings FILE] [flags]
 
 run        publish this node's GPUs, until stopped
 hold       report the GPUs that a device plugin gave this pod, until stopped
+mps        keep an MPS control daemon for each GPU that the agent names, until stopped
 bench      print what the agent itself costs on a node with 8 GPUs and 64 sharers
 inventory  print this machine's GPUs as they would be published, and exit; no cluster is needed
 
@@ -62,10 +66,15 @@ A flag is the setting's name with dashes: --node, --nvml-library.
 """
 
 
-COMMANDS = ("run", "inventory", "hold", "bench")
+COMMANDS = ("run", "inventory", "hold", "mps", "mps-supervisor", "bench")
 
 
-_SETTINGS: Mapping[str, type] = {"hold": HoldSettings, "bench": BenchSettings}
+_SETTINGS: Mapping[str, type] = {
+    "hold": HoldSettings,
+    "bench": BenchSettings,
+    "mps": MpsSettings,
+    "mps-supervisor": MpsSettings,
+}
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -76,7 +85,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         print(f"{USAGE}\n{describe(_SETTINGS.get(command, AgentSettings))}")
         return 0
     if command not in COMMANDS:
-        print(f"{USAGE}\nfound {command!r}; give run, inventory, hold or bench", file=sys.stderr)
+        print(f"{USAGE}\nfound {command!r}; give run, inventory, hold, mps or bench", file=sys.stderr)
         return 2
     env = dict(os.environ if environment is None else environment)
     if command == "inventory":
@@ -88,6 +97,9 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
             return _hold(load(HoldSettings, file=file, env=env, argv=flags))
         if command == "bench":
             return _bench(load(BenchSettings, file=file, env=env, argv=flags))
+        if command.startswith("mps"):
+            about = load(MpsSettings, file=file, env=env, argv=flags)
+            return commands.keep(about, given) if command == "mps" else commands.supervise(about)
         settings = load(AgentSettings, file=file, env=env, argv=flags)
         library = _library(settings)
         return inventory(library, settings, sys.stdout) if command == "inventory" else _run(library, settings)

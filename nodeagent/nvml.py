@@ -114,6 +114,37 @@ class Nvml:
         except GpuLibraryError as error:
             return str(error)
 
+    def exclusive(self, uuid: str) -> bool | None:
+        """See `nodeagent.mps.supervisor.Modes`."""
+
+        def read(nvml: Any) -> bool | None:
+            handle = maybe(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            mode = None if handle is None else maybe(nvml, "nvmlDeviceGetComputeMode", handle)
+            return None if mode is None else int(mode) == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+
+        try:
+            return self._whole(read)
+        except GpuLibraryError:
+            return None
+
+    def set_exclusive(self, uuid: str, exclusive: bool) -> str:
+        """See `nodeagent.mps.supervisor.Modes`. Takes root; a card's mode outlasts the process that set it."""
+
+        def change(nvml: Any) -> str:
+            mode = nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else nvml.NVML_COMPUTEMODE_DEFAULT
+            try:
+                call(nvml, "nvmlDeviceSetComputeMode", call(nvml, "nvmlDeviceGetHandleByUUID", uuid), mode)
+            except NvmlFailure as failure:
+                if failure.code in FATAL and failure.code != NO_PERMISSION:
+                    raise
+                return f"the driver did not change the compute mode of {uuid}: {failure}"
+            return ""
+
+        try:
+            return self._whole(change)
+        except GpuLibraryError as error:
+            return str(error)
+
     def close(self) -> None:
         """Let the driver go. Idempotent; a later call initialises it again."""
         if self._ready:

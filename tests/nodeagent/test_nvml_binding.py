@@ -75,11 +75,17 @@ class Machine:
         return Sight(**{**seen, "cards": tuple(map(card_from_json, seen["cards"]))})
 
     def limit(self, uuid: str, group: str, limit: int) -> str:
+        return str(self._say(f"limit {uuid} {group} {limit}"))
+
+    def exclusive(self, uuid: str, wish: str = "") -> Any:
+        return self._say(f"exclusive {uuid} {wish}")
+
+    def _say(self, line: str) -> Any:
         assert self._probe.stdin is not None
         assert self._probe.stdout is not None
-        self._probe.stdin.write(f"limit {uuid} {group} {limit}\n")
+        self._probe.stdin.write(f"{line}\n")
         self._probe.stdin.flush()
-        return str(json.loads(self._probe.stdout.readline()))
+        return json.loads(self._probe.stdout.readline())
 
     def close(self) -> None:
         self._probe.communicate(timeout=10)
@@ -282,3 +288,14 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
     seen = machine.look()
     machine.close()
     assert (seen.reason, seen.problem.startswith(f"{tmp_path}/none.so cannot be loaded")) == ("LibraryMissing", True)
+
+
+def test_the_compute_mode_is_read_set_and_put_back(machine: Machine) -> None:
+    assert machine.exclusive("GPU-aaaa") is False
+    said = [machine.exclusive("GPU-aaaa", wish) for wish in ("yes", "", "no", "")]
+    assert said == ["", True, "", False]
+    machine.shows(TWO, "mode 0 3", "fail nvmlDeviceSetComputeMode 1 4")
+    assert machine.exclusive("GPU-bbbb", "yes").startswith("the driver did not change the compute mode of GPU-bbbb")
+    assert (machine.exclusive("GPU-bbbb"), machine.exclusive("GPU-gone")) == (False, None)
+    machine.shows(TWO, "fail nvmlInitWithFlags * 9", "fail nvmlDeviceGetHandleByUUID * 9")
+    assert (machine.exclusive("GPU-aaaa"), "not loaded" in machine.exclusive("GPU-aaaa", "yes")) == (None, True)

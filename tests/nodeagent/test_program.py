@@ -52,7 +52,7 @@ def test_inventory_prints_what_would_be_published(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no command": ([], 2, "found ''; give run, inventory, hold or bench"),
+    "no command": ([], 2, "found ''; give run, inventory, hold, mps or bench"),
     "no GPU": (["inventory", "--nvml-library=/none.so"], 1, "no GPU: /none.so cannot be loaded"),
     "no node": (["run"], 2, "node: not set"),
     "an unknown flag": (["run", "--node=n1", "--intervall=1s"], 2, "did you mean --interval?"),

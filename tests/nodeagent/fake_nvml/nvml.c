@@ -21,6 +21,7 @@
  *     xid 0 79                       index (- for none), number; the n-th such line is the n-th event, told once
  *     (memory limits are kept for as long as the library is loaded; none can be set on a card in MIG mode)
  *     process 0 4711 1048576         index, pid, bytes
+ *     mode 0 3                       index, compute mode at the start; a mode that is set stays while this is loaded
  *     fail nvmlDeviceGetName 1 15    function, index or *, code to return
  *
  * A function named in WITHOUT_<name> at compile time does not exist, as in older drivers. Signatures and structures
@@ -42,7 +43,7 @@ typedef struct {
     char uuid[96], name[96], pci[32];
     unsigned long long total, reserved, used;
     long long ecc;
-    unsigned busy, mig, links, slices, processes, pending, failed;
+    unsigned busy, mig, mode, links, slices, processes, pending, failed;
     int major, minor, numa;
     unsigned level[CARDS], joined[CARDS];
     Slice slice[SLICES];
@@ -84,6 +85,7 @@ static int look(Machine *m, const char *function, int index) {
             m->gpus[i].total = total, m->gpus[i].reserved = reserved, m->gpus[i].used = used;
         else if (sscanf(line, "busy %u %u", &i, &value) == 2 && i < CARDS) m->gpus[i].busy = value;
         else if (sscanf(line, "mig %u %u", &i, &value) == 2 && i < CARDS) m->gpus[i].mig = value;
+        else if (sscanf(line, "mode %u %u", &i, &value) == 2 && i < CARDS) m->gpus[i].mode = value;
         else if (sscanf(line, "pci %u %31s", &i, name) == 2 && i < CARDS) strcpy(m->gpus[i].pci, name);
         else if (sscanf(line, "capability %u %u %u", &i, &j, &value) == 3 && i < CARDS)
             m->gpus[i].major = (int)j, m->gpus[i].minor = (int)value;
@@ -247,6 +249,14 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, Handle **device) {
             return 0;
         }
     return 6;
+}
+static int modes[CARDS];
+
+EXPORT int nvmlDeviceGetComputeMode(Handle *device, int *mode) {
+    ASK_CARD(device); *mode = modes[device->index] ? modes[device->index] - 1 : (int)gpu->mode; return 0;
+}
+EXPORT int nvmlDeviceSetComputeMode(Handle *device, int mode) {
+    ASK_CARD(device); if (gpu->mig) return 3; modes[device->index] = mode + 1; return 0;
 }
 #ifndef WITHOUT_nvmlDeviceSetMemoryLimits_v1
 typedef struct { const char *group; unsigned long long soft, hard; } SetLimits;

@@ -1,0 +1,66 @@
+"""
+The first process of the MPS daemons' container: keeps the supervisor running, and does nothing else.
+
+When the first process of a container ends, the container runtime ends all others in it, the daemons too. So what can
+fail (the supervisor, the driver's library in it) is a child of this one; when it ends unasked it is started again, and
+finds the daemons by their files. Ended daemons whose supervisor is gone become children of this process, which lets
+them go.
+
+Must not: grow. Whatever this needs to know is a reason for it to fail.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+_SET_CHILD_SUBREAPER = 36
+"""prctl(2): orphans below us become our children even where we are not process 1, as with the host's process ids."""
+_PAUSE = 1.0
+"""Seconds before a supervisor that ended is started again."""
+
+
+def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
+    """Run `command` until it ends well or we are told to stop; its exit status."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    told: list[int] = []
+    child: list[subprocess.Popen[bytes]] = []
+
+    def stop(number: int, frame: object) -> None:
+        told.append(number)
+        if child and child[0].returncode is None:
+            child[0].send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    while True:
+        child[:] = [subprocess.Popen(command)]
+        if told:
+            child[0].send_signal(signal.SIGTERM)
+        status = _wait(child[0])
+        if told or status == 0:
+            return max(0, status)
+        log.error("the supervisor ended and is started again; the daemons run on", extra={"status": status})
+        time.sleep(pause)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Until the child has ended, letting orphans go meanwhile."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child.pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode
+
+
+def supervisor_command(arguments: Sequence[str]) -> tuple[str, ...]:
+    """How this program is started again as the supervisor."""
+    return (sys.executable, "-m", "nodeagent", "mps-supervisor", *arguments)

@@ -1,0 +1,245 @@
+"""
+What to do about one GPU's MPS control daemon, given what is seen of it.
+
+    off ──wanted, nobody else computes there──▶ claiming ──exclusive──▶ starting ──answers──▶ serving
+     ▲ └──somebody does──▶ blocked                 (the mode is asked for)        │              │ │
+     │                                                                            └──────dies────┤ │ a server's fault
+     │      resting ◀──the fifth failure in a row── paused ◀──gone── stopping ◀──silent too long─┘ ▼
+     │         └──rested──▶ as from off             └──waited──▶ as from off    ◀──no client left── faulted
+     └──gone── stopping ◀──not wanted any more, from anywhere
+
+A daemon that is found running is adopted: nobody starts a second one beside it. While one is to be there, the card's
+compute mode is EXCLUSIVE_PROCESS, so that a program past the daemon fails as soon as the daemon serves anybody. Whoever
+gives up puts the mode back, or everything on that card would fail for ever; a mode that somebody else set stays.
+
+Pure: values in, values out; the time is passed in. Must not: start, ask or end anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a GPU's daemon stands."""
+
+    OFF = "off"
+    BLOCKED = "blocked"
+    CLAIMING = "claiming"
+    STARTING = "starting"
+    SERVING = "serving"
+    FAULTED = "faulted"
+    STOPPING = "stopping"
+    PAUSED = "paused"
+    RESTING = "resting"
+
+
+class Action(StrEnum):
+    """What the caller is to do, in the order given. Each may fail: the next look tells."""
+
+    EXCLUSIVE = "exclusive"
+    """Set the compute mode, and note that it was us."""
+    DEFAULT = "default"
+    """Put the compute mode back, and forget that note."""
+    START = "start"
+    QUIT = "quit"
+    """Ask the daemon to end."""
+    KILL = "kill"
+    """End it and whatever of it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds, and how many failures in a row are too many."""
+
+    patience: float = 30.0
+    """How long a daemon may take to answer: after its start, and later."""
+    backoff: float = 5.0
+    """After the first failure, doubled with each further one."""
+    backoff_cap: float = 60.0
+    failures: int = 5
+    stable: float = 300.0
+    """How long a daemon must have served before earlier failures no longer count."""
+    grace: float = 60.0
+    """How long it may take to end when asked to."""
+    rest: float = 600.0
+    """After too many failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    One look. `alive`: a daemon of ours is there. `faulted`: a server of it reports a fault. `strangers`: processes that
+    are none of its own compute on the card, or nobody knows. `exclusive`: whether the mode is EXCLUSIVE_PROCESS, None
+    where it is not told. `claimed`: whether it was us who set it.
+    """
+
+    wanted: bool = True
+    alive: bool = False
+    answers: bool = False
+    faulted: bool = False
+    clients: int = 0
+    strangers: bool = False
+    exclusive: bool | None = False
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered between two looks. Times are of the caller's clock."""
+
+    phase: Phase = Phase.OFF
+    since: float = 0.0
+    failures: int = 0
+    silent: float | None = None
+    """Since when the daemon gives no answer."""
+    failing: str = ""
+    """While stopping: the failure that is behind it, empty for none."""
+    why: str = ""
+    """The last failure or hindrance, as a sentence."""
+    exclusive: bool = False
+    """Whether the mode was the right one at the last look."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether limits are really held: a daemon serves, and programs past it fail."""
+        return self.phase is Phase.SERVING and self.exclusive
+
+    @property
+    def taking(self) -> bool:
+        """Whether new pods may come: they would be served, or there is no daemon that they could disturb."""
+        return self.serving or self.phase in (Phase.OFF, Phase.BLOCKED, Phase.RESTING)
+
+
+Step = tuple[State, tuple[Action, ...]]
+
+
+def step(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    """The state after a look at `now`, and what is to be done."""
+    after, actions = _step(state, seen, now, pace)
+    return replace(after, exclusive=seen.exclusive is True), actions
+
+
+def _step(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    if not seen.wanted and state.phase is not Phase.STOPPING:
+        return _unwanted(state, seen, now)
+    match state.phase:
+        case Phase.OFF | Phase.BLOCKED:
+            return _open(state, seen, now)
+        case Phase.CLAIMING:
+            return _claiming(state, seen, now, pace)
+        case Phase.STARTING:
+            return _starting(state, seen, now, pace)
+        case Phase.SERVING | Phase.FAULTED:
+            return _running(state, seen, now, pace)
+        case Phase.STOPPING:
+            return _stopping(state, seen, now, pace)
+        case Phase.PAUSED | Phase.RESTING:
+            return _waiting(state, seen, now, pace)
+
+
+def _enter(state: State, phase: Phase, now: float, **changes: object) -> State:
+    """A phase that begins now; one that goes on keeps its time."""
+    since = state.since if state.phase is phase else now
+    return replace(state, **{"phase": phase, "since": since, "silent": None, "failing": "", **changes})  # type: ignore[arg-type]
+
+
+def _unwanted(state: State, seen: Seen, now: float) -> Step:
+    if seen.alive:
+        return _enter(state, Phase.STOPPING, now, why=""), (Action.QUIT,)
+    return _enter(state, Phase.OFF, now, why="", failures=0), _released(seen)
+
+
+def _released(seen: Seen) -> tuple[Action, ...]:
+    return (Action.DEFAULT,) if seen.claimed else ()
+
+
+def _open(state: State, seen: Seen, now: float) -> Step:
+    if seen.alive:
+        # Whoever started it is gone; it is ours to watch now.
+        return _enter(state, Phase.STARTING, now), ()
+    if seen.strangers:
+        why = "processes past MPS compute on the GPU, or it cannot be seen whether any do"
+        return _enter(state, Phase.BLOCKED, now, why=why), _released(seen)
+    return _claim(state, seen, now)
+
+
+def _claim(state: State, seen: Seen, now: float) -> Step:
+    if seen.exclusive:
+        return _enter(state, Phase.STARTING, now), (Action.START,)
+    return _enter(state, Phase.CLAIMING, now), (Action.EXCLUSIVE,)
+
+
+def _claiming(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    if seen.alive or seen.strangers:
+        return _open(state, seen, now)
+    if not seen.exclusive and now - state.since >= pace.patience:
+        return _failed(state, "the compute mode could not be set to EXCLUSIVE_PROCESS", seen, now, pace)
+    return _claim(state, seen, now)
+
+
+def _starting(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    if not seen.alive:
+        return _failed(state, "the MPS daemon ended while it started", seen, now, pace)
+    if seen.answers and seen.exclusive:
+        return _enter(state, Phase.SERVING, now, why=""), ()
+    if now - state.since >= pace.patience:
+        why = "the MPS daemon does not answer" if not seen.answers else "the compute mode could not be set"
+        return _killed(state, why, now)
+    return state, _kept_exclusive(seen)
+
+
+def _kept_exclusive(seen: Seen) -> tuple[Action, ...]:
+    return () if seen.exclusive is not False else (Action.EXCLUSIVE,)
+
+
+def _running(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    if not seen.alive:
+        return _failed(state, "the MPS daemon ended", seen, now, pace)
+    silent = None if seen.answers else now if state.silent is None else state.silent
+    if silent is not None and now - silent >= pace.patience:
+        return _killed(state, "the MPS daemon does not answer any more", now)
+    if silent is not None:
+        return replace(state, silent=silent), _kept_exclusive(seen)
+    if seen.faulted and not seen.clients:
+        return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault and is started anew"), (Action.QUIT,)
+    if seen.faulted:
+        why = "a client brought an MPS server to a fault; new ones come when all its clients have ended"
+        return _enter(state, Phase.FAULTED, now, why=why), _kept_exclusive(seen)
+    served = state.phase is Phase.SERVING and now - state.since >= pace.stable
+    failures = 0 if served else state.failures
+    return _enter(state, Phase.SERVING, now, failures=failures, why=""), _kept_exclusive(seen)
+
+
+def _killed(state: State, why: str, now: float) -> Step:
+    """Of a daemon that does not answer no good end can be asked."""
+    return _enter(state, Phase.STOPPING, now, why=why, failing=why), (Action.KILL,)
+
+
+def _stopping(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    if seen.alive:
+        overdue = bool(state.failing) or now - state.since >= pace.grace
+        return state, (Action.KILL,) if overdue else ()
+    if not seen.wanted:
+        return _unwanted(state, seen, now)
+    if state.failing:
+        return _failed(state, state.failing, seen, now, pace)
+    return _enter(state, Phase.PAUSED, now), ()
+
+
+def _failed(state: State, why: str, seen: Seen, now: float, pace: Pace) -> Step:
+    failures = state.failures + 1
+    if failures >= pace.failures:
+        told = f"{why}; given up after {failures} failures in a row"
+        return _enter(state, Phase.RESTING, now, failures=0, why=told), (Action.KILL, *_released(seen))
+    # Servers that outlive their daemon would keep the card from the next one.
+    return _enter(state, Phase.PAUSED, now, failures=failures, why=why), (Action.KILL,)
+
+
+def _waiting(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+    resting = state.phase is Phase.RESTING
+    delay = pace.rest if resting else min(pace.backoff_cap, pace.backoff * 2.0 ** max(0, state.failures - 1))
+    if seen.alive or now - state.since >= delay:
+        return _open(state, seen, now)
+    return state, _released(seen) if resting else ()

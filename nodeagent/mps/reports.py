@@ -1,0 +1,121 @@
+"""
+What the supervisor of the MPS daemons and the node agent tell each other, as text.
+
+Both may be of different versions for a while, since the supervisor is replaced only by hand. So what is not understood
+is left out, and a report that is too old is none: silence must never look like health.
+
+Pure. Must not: read or write files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_FIRST_OF_VOLTA = (7, 0)
+_CUDA_13_1 = 590
+"""The driver that came with CUDA 13.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReport:
+    """
+    One GPU's daemon. `serving`: limits are really held. `taking`: new pods may come. `why`: what is wrong or hinders,
+    empty while nothing is. `servers`: process ids as the driver tells them. `clients`, `most_clients`: processes.
+    """
+
+    phase: str
+    serving: bool = False
+    taking: bool = True
+    why: str = ""
+    servers: tuple[int, ...] = ()
+    clients: int = 0
+    most_clients: int = 0
+    starts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All of a node's daemons. `at`: seconds since the epoch, by this node's clock."""
+
+    at: float = 0.0
+    gpus: Mapping[str, GpuReport] = field(default_factory=dict)
+
+    @property
+    def servers(self) -> frozenset[int]:
+        """Process ids of all MPS servers."""
+        return frozenset(pid for gpu in self.gpus.values() for pid in gpu.servers)
+
+
+NOTHING = Report()
+
+
+def most_clients(capability: str, driver: str) -> int:
+    """
+    Client processes that MPS serves on one GPU; 0 where it cannot limit them.
+
+    60 since CUDA 13.1, 48 before it. Cards before Volta have no limits of memory or threads per client.
+    """
+    major, _, minor = capability.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()) or (int(major), int(minor)) < _FIRST_OF_VOLTA:
+        return 0
+    branch = driver.partition(".")[0]
+    return 60 if branch.isdecimal() and int(branch) >= _CUDA_13_1 else 48
+
+
+def report_to_text(report: Report) -> str:
+    """The content of the report's file."""
+    return json.dumps({"version": 1, "at": report.at, "gpus": {u: asdict(g) for u, g in report.gpus.items()}})
+
+
+def report_from_text(text: str, *, now: float, patience: float) -> Report | None:
+    """The report; None where there is none that can be read, or where it is older than `patience` seconds."""
+    document = _object(text)
+    at, gpus = document.get("at"), document.get("gpus")
+    if not isinstance(at, int | float) or not isinstance(gpus, dict):
+        return None
+    # A time in the future comes from a clock that was set back since.
+    if not -patience <= now - at <= patience:
+        return None
+    return Report(float(at), {uuid: _gpu(item) for uuid, item in gpus.items() if isinstance(item, dict)})
+
+
+def wanted_to_text(uuids: Iterable[str]) -> str:
+    """The content of the file of wanted GPUs."""
+    return json.dumps({"version": 1, "gpus": sorted(uuids)})
+
+
+def wanted_from_text(text: str) -> frozenset[str] | None:
+    """The wanted GPUs; None where nobody said."""
+    gpus = _object(text).get("gpus")
+    return frozenset(map(str, gpus)) if isinstance(gpus, list) else None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _gpu(item: Mapping[str, Any]) -> GpuReport:
+    servers = item.get("servers")
+    return GpuReport(
+        phase=str(item.get("phase", "")),
+        serving=item.get("serving") is True,
+        # What is not understood takes no pods.
+        taking=item.get("taking") is True,
+        why=str(item.get("why", "")),
+        servers=tuple(pid for pid in servers if isinstance(pid, int)) if isinstance(servers, list) else (),
+        clients=_count(item, "clients"),
+        most_clients=_count(item, "most_clients"),
+        starts=_count(item, "starts"),
+    )
+
+
+def _count(item: Mapping[str, Any], key: str) -> int:
+    value = item.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,181 @@
+"""
+Keeps the MPS daemons as the machine says: looks at each GPU and its daemon, asks `nodeagent.mps.machine`, does what it
+says, and reports.
+
+It talks to the driver, to the daemons and to files; never to the API server. So nothing of the cluster's can hurt it,
+and it changes seldom. What is wanted comes from the node agent by a file; without that file nothing new is started and
+nothing is ended.
+
+Must not: decide, or let one GPU's trouble keep it from the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from nodeagent.library import Card, GpuLibrary
+from nodeagent.mps.daemon import PROGRAM, Daemon
+from nodeagent.mps.machine import Action, Pace, Phase, Seen, State, step
+from nodeagent.mps.places import Places, read_text, write_atomically
+from nodeagent.mps.reports import GpuReport, Report, most_clients, report_to_text, wanted_from_text
+from nodeagent.status import Sight, look
+
+log = logging.getLogger(__name__)
+
+_MOST_SERVERS = 8
+"""Servers of one daemon that are asked about: one for each user whose clients are still there."""
+
+
+class Modes(GpuLibrary, Protocol):
+    """What is asked of the driver."""
+
+    def exclusive(self, uuid: str) -> bool | None:
+        """Whether the card's compute mode is EXCLUSIVE_PROCESS; None where it is not told."""
+        ...
+
+    def set_exclusive(self, uuid: str, exclusive: bool) -> str:
+        """Set the compute mode to EXCLUSIVE_PROCESS, or to DEFAULT. What failed, or empty."""
+        ...
+
+
+class Supervisor:
+    """`step` is one round. `clock` never goes back; `wall` is seconds since the epoch. One thread uses it."""
+
+    def __init__(
+        self,
+        library: Modes,
+        root: Path,
+        *,
+        command: tuple[str, ...] = (PROGRAM,),
+        timeout: float = 5.0,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._library, self._places = library, Places(root)
+        self._command, self._timeout = command, timeout
+        self._pace, self._clock, self._wall = pace or Pace(), clock, wall
+        self._states: dict[str, State] = {}
+        self._starts: dict[str, int] = {}
+        self._daemons: dict[str, Daemon] = {}
+        self._servers: dict[str, tuple[int, ...]] = {}
+        self._clients: dict[str, frozenset[int]] = {}
+        self.report = Report()
+
+    def run(self, stopping: threading.Event, *, interval: float) -> None:
+        """Rounds until stopped. The daemons run on."""
+        while not stopping.is_set():
+            self.step()
+            stopping.wait(interval)
+
+    def step(self) -> Report:
+        """One round."""
+        sight = look(self._library)
+        cards = {card.uuid: card for card in sight.cards if card.uuid and not card.parent}
+        said = wanted_from_text(read_text(self._places.wanted))
+        gpus = {}
+        for uuid in sorted({*self._places.known(), *self._states, *((said or frozenset()) & cards.keys())}):
+            wanted = uuid in said if said is not None else self._daemon(uuid).pid() > 0
+            gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, sight)
+        self.report = Report(self._wall(), gpus)
+        try:
+            write_atomically(self._places.report, report_to_text(self.report))
+        except OSError as error:
+            log.warning("the report cannot be written", extra={"said": str(error)})
+        return self.report
+
+    def end(self, *, within: float) -> None:
+        """End all daemons, first with a word, and put the compute modes back. `within`: seconds for all of it."""
+        deadline = self._clock() + within
+        left = [uuid for uuid in self._places.known() if self._daemon(uuid).pid()]
+        for uuid in left:
+            self._daemon(uuid).quit()
+        while left and self._clock() < deadline:
+            time.sleep(0.05)
+            left = [uuid for uuid in left if self._daemon(uuid).pid()]
+        for uuid in left:
+            self._daemon(uuid).kill()
+        for uuid in self._places.known():
+            if self._daemon(uuid).claimed:
+                self._do(uuid, Action.DEFAULT)
+        self._places.report.unlink(missing_ok=True)
+
+    def _daemon(self, uuid: str) -> Daemon:
+        if uuid not in self._daemons:
+            folder = self._places.of(uuid)
+            self._daemons[uuid] = Daemon(folder, uuid, command=self._command, timeout=self._timeout)
+        return self._daemons[uuid]
+
+    def _tend(self, uuid: str, card: Card | None, wanted: bool, sight: Sight) -> GpuReport:
+        state = self._states.get(uuid, State(since=self._clock()))
+        seen = self._see(uuid, card, wanted)
+        after, actions = step(state, seen, self._clock(), self._pace)
+        if (after.phase, after.why) != (state.phase, state.why):
+            level = logging.WARNING if after.why and after.phase is not Phase.BLOCKED else logging.INFO
+            log.log(level, "MPS", extra={"gpu": uuid, "phase": str(after.phase), "said": after.why})
+        self._states[uuid] = after
+        for action in actions:
+            self._do(uuid, action)
+        most = most_clients(card.capability, sight.driver) if card is not None else 0
+        full = f"all {most} clients of MPS are there; further processes fail" if 0 < most <= seen.clients else ""
+        return GpuReport(
+            phase=str(after.phase),
+            serving=after.serving,
+            taking=after.taking,
+            why=after.why or full,
+            servers=self._servers.get(uuid, ()),
+            clients=seen.clients,
+            most_clients=most,
+            starts=self._starts.get(uuid, 0),
+        )
+
+    def _see(self, uuid: str, card: Card | None, wanted: bool) -> Seen:
+        daemon = self._daemon(uuid)
+        pid = daemon.pid()
+        exclusive = self._library.exclusive(uuid) if card is not None else None
+        ours = self._clients.get(uuid, frozenset()) | frozenset(self._servers.get(uuid, ()))
+        listed = None if card is None else card.processes
+        strangers = listed is None or any(pid not in ours for pid, _ in listed)
+        seen = Seen(wanted=wanted, alive=pid > 0, strangers=strangers, exclusive=exclusive, claimed=daemon.claimed)
+        servers = daemon.pids("get_server_list") if pid else ()
+        if not pid or servers is None:
+            # What it said last stands: of a daemon that is silent or dead, servers and clients may still be there.
+            return seen
+        status = [daemon.ask(f"get_server_status {server}") or "" for server in servers[:_MOST_SERVERS]]
+        clients = [daemon.pids(f"get_client_list {server}") or () for server in servers[:_MOST_SERVERS]]
+        self._servers[uuid], self._clients[uuid] = servers, frozenset(pid for some in clients for pid in some)
+        faulted = any("FAULT" in text.upper() for text in status)
+        return replace(seen, answers=True, faulted=faulted, clients=sum(map(len, clients)))
+
+    def _do(self, uuid: str, action: Action) -> None:
+        daemon = self._daemon(uuid)
+        try:
+            match action:
+                case Action.START:
+                    self._starts[uuid] = self._starts.get(uuid, 0) + 1
+                    daemon.start()
+                case Action.QUIT:
+                    daemon.quit()
+                case Action.KILL:
+                    daemon.kill()
+                case Action.EXCLUSIVE:
+                    # Noted first: a mode that we set and do not know of would never be put back.
+                    daemon.claim(True)
+                    self._set_mode(uuid, exclusive=True)
+                case Action.DEFAULT:
+                    if self._set_mode(uuid, exclusive=False):
+                        daemon.claim(False)
+        except OSError as error:
+            log.warning("not done", extra={"what": str(action), "gpu": uuid, "said": str(error)})
+
+    def _set_mode(self, uuid: str, *, exclusive: bool) -> bool:
+        trouble = self._library.set_exclusive(uuid, exclusive)
+        if trouble:
+            log.warning("the compute mode was not set", extra={"gpu": uuid, "said": trouble})
+        return not trouble
