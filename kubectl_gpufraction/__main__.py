@@ -16,7 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
-from kubectl_gpufraction import dryrun, gpushare, views
+from contract.model import MOST_GPUS
+from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
 from kubectl_gpufraction.state import State
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime import kubepaths
@@ -101,6 +102,29 @@ def _dry_run(session: Session) -> str:
     return session.table(dryrun.COLUMNS, rows, "No pod and no pod template in the manifest.")
 
 
+def _advise(session: Session) -> str:
+    given = session.given
+    scene = hosts.scene(
+        session.gpunodes(),
+        session.items(kubepaths.nodes()),
+        session.items(kubepaths.pods()),
+        session.items(kubepaths.poddisruptionbudgets()),
+    )
+    waiter = None
+    if not given.gpus:
+        name = given.pod.removeprefix("pod/") if given.pod else ""
+        waiter = next((each for each in scene.line if not name or each.pod.key == f"{session.namespace}/{name}"), None)
+        if waiter is None and name:
+            raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
+        if waiter is None:
+            return session.table(advised.COLUMNS, [], "No pod waits for a GPU share.")
+    asked = advised.asked_for(scene, waiter, given.gpus)
+    done = advised.carried_out(session.kube, asked.evictions) if given.evict else {}
+    if given.output in ("json", "yaml"):
+        return session.table(advised.COLUMNS, advised.rows(asked, done), "")
+    return joined(advised.sentences(asked, done, evicting=given.evict))
+
+
 def _version(session: Session) -> str:
     try:
         ours = metadata.version("gpufraction")
@@ -133,6 +157,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
     "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
     "waiting": (_waiting, "the line: who waits, for what, and why"),
     "explain": (_explain, "why a pod waits, its place in line, and whose end would make room"),
+    "advise": (_advise, "the fewest evictions that let a pod start, or free whole GPUs; changes nothing unless told"),
     "dry-run": (_dry_run, "where a manifest's pods would go now; changes nothing"),
     "version": (_version, "versions of this command and of the cluster"),
     "inspect": (_inspect, "the same text as kubectl-inspect-gpushare"),
@@ -152,10 +177,23 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = {name: commands.add_parser(name, help=says, parents=[common]) for name, (_, says) in _COMMANDS.items()}
     made["explain"].add_argument("pod", metavar="POD", help="name of a pod")
+    wanted = made["advise"].add_mutually_exclusive_group()
+    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; else the first in line")
+    wanted.add_argument(
+        "--gpus", type=_count, default=0, metavar="N", help="free so many whole GPUs of one node instead"
+    )
+    made["advise"].add_argument("--evict", action="store_true", help="do it: ask the API server for the evictions")
     made["dry-run"].add_argument("-f", "--filename", required=True, help="manifest; - reads the standard input")
     made["inspect"].add_argument("-d", "--details", action="store_true", help="pods of each node too")
     made["inspect"].add_argument("node", nargs="?", metavar="NODE", help="this node only")
     return top
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MOST_GPUS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 1 and {MOST_GPUS}")
+    return number
 
 
 def main(

@@ -56,21 +56,24 @@ class Pod:
 
     def shares(self) -> Mapping[str, Share]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""
-        if self.allocation is None:
-            return {}
-        together: dict[str, tuple[int, int]] = {}
-        found: dict[str, Share] = {}
-        for fraction, given in zip(self.request.containers, self.allocation.containers, strict=True):
-            for share in given.shares:
-                memory, cores = together.get(share.uuid, (0, 0))
-                memory, cores = memory + share.memory, cores + share.cores
-                peak = found.get(share.uuid, Share(0, 0))
-                found[share.uuid] = Share(
-                    max(peak.memory, memory), max(peak.cores, cores), peak.exclusive or fraction.exclusive
-                )
-                if not fraction.init:
-                    together[share.uuid] = (memory, cores)
-        return found
+        return {} if self.allocation is None else taken_of(self.request, self.allocation)
+
+
+def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, Share]:
+    """What a pod takes with this allocation, by GPU UUID."""
+    together: dict[str, tuple[int, int]] = {}
+    found: dict[str, Share] = {}
+    for fraction, given in zip(request.containers, allocation.containers, strict=True):
+        for share in given.shares:
+            memory, cores = together.get(share.uuid, (0, 0))
+            memory, cores = memory + share.memory, cores + share.cores
+            peak = found.get(share.uuid, Share(0, 0))
+            found[share.uuid] = Share(
+                max(peak.memory, memory), max(peak.cores, cores), peak.exclusive or fraction.exclusive
+            )
+            if not fraction.init:
+                together[share.uuid] = (memory, cores)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class State:
         """From the three lists. Objects that cannot be read count as absent, as they do for the allocator."""
         by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
         found = (_node(gpunode, by_name) for gpunode in gpunodes)
-        read = (_pod(pod) for pod in all_pods if not pods.finished(pod))
+        read = (pod_of(pod) for pod in all_pods if not pods.finished(pod))
         return cls(
             tuple(sorted((node for node in found if node), key=lambda node: node.name)),
             tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
@@ -144,7 +147,8 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON]) -> Node | None:
     )
 
 
-def _pod(pod: JSON) -> Pod | None:
+def pod_of(pod: JSON) -> Pod | None:
+    """The pod where it asked for a share, and waits for it or has it; else None."""
     request = pods.admitted(pod)
     if request is None:
         return None

@@ -157,7 +157,7 @@ def explanation(state: State, pod: Pod) -> list[str]:
     lines.append(f"It waits, {place} of {len(line)} in line: {pod.reason or 'nothing was decided yet'}")
     before = [f"{other.key} ({asked(other)})" for other in line[: place - 1]]
     if before:
-        lines.append(f"Before it: {_few(before)}")
+        lines.append(f"Before it: {few(before)}")
     lines += _cures(state, pod)
     return lines
 
@@ -165,7 +165,8 @@ def explanation(state: State, pod: Pod) -> list[str]:
 _MOST_SHOWN = 5
 
 
-def _few(texts: Sequence[str]) -> str:
+def few(texts: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
     more = len(texts) - _MOST_SHOWN
     return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
@@ -176,7 +177,7 @@ def _cures(state: State, pod: Pod) -> list[str]:
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
     found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
     if found:
-        return [f"Room on a GPU would come from the end of any of: {_few(found)}"]
+        return [f"Room on a GPU would come from the end of any of: {few(found)}"]
     return ["No single pod's end would make room on a GPU that it accepts."]
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,8 +15,11 @@ from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.scenarios import SAMPLES
+from runtime import kubepaths
 from tests.acceptance.looking import create, gpu_mem, plugin
+from tests.builders import PodBuilder, pod
 
+JSON = dict[str, Any]
 pytestmark = pytest.mark.system
 
 
@@ -46,6 +50,8 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     assert explained[1].startswith("It waits, 1 of 1 in line: 0 of 3 GPU nodes fit: ")
     assert "default/a on GPU" in explained[-1]
     assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not there")
+    assert plugin(cluster, "advise").splitlines()[1].startswith("Not to be evicted: default/a (no controller")
+    assert json.loads(plugin(cluster, "advise", "-o", "json")) == {"items": []}
     assert plugin(cluster, "inspect", "no-such-node").startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
     assert plugin(cluster, "version").splitlines()[1].split()[-1] == "3"
 
@@ -87,3 +93,43 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
         watching.join(10)
     assert not watching.is_alive()
     assert out.getvalue().startswith("No pods with a GPU share found.\n\nNAMESPACE ")
+
+
+def _deployment(made: PodBuilder) -> JSON:
+    pod = made.manifest()
+    labels = {"app": pod["metadata"]["name"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": pod["metadata"]["name"], "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+        },
+    }
+
+
+def test_advice_that_is_followed_lets_the_first_in_line_start(cluster: Cluster) -> None:
+    cluster.kube.create(kubepaths.deployments("default"), _deployment(pod("moves").asks("aliyun.com/gpu-mem", 8)))
+    (moves,) = scenarios.settled(cluster.kube, 1, running=1)
+    assert moves["spec"]["nodeName"] == "t4", "the smallest card that it fits"
+    create(cluster, gpu_mem("stays", 13))
+    scenarios.settled(cluster.kube, 2, running=2)
+    create(cluster, gpu_mem("late", 14))
+    scenarios.settled(cluster.kube, 3)
+
+    name = moves["metadata"]["name"]
+    advised = plugin(cluster, "advise").splitlines()
+    assert advised[0] == "1 eviction would make room for default/late (asks for 1x14Gi) on node t4, GPU 0:"
+    assert advised[1].startswith(f"  default/{name} (8192 MiB, priority 0): then there is room for it on node ")
+    assert plugin(cluster, "advise", "--gpus", "9").startswith("No evictions (up to 6, of one node)")
+    assert plugin(cluster, "advise", "stays") == ("pod 'stays' in namespace 'default' does not wait for a GPU share\n")
+
+    assert plugin(cluster, "advise", "late", "--evict").splitlines()[1].endswith("[evicted]")
+    found = {each["metadata"]["name"]: each for each in scenarios.settled(cluster.kube, 3, running=3)}
+    assert found.pop("late")["spec"]["nodeName"] == "t4"
+    assert found.pop("stays")["spec"]["nodeName"] == "t4"
+    (again,) = found.values()
+    assert (again["metadata"]["name"] != name, again["spec"]["nodeName"]) == (True, "v100")
+    assert plugin(cluster, "advise") == "No pod waits for a GPU share.\n"

@@ -1,0 +1,256 @@
+"""
+The smallest set of evictions after which a pod starts, or whole GPUs are free.
+
+Smallest: the fewest pods; of as many, those whose successors cannot come back to the node before the pod that waits
+gets there, since an evicted pod holds its share until it has ended and its controller does not wait for that; then
+those of the lowest priority, then those that hold the least memory. No pod of higher priority is ever in it, none that
+must stay (see `hosts`), and no more of a PodDisruptionBudget than it allows. A pod of the same priority is in it only
+if it finds another place at once, so that nobody of the same rank loses for another; where GPUs are to be freed for
+nobody yet, that holds for all. All evictions are on one node: room on several nodes helps no pod.
+
+Pure. The search is exact up to `MOST` evictions as long as its steps last; `Nothing.exhausted` says where they did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.scheduling import PodNeeds
+from kubectl_gpufraction import room
+from kubectl_gpufraction.room import Holder, Host, Wanted
+from kubectl_gpufraction.state import Share
+from kubectl_gpufraction.views import accepts
+
+MOST = 6
+"""Evictions in one advice; who would move more had better drain a node."""
+MOST_STEPS = 20_000
+"""Sets looked at, which takes a few seconds."""
+_ENDLESS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """
+    A pod to be evicted. `to` is the node that then has room for it; empty where it would wait. `returns`: the node has
+    room for its successor even while it ends.
+    """
+
+    holder: Holder
+    to: str
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Evictions, all on `node`, and the indexes of the GPUs that are then taken or free. None are needed if empty."""
+
+    node: str
+    gpus: tuple[int, ...]
+    evictions: tuple[Eviction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No set of so few evictions is of any use; `exhausted`: not all were looked at."""
+
+    exhausted: bool
+
+
+def whole_gpus(count: int) -> Wanted:
+    """So many whole GPUs of one node, for nobody yet."""
+    fraction = FractionRequest("free", count, percent=WHOLE, cores=WHOLE, exclusive=True)
+    return Wanted(PodRequest("native", (fraction,)), PodNeeds(), bare=True)
+
+
+def advise(
+    hosts: Sequence[Host],
+    wanted: Wanted,
+    allowed: Mapping[str, int],
+    *,
+    priority: int | None = None,
+    most: int = MOST,
+    steps: int = MOST_STEPS,
+) -> Advice | Nothing:
+    """The evictions for what is wanted at this priority; None is for nobody, below all."""
+    return _Search(hosts, wanted, allowed, priority, steps).run(most)
+
+
+@dataclass(slots=True)
+class _Search:
+    hosts: Sequence[Host]
+    wanted: Wanted
+    allowed: Mapping[str, int]
+    priority: int | None
+    steps: int
+    _places: dict[Wanted, list[Host]] = field(default_factory=dict)
+    _returning: dict[str, bool] = field(default_factory=dict)
+
+    def run(self, most: int) -> Advice | Nothing:
+        for host in self.hosts:
+            chosen = room.takes(host.without(()), self.wanted)
+            if chosen is not None:
+                return Advice(host.name, _indexes(host, chosen))
+        bounds = [(host, self._least(host, ())) for host in self.hosts if self._ever(host)]
+        for size in range(1, most + 1):
+            found = [
+                (self._rank(host, evicted), host, evicted)
+                for host, bound in bounds
+                if bound <= size
+                for evicted in self._sets(host, self._able(host), (), size)
+            ]
+            for _, host, evicted in sorted(found, key=lambda each: each[0]):
+                advice = self._valid(host, evicted)
+                if advice is not None:
+                    return advice
+            if self.steps <= 0:
+                return Nothing(exhausted=True)
+        return Nothing(exhausted=False)
+
+    # -- which sets make room -------------------------------------------------------------------------------------
+
+    def _able(self, host: Host) -> tuple[Holder, ...]:
+        return tuple(
+            each
+            for each in host.holders
+            if not each.stays and (self.priority is None or each.pod.priority <= self.priority)
+        )
+
+    def _ever(self, host: Host) -> bool:
+        gone = {each.uid for each in self._able(host)}
+        return room.takes(host.without(gone), self.wanted) is not None
+
+    def _sets(
+        self, host: Host, able: Sequence[Holder], evicted: tuple[Holder, ...], size: int
+    ) -> Iterator[tuple[Holder, ...]]:
+        """Sets of exactly `size` that make room and of which no pod could be left out."""
+        self.steps -= 1
+        if self.steps <= 0:
+            return
+        missing = size - len(evicted)
+        if missing == 0:
+            if self._fits(host, evicted) and not any(
+                self._fits(host, tuple(each for each in evicted if each is not left)) for left in evicted
+            ):
+                yield evicted
+            return
+        if self._least(host, evicted) > missing or self._fits(host, evicted):
+            return
+        for at, each in enumerate(able):
+            if len(able) - at < missing:
+                return
+            yield from self._sets(host, able[at + 1 :], (*evicted, each), size)
+
+    def _fits(self, host: Host, evicted: Sequence[Holder]) -> bool:
+        return room.takes(host.without({each.uid for each in evicted}), self.wanted) is not None
+
+    def _least(self, host: Host, evicted: Sequence[Holder]) -> int:
+        """So many more must go at least: each eviction helps any one GPU by no more than one pod."""
+        gone = {each.uid for each in evicted}
+        state = host.without(gone)
+        most = 0
+        for fraction in self.wanted.request.containers:
+            needed = sorted(
+                _needed(gpu, used, fraction, [h.shares[gpu.uuid] for h in host.holders if _on(h, gpu, gone)])
+                for gpu, used in zip(state.gpus, state.usage, strict=True)
+                if accepts(gpu, fraction)
+            )
+            most = max(most, needed[fraction.count - 1] if len(needed) >= fraction.count else _ENDLESS)
+        return most
+
+    def _rank(self, host: Host, evicted: Sequence[Holder]) -> tuple[object, ...]:
+        returning = sum(self._returns(each, host) for each in evicted)
+        priorities = sorted((each.pod.priority for each in evicted), reverse=True)
+        memory = sum(each.memory for each in evicted)
+        return returning, priorities, memory, host.name, sorted(each.pod.key for each in evicted)
+
+    def _returns(self, holder: Holder, host: Host) -> bool:
+        if holder.uid not in self._returning:
+            self._returning[holder.uid] = room.takes(host.without(()), holder.wanted) is not None
+        return self._returning[holder.uid]
+
+    # -- which of them may be -------------------------------------------------------------------------------------
+
+    def _valid(self, host: Host, evicted: Sequence[Holder]) -> Advice | None:
+        """The advice, unless it breaks a budget or costs a pod its place that must not lose it."""
+        counted: dict[str, int] = {}
+        for each in evicted:
+            for budget in each.budgets:
+                counted[budget] = counted.get(budget, 0) + 1
+        if any(count > self.allowed.get(budget, 0) for budget, count in counted.items()):
+            return None
+        left = host.without({each.uid for each in evicted})
+        chosen = room.takes(left, self.wanted)
+        assert chosen is not None, "the set makes room"
+        taken = room.demands_of(left.gpus, self.wanted.request, chosen)
+        states = {host.name: room.added(left, taken, self.wanted.needs)}
+        evictions = []
+        for each in sorted(evicted, key=lambda one: (-one.pod.priority, -one.memory, one.pod.key)):
+            to = self._again(each, host, states)
+            if not to and (self.priority is None or each.pod.priority >= self.priority):
+                return None
+            evictions.append(Eviction(each, to, self._returns(each, host)))
+        return Advice(host.name, _indexes(host, chosen), tuple(evictions))
+
+    def _again(self, holder: Holder, own: Host, states: dict[str, NodeState]) -> str:
+        """The node that takes the pod again, which is then booked; empty if none does."""
+        for host in (*self._elsewhere(holder.wanted), own):
+            state = states.get(host.name) or host.without(())
+            chosen = room.takes(state, holder.wanted)
+            if chosen is not None:
+                demands = room.demands_of(state.gpus, holder.pod.request, chosen)
+                states[host.name] = room.added(state, demands, holder.needs)
+                return host.name
+        return ""
+
+    def _elsewhere(self, wanted: Wanted) -> list[Host]:
+        """
+        Nodes with room for a pod like this one.
+
+        So many that some is left when all the other evicted ones took one each, and the search's own node aside.
+        """
+        if wanted not in self._places:
+            found: list[Host] = []
+            for host in self.hosts:
+                if room.takes(host.without(()), wanted) is not None:
+                    found.append(host)
+                    if len(found) > MOST:
+                        break
+            self._places[wanted] = found
+        return self._places[wanted]
+
+
+def _on(holder: Holder, gpu: Gpu, gone: set[str]) -> bool:
+    return gpu.uuid in holder.shares and holder.uid not in gone
+
+
+def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Share]) -> int:
+    """How many of these must leave the GPU at least for the share to fit."""
+    share = Share(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
+    if room.bears(gpu, used, share):
+        return 0
+    if not gpu.healthy or share.memory > gpu.usable:
+        return _ENDLESS
+    if share.exclusive:
+        return len(shares)
+    if used.exclusive:
+        return 1
+    memory = used.memory + share.memory - gpu.usable
+    cores = used.cores + max(share.cores, 1) - WHOLE
+    by_memory = _fewest(memory, sorted((each.memory for each in shares), reverse=True))
+    return max(by_memory, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))
+
+
+def _fewest(lack: int, amounts: Sequence[int]) -> int:
+    count = 0
+    while lack > 0:
+        if count == len(amounts):
+            return _ENDLESS
+        lack -= amounts[count]
+        count += 1
+    return count
+
+
+def _indexes(host: Host, chosen: room.Chosen) -> tuple[int, ...]:
+    return tuple(sorted({host.state.gpus[at].index for positions in chosen for at in positions}))

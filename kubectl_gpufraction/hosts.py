@@ -1,0 +1,185 @@
+"""
+The cluster as `advice` sees it: nodes with what is on them, and which pods may be evicted. JSON in, values out.
+
+A pod may be evicted where its going loses nothing for good and no rule of its owner speaks against it: a controller
+makes another one, it has not asked to be left alone, and its PodDisruptionBudgets allow it now. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contract import codec, pods, quantity, scheduling
+from contract.model import Compute, Inventory, NodeState, Taint
+from contract.scheduling import PodNeeds
+from kubectl_gpufraction.room import Holder, Host, added
+from kubectl_gpufraction.state import Pod, pod_of
+
+JSON = dict[str, Any]
+_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""The annotation by which a pod asks the cluster autoscaler not to move it; what holds there holds here."""
+_NOT_ELSEWHERE = ("DaemonSet", "Node")
+"""Owners whose pods belong to their node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A pod in line, with what it needs of a node."""
+
+    pod: Pod
+    needs: PodNeeds
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that advice is made from. `allowed`: how many evictions each PodDisruptionBudget allows now."""
+
+    hosts: tuple[Host, ...]
+    line: tuple[Waiter, ...]
+    allowed: Mapping[str, int]
+    leaving: tuple[str, ...] = ()
+    """Pods that are being deleted; they count as gone already."""
+
+
+def scene(gpunodes: Iterable[JSON], nodes: Iterable[JSON], all_pods: Iterable[JSON], budgets: Sequence[JSON]) -> Scene:
+    """From the four lists. Objects that cannot be read count as absent, as they do for the allocator."""
+    states = _states(gpunodes, nodes)
+    holders: dict[str, list[Holder]] = {name: [] for name in states}
+    line, leaving = [], []
+    for raw in all_pods:
+        if pods.finished(raw):
+            continue
+        try:
+            pod, needs = pod_of(raw), scheduling.needs_of(raw)
+        except quantity.BadQuantity:
+            continue
+        node = pod.node if pod is not None and pod.allocation is not None else _node_of(raw)
+        if pod is not None and pod.allocation is None:
+            line.append(Waiter(pod, needs))
+        elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:
+            leaving.append(pod.key)
+        elif node in states and pod is not None:
+            holders[node].append(_holder(raw, pod, needs, budgets))
+        elif node in states:
+            states[node] = added(states[node], {}, needs)
+    return Scene(
+        tuple(Host(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
+        tuple(sorted(line, key=lambda waiter: waiter.pod.order)),
+        {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
+        tuple(sorted(leaving)),
+    )
+
+
+def _by_key(holder: Holder) -> str:
+    return holder.pod.key
+
+
+def _node_of(raw: JSON) -> str:
+    return str((raw.get("spec") or {}).get("nodeName") or "")
+
+
+def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> Holder:
+    counting = [budget for budget in budgets if _counts(budget, raw)]
+    why = _why_it_stays(raw, counting)
+    return Holder(pod, pods.uid(raw), unpinned(needs), pod.shares(), frozenset(map(_key, counting)), why)
+
+
+def unpinned(needs: PodNeeds) -> PodNeeds:
+    """What the pod will need that its controller makes in its place: the same, but not this node."""
+    terms = None
+    if needs.affinity is not None:
+        terms = tuple(tuple(each for each in term if not each.field) for term in needs.affinity)
+        terms = None if () in terms else terms
+    return replace(needs, node_name="", affinity=terms)
+
+
+def _why_it_stays(raw: JSON, counting: Iterable[JSON]) -> str:
+    owner: JSON = next((each for each in raw["metadata"].get("ownerReferences") or [] if each.get("controller")), {})
+    if not owner:
+        return "no controller would make it again"
+    if owner.get("kind") in _NOT_ELSEWHERE:
+        return "it belongs to its node"
+    if pods.annotations_of(raw).get(_SAFE_TO_EVICT) == "false":
+        return f"its annotation {_SAFE_TO_EVICT} is false"
+    for budget in counting:
+        if int((budget.get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
+            return f"PodDisruptionBudget {budget['metadata']['name']} allows no eviction now"
+    return ""
+
+
+def _key(budget: JSON) -> str:
+    metadata = budget.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _counts(budget: JSON, raw: JSON) -> bool:
+    """Whether the budget's selector matches the pod; in policy/v1 an empty one matches all of its namespace."""
+    metadata = raw["metadata"]
+    if (budget.get("metadata") or {}).get("namespace") != metadata.get("namespace"):
+        return False
+    selector = (budget.get("spec") or {}).get("selector")
+    if selector is None:
+        return False
+    labels = metadata.get("labels") or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_holds(each, labels) for each in selector.get("matchExpressions") or [])
+
+
+def _holds(expression: JSON, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(str(expression.get("key"))), expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return True  # a selector that cannot be read is taken to guard the pod
+
+
+def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON]) -> dict[str, NodeState]:
+    raw = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
+    found = {}
+    for gpunode in gpunodes:
+        try:
+            inventory = codec.inventory_from_object(gpunode)
+        except codec.Malformed:
+            continue
+        if inventory.node in raw:
+            found[inventory.node] = _state(raw[inventory.node], inventory)
+    return found
+
+
+def _state(node: JSON, inventory: Inventory) -> NodeState:
+    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    return NodeState(
+        metadata.get("name", ""),
+        inventory.gpus,
+        labels=dict(metadata.get("labels") or {}),
+        taints=tuple(
+            Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
+            for each in spec.get("taints") or []
+        ),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=any(
+            each.get("type") == "Ready" and each.get("status") == "True" for each in status.get("conditions") or []
+        ),
+        allocatable=_allocatable(status.get("allocatable") or {}),
+        delivery=inventory.delivery,
+        isolation=inventory.isolation,
+    )
+
+
+def _allocatable(amounts: Mapping[str, Any]) -> Compute:
+    def amount(name: str, times: int = 1) -> int:
+        try:
+            return int(quantity.parse(amounts.get(name, 0)) * times)
+        except quantity.BadQuantity:
+            return 0
+
+    return Compute(amount("cpu", 1000), amount("memory"), amount("ephemeral-storage"), amount("pods"))
