@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from allocator.filters import Limits
+from allocator.scores import tie
 from allocator.standing import Facts
 from contract.model import WHOLE, Gpu, NodeState
 
@@ -29,7 +30,7 @@ _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("usable", "capacity", "free", "left", "free_cores", "sharers", "model"), np.int64),
 }
 _PER_NODE: Mapping[str, type] = dict.fromkeys(
-    ("gpus", "free_cpu", "free_memory", "free_storage", "free_pods", "total", "taken", "taken_cores", "slot", "stamp"),
+    ("gpus", "free_cpu", "free_memory", "free_storage", "free_pods", "total", "taken", "taken_cores", "slot", "stamp", "tie"),
     np.int64,
 )
 
@@ -64,6 +65,8 @@ class Columns:
     """A number of the node's own that it keeps while it is here, unlike its row; a later node may get it again."""
     stamp: Amounts
     """Differs from every earlier one in that slot once the node has changed."""
+    tie: Amounts
+    """`scores.tie` of the name."""
 
     def __init__(self, nodes: Iterable[NodeState], limits: Limits) -> None:
         self.limits = limits
@@ -74,8 +77,9 @@ class Columns:
         self.nodes = sorted(nodes, key=lambda node: node.name)
         self.names = [node.name for node in self.nodes]
         self.row_of = {name: row for row, name in enumerate(self.names)}
-        self.model_ids: dict[tuple[str, int], int] = {}
-        """A number for each model with each size of its memory."""
+        self.models: list[Gpu] = []
+        """One GPU of each sort, alike in model and memory, by the number that `model` has for them."""
+        self._model_ids: dict[tuple[str, int, int], int] = {}
         height, self.width = len(self.nodes), max((len(node.gpus) for node in self.nodes), default=1) or 1
         for name, kind in _PER_GPU.items():
             setattr(self, name, np.zeros((self.width, height), kind))
@@ -119,6 +123,7 @@ class Columns:
     def _write(self, row: int, before: NodeState | None, node: NodeState) -> None:
         if before is None:
             self.slot[row] = self._take_slot()
+            self.tie[row] = tie(node.name)
         self._changes += 1
         self.stamp[row] = self._changes
         if before is None or before.gpus is not node.gpus:
@@ -150,7 +155,12 @@ class Columns:
         self.total[row] = sum(gpu.usable for gpu in gpus)
 
     def _model_id(self, gpu: Gpu) -> int:
-        return self.model_ids.setdefault((gpu.model, gpu.memory), len(self.model_ids))
+        sort = gpu.model, gpu.memory, gpu.usable
+        number = self._model_ids.get(sort)
+        if number is None:
+            number = self._model_ids[sort] = len(self.models)
+            self.models.append(gpu)
+        return number
 
     def _write_usage(self, row: int, node: NodeState) -> None:
         usage, width, most = node.usage, len(node.gpus), self.limits.max_sharers

@@ -53,6 +53,8 @@ class Engine:
         self._kinds = Kinds()
         self._columns: Columns | None = None
         self._ranks: Ranks | None = None
+        self.tables: Tables | None = None
+        """What was adopted last."""
 
     # -- what changed ---------------------------------------------------------------------------------------------
 
@@ -72,7 +74,10 @@ class Engine:
 
     def adopt(self, tables: Tables | None) -> None:
         """Decide by these from now on, where the policy is one that learns; None is nothing learnt."""
-        self._ranks = Ranks(tables, self.limits.max_sharers) if tables is not None else None
+        self.tables, self._ranks = tables, None
+        if tables is not None and self._columns is not None:
+            self._ranks = Ranks(tables, self._columns)
+            self._ranks.warm()
 
     def prepare(self) -> Columns:
         """Make the columns if there are none: a tenth of a second at 5,000 nodes, which no decision should wait for."""
@@ -82,11 +87,6 @@ class Engine:
         return self._columns
 
     # -- questions ------------------------------------------------------------------------------------------------
-
-    @property
-    def tables(self) -> Tables | None:
-        """What was adopted last."""
-        return self._ranks.tables if self._ranks is not None else None
 
     def decide(self, ask: Ask) -> Decision:
         """The same as `engine.decide` on these nodes with this engine's limits and policy."""
@@ -154,11 +154,8 @@ class Engine:
 
     def _by_ranks(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Decision:
         assert self._ranks is not None
-        fraction, wanted, bears = None, np.zeros((), np.int64), passing
-        if shares:
-            fraction, wanted, bears = shares[0].fraction, shares[0].wanted, shares[0].bears
-        rows = np.flatnonzero(passing)
-        row, positions = self._ranks.best(columns, fraction, ask.needs.compute.cpu, wanted, bears, rows)
+        fraction, bears = (shares[0].fraction, shares[0].bears) if shares else (None, passing[None, :])
+        row, positions = self._ranks.best(fraction, ask.needs.compute.cpu, bears, np.flatnonzero(passing))
         node = columns.nodes[row]
         return Chosen(node.name, fitting.allocate(node, ask.request, (positions,) * len(ask.request.containers)))
 
@@ -218,7 +215,7 @@ def _wanted(columns: Columns, fraction: FractionRequest) -> Amounts:
 def _wished_models(columns: Columns, fraction: FractionRequest) -> Flags | None:
     if not wishes_for_kind(fraction):
         return None
-    accepted = [kind_accepted(model, memory, fraction) for model, memory in columns.model_ids] or [False]
+    accepted = [kind_accepted(gpu.model, gpu.memory, fraction) for gpu in columns.models] or [False]
     wished: Flags = np.array(accepted, np.bool_)[columns.model]
     return wished
 

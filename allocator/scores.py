@@ -7,6 +7,7 @@ or the lesser name. Pure.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from contract.model import WHOLE, NodeState, Usage
 
 FINE = 1_000_000
 """Steps in which a used share of a node is told apart."""
+TIE_BITS = 32
 
 GpuScore = Callable[[int, Usage], int]
 """(usable bytes, usage) -> preference among the GPUs of one node that fit; the smallest wins."""
@@ -85,3 +87,13 @@ def emptiest(share: int) -> int:
 
 
 NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread": emptiest}
+
+
+def tie(name: str) -> int:
+    """
+    The order of nodes between which the tables see no difference: by a hash of the name, the same for ever.
+
+    Not by name, which often says the kind of node: the first kind would be used up before the second is touched, and
+    requests that only the first kind can serve would find nothing.
+    """
+    return int.from_bytes(hashlib.blake2s(name.encode(), digest_size=TIE_BITS // 8).digest())

@@ -7,7 +7,6 @@ numbers only, so that they are equal. Pure.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,8 +28,7 @@ PER_LEVEL = 1_000
 """What a level of fragmentation counts: all 51 of them less than three steps of worth, those in use less than one."""
 PER_SCARCE_CARD = 3, 100
 """What taking a whole card costs where all of its kind are asked for by name, in cards."""
-_HALF_A_BIT_MORE = 100
-TIE_BITS = 32
+HALF_A_BIT_MORE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +38,6 @@ class Room:
     kinds: tuple[int, ...]
     left: tuple[int, ...]
     cpu: int
-
-
-def tie(name: str) -> int:
-    """
-    The order of nodes between which the tables see no difference: by a hash of the name, the same for ever.
-
-    Not by name, which often says the kind of node: the first kind would be used up before the second is touched, and
-    requests that only the first kind can serve would find nothing.
-    """
-    return int.from_bytes(hashlib.blake2s(name.encode(), digest_size=TIE_BITS // 8).digest())
 
 
 def judge(node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables: Tables) -> tuple[int, Fit] | Reason:
@@ -77,7 +65,7 @@ def judge(node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables
 
 
 def _ranked(amount: int, node: NodeState) -> int:
-    return (amount << TIE_BITS) + tie(node.name)
+    return (amount << scores.TIE_BITS) + scores.tie(node.name)
 
 
 def _choices(node: NodeState, fraction: FractionRequest, limits: Limits, found: Fit) -> Iterator[tuple[int, ...]]:
@@ -104,8 +92,8 @@ def cost(
     if tables.policy == "fragmentation":
         return -level
     lost, pressed = (loss(before, after, tables, function) for function in (0, 1))
-    total = STEP * ((lost + STEP // 2 + _HALF_A_BIT_MORE) // STEP)
-    total += SHARE_OF_PRESSED * ((pressed + STEP_OF_PRESSED // 2 + _HALF_A_BIT_MORE) // STEP_OF_PRESSED)
+    total = STEP * ((lost + STEP // 2 + HALF_A_BIT_MORE) // STEP)
+    total += SHARE_OF_PRESSED * ((pressed + STEP_OF_PRESSED // 2 + HALF_A_BIT_MORE) // STEP_OF_PRESSED)
     times, over = PER_SCARCE_CARD
     for position in positions:
         assert fraction is not None

@@ -1,9 +1,12 @@
 """
 What a placement costs on every node, remembered: the answers of `allocator.policies.plain`, for all nodes at once.
 
-Per class of request and node the cost and the best card are kept until the node changes, so a decision looks anew at
-the nodes that changed since the last request of this class, and only at those of them that have room. Nodes have slots
-that stay when others join or leave. Only the fast engine uses this; it makes a new one when the tables change.
+Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what the
+placement would cost if the node's price of CPU stayed what it is, so on most nodes it is the cost itself, and it is read
+off a few numbers per card. Costs are computed only for the nodes that could still be the best: those with the least
+bounds, a few at a time, until no bound is left below the least cost. So a decision looks at the nodes that changed since
+the last request of this class, and the first one of a class costs some twenty operations over all cards. Only the fast
+engine uses this; it makes a new one when the tables change.
 """
 
 from __future__ import annotations
@@ -14,99 +17,100 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from allocator import scores
 from allocator.columns import Columns
 from allocator.policies import plain
-from allocator.policies.kinds import CARD, Kind
-from allocator.policies.tables import LANES, Tables
-from contract.model import MOST_GPUS, WHOLE, FractionRequest
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from allocator.policies.kinds import CARD, left
+from allocator.policies.rooms import Flags, Ints, Longs, Rooms
+from allocator.policies.tables import Tables
+from contract.model import WHOLE, FractionRequest
 
 _CLASSES = 256
 """Classes of request whose costs are remembered; the one not asked for longest is forgotten first."""
 _AT_ONCE = 1024
 """Nodes looked at in one go, which bounds the memory that a new class takes for a moment."""
+_FIRST_FEW, _THEN_TIMES = 24, 8
+"""Nodes whose cost is computed at first, and how many times as many each time that this did not suffice."""
 _NEVER = np.iinfo(np.int64).max
-_UNKNOWN = -1
-_EARLIER = np.tri(MOST_GPUS, k=-1, dtype=np.bool_)
+_UNKNOWN, _BOUND = -1, -1
 
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one class of request, by slot: for which state of the node, the cost, and the best card."""
+    """
+    What is known of one class of request, by slot: for which state of the node, the least that the cost can be with the
+    node's tie below it, and the best card; `_BOUND` as the card says that the cost itself is not known.
+    """
 
     stamp: Longs
-    cost: Longs
+    rank: Longs
     card: npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Some nodes before the placement; everything but `rows` and `slots` per node, and per card of it."""
+class Wanted:
+    """
+    A class of request. What it takes of a card, by the columns' models: `whole` thousandths of its memory and `over`
+    bytes times `CARD` beside them, and what `scarce` costs. `fraction` None is a pod that takes CPU only.
+    """
 
-    rows: Longs
-    slots: Longs
-    kinds: Longs
-    left: Longs
-    capacity: Longs
-    free: Longs
-    free_cores: Longs
-    sharers: Longs
-    cpu: Longs
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Placements to be judged: `of` says on which node of the batch, `cards` on which of its cards."""
-
-    of: Longs
-    cards: Longs
+    fraction: FractionRequest | None
+    cpu: int
+    whole: Longs
+    over: Longs
+    by_cores: int
+    scarce: Longs
 
 
 class Ranks:
-    """Costs by one set of tables. Not thread-safe: one owner calls it."""
+    """Costs by one set of tables, for the nodes of some columns. Not thread-safe: one owner calls it."""
 
-    def __init__(self, tables: Tables, max_sharers: int) -> None:
-        self.tables, self._max_sharers = tables, max_sharers
-        self._known: OrderedDict[object, Known] = OrderedDict()
-        self._size = self._width = 0
-        self._named: dict[int, str] = {}
-        self._ties = np.zeros(0, np.int64)
-        self._base = np.zeros(0, np.int64)
-        self._kinds = np.zeros((0, 0), np.int64)
-        self._left = np.zeros((0, 0), np.int64)
-        self._sums = np.zeros((0, tables.worth.shape[2]), np.int32)
-        self._worth = np.zeros((0, 2), np.int64)
-        self._fragments = np.zeros(0, np.int64)
-        self._kind_ids: dict[Kind, int] = {}
-        self._gpus: dict[int, object] = {}
+    def __init__(self, tables: Tables, columns: Columns) -> None:
+        self.tables, self._columns = tables, columns
+        self._rooms = Rooms(tables, columns)
         self._mixed = False
-        """Whether the cards of some node differ in kind."""
+        self._known: OrderedDict[object, Known] = OrderedDict()
+        self._shift, self._lowest_bin, self._levels = _bins(tables)
+
+    def warm(self) -> None:
+        """Look at every node before anything is asked."""
+        self._grow()
+        self._rooms.refresh(np.arange(len(self._columns.nodes)))
 
     def best(
-        self, columns: Columns, fraction: FractionRequest | None, cpu: int, wanted: Longs, bears: Flags, rows: Longs
+        self, fraction: FractionRequest | None, cpu: int, bears: Flags, rows: Longs
     ) -> tuple[int, tuple[int, ...]]:
         """
         The row of the best node among `rows`, which all take the share, and the positions of the cards there.
 
-        `wanted` is bytes of each card, or one number for all; `bears` says which cards take the share.
+        `bears` says which cards take the share.
         """
-        self._grow(columns)
-        slots = columns.slot[rows]
-        known = self._of_class(fraction, cpu)
+        columns = self._columns
+        self._grow()
+        slots, known = columns.slot[rows], self._of_class(fraction, cpu)
         stale = rows[known.stamp[slots] != columns.stamp[rows]]
+        self._rooms.refresh(stale)
+        if self._rooms.mixed and not self._mixed:
+            self._mixed = True
+            self._known.clear()
+            return self.best(fraction, cpu, bears, rows)
+        wanted = self._wanted(fraction, cpu)
         for start in range(0, len(stale), _AT_ONCE):
-            self._judge(columns, fraction, cpu, wanted, bears, stale[start : start + _AT_ONCE], known)
-        at = int(((known.cost[slots] << plain.TIE_BITS) + self._ties[slots]).argmin())
+            self._bound(wanted, bears, stale[start : start + _AT_ONCE], known)
+        at = self._least(wanted, bears, rows, slots, known)
         row, slot = int(rows[at]), int(slots[at])
         if fraction is None:
             return row, ()
         if fraction.count == 1:
             return row, (int(known.card[slot]),)
-        return row, tuple(int(card) for card in _best_fit(columns, bears, np.array([row]), fraction.count)[0])
+        return row, tuple(int(card) for card in _best_fit(columns, bears, rows[at : at + 1], fraction.count)[0])
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        if self._rooms.grow():
+            self._known.clear()
+            self._mixed = False
 
     def _of_class(self, fraction: FractionRequest | None, cpu: int) -> Known:
         key: object = cpu
@@ -117,9 +121,8 @@ class Ranks:
                 key = (key, wishes)
         known = self._known.get(key)
         if known is None:
-            known = Known(
-                np.full(self._size, _UNKNOWN, np.int64), np.zeros(self._size, np.int64), np.zeros(self._size, np.int8)
-            )
+            size = self._rooms.size
+            known = Known(np.full(size, _UNKNOWN, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int8))
             self._known[key] = known
             if len(self._known) > _CLASSES:
                 self._known.popitem(last=False)
@@ -127,173 +130,150 @@ class Ranks:
             self._known.move_to_end(key)
         return known
 
-    def _grow(self, columns: Columns) -> None:
-        if columns.slots <= self._size and columns.width <= self._width:
-            return
-        size, width = max(self._size, columns.slots * 5 // 4), max(self._width, columns.width)
-        self._ties = np.resize(self._ties, size)
-        self._base = np.full(size, _UNKNOWN, np.int64)
-        self._kinds, self._left = np.zeros((size, width), np.int64), np.zeros((size, width), np.int64)
-        self._sums = np.zeros((size, self._sums.shape[1]), np.int32)
-        self._worth, self._fragments = np.zeros((size, 2), np.int64), np.zeros(size, np.int64)
-        self._size, self._width = size, width
-        self._known.clear()
-        self._gpus.clear()
+    def _wanted(self, fraction: FractionRequest | None, cpu: int) -> Wanted:
+        """What the share takes of each sort of card: `plain.size` and the like, once for all cards of the sort."""
+        models = self._columns.models if fraction is not None else ()
+        whole, over, scarce = (np.zeros(len(models), np.int64) for _ in range(3))
+        times, per = plain.PER_SCARCE_CARD
+        for number, gpu in enumerate(models):
+            assert fraction is not None
+            capacity, asked = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
+            whole[number], over[number] = divmod(asked * CARD, max(capacity, 1))
+            taken = CARD if fraction.exclusive else CARD - left(capacity, asked, fraction.cores)
+            scarcity = int(self.tables.scarcity[self._rooms.kind_of(number)])
+            scarce[number] = scarcity * taken * times // (CARD * per)
+        return Wanted(fraction, cpu, whole, over, (fraction.cores if fraction else 0) * CARD // WHOLE, scarce)
 
-    def _refresh(self, columns: Columns, rows: Longs, slots: Longs) -> None:
-        """What is known of nodes without regard to a request, made anew for those that changed."""
-        changed = self._base[slots] != columns.stamp[rows]
-        rows, slots = rows[changed], slots[changed]
-        if not len(rows):
-            return
-        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
-            node = columns.nodes[row]
-            if self._gpus.get(slot) is not node.gpus or self._named.get(slot) != node.name:
-                self._meet(columns, row, slot)
-        tables = self.tables
-        capacity, free = columns.capacity[:, rows].T, columns.free[:, rows].T
-        left = np.where(columns.open[:, rows].T, _left(capacity, free, columns.free_cores[:, rows].T), 0)
-        self._left[slots] = left
-        kinds, cpu = self._kinds[slots], columns.free_cpu[rows]
-        if tables.worth.shape[2]:
-            self._sums[slots] = sums = tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
-            self._worth[slots] = self._lowest(sums, cpu)
-        step = np.searchsorted(tables.cpu_steps, cpu, side="right")
-        usable = tables.single[kinds, step[:, None], left].sum(axis=1)
-        usable += tables.several[kinds[:, 0], step, (left == CARD).sum(axis=1)]
-        self._fragments[slots] = left.sum(axis=1) * tables.weight - usable
-        self._base[slots] = columns.stamp[rows]
+    def _least(self, wanted: Wanted, bears: Flags, rows: Longs, slots: Longs, known: Known) -> int:
+        """Where the least cost is, computing no more costs than it takes to be sure."""
+        ranks, few = known.rank[slots], _FIRST_FEW
+        while True:
+            at = int(ranks.argmin())
+            if known.card[slots[at]] != _BOUND:
+                return at
+            nearest = np.argpartition(ranks, few)[:few] if few < len(ranks) else np.arange(len(ranks))
+            nearest = nearest[known.card[slots[nearest]] == _BOUND]
+            for start in range(0, len(nearest), _AT_ONCE):
+                self._judge(wanted, bears, rows[nearest[start : start + _AT_ONCE]], known)
+            ranks[nearest] = known.rank[slots[nearest]]
+            few *= _THEN_TIMES
 
-    def _meet(self, columns: Columns, row: int, slot: int) -> None:
-        """A node that is new here, or whose cards changed."""
-        node = columns.nodes[row]
-        if not self._mixed and len({(gpu.model, gpu.usable, gpu.memory) for gpu in node.gpus}) > 1:
-            self._mixed = True
-            self._known.clear()
-        self._named[slot], self._gpus[slot] = node.name, node.gpus
-        self._ties[slot] = plain.tie(node.name)
-        self._kinds[slot] = 0
-        for position, gpu in enumerate(node.gpus):
-            kind = Kind(gpu.model, gpu.usable, int(columns.capacity[position, row]), gpu.memory)
-            self._kinds[slot, position] = self.tables.kinds.get(kind, 0)
-
-    def _lowest(self, sums: npt.NDArray[np.int32], cpu: Longs) -> npt.NDArray[np.int32]:
-        """Both functions of worth: the total at the CPU price at which it is lowest."""
-        totals = sums + self.tables.cpu_prices * cpu.astype(np.int32)[:, None]
-        lowest: npt.NDArray[np.int32] = totals.reshape(len(sums), 2, LANES).min(axis=2)
-        return lowest
-
-    def _judge(
-        self,
-        columns: Columns,
-        fraction: FractionRequest | None,
-        cpu: int,
-        wanted: Longs,
-        bears: Flags,
-        rows: Longs,
-        known: Known,
-    ) -> None:
-        slots = columns.slot[rows]
-        self._refresh(columns, rows, slots)
-        batch = Batch(
-            rows,
-            slots,
-            self._kinds[slots],
-            self._left[slots],
-            columns.capacity[:, rows].T,
-            columns.free[:, rows].T,
-            columns.free_cores[:, rows].T,
-            columns.sharers[:, rows].T,
-            columns.free_cpu[rows],
-        )
-        trial = _trial(columns, fraction, bears, batch, self._max_sharers, self._mixed)
-        costs = self._costs(batch, trial, fraction, cpu, wanted)
-        if fraction is not None and fraction.count == 1:
-            table = np.full((len(rows), columns.width), _NEVER, np.int64)
-            table[trial.of, trial.cards[:, 0]] = costs
-            known.card[slots] = best = table.argmin(axis=1)
-            known.cost[slots] = table[np.arange(len(rows)), best]
+    def _bound(self, wanted: Wanted, bears: Flags, rows: Longs, known: Known) -> None:
+        """What placements on these nodes cost at least: what they would at the price of CPU that is the node's now."""
+        rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
+        at: tuple[Longs, ...] = (slots,)
+        if fraction is not None and fraction.count > 1:
+            at = (slots[:, None], _best_fit(self._columns, bears, rows, fraction.count))
+        alone = len(at) == 1 and fraction is not None
+        before, after = rooms.left[at], self._after(wanted, at)
+        change = rooms.fragments_of[at] - rooms.fragments.take(rooms.fragments_at[at] + after)
+        broken = (before == CARD) & (after < CARD)
+        several_at = rooms.several_at[slots][:, None]
+        losses = [
+            rooms.worth_of[function][at] - rooms.worth.take(rooms.worth_at[function][at] + after)
+            for function in range(rooms.functions)
+        ]
+        scarce = wanted.scarce[rooms.models[at]] if fraction is not None else np.zeros(before.shape, np.int64)
+        if not alone:
+            if fraction is None:
+                change, broken, scarce = change[:, :0], broken[:, :0], scarce[:, :0]
+                losses = [lost[:, :0] for lost in losses]
+            change, broken = change.sum(axis=1, keepdims=True), broken.sum(axis=1, keepdims=True)
+            scarce = scarce.sum(axis=1, keepdims=True)
+            losses = [lost.sum(axis=1, keepdims=True) for lost in losses]
+        change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
+        bins = np.clip((change >> self._shift) - self._lowest_bin, 0, len(self._levels) - 1)
+        level = self._levels.take(bins)
+        if losses:
+            losses = [lost + rooms.price[slots, f][:, None] * wanted.cpu for f, lost in enumerate(losses)]
+            cost = _in_steps(losses[0], losses[-1]) + scarce - plain.PER_LEVEL * level
         else:
-            known.cost[slots] = costs
-        known.stamp[slots] = columns.stamp[rows]
+            cost = -level
+        if alone:
+            cost[~bears[:, rows].T] = _NEVER >> scores.TIE_BITS
+        known.rank[slots] = (cost.min(axis=1) << scores.TIE_BITS) + self._columns.tie[rows]
+        known.card[slots] = _BOUND
+        known.stamp[slots] = self._columns.stamp[rows]
 
-    def _costs(self, batch: Batch, trial: Trial, fraction: FractionRequest | None, cpu: int, wanted: Longs) -> Longs:
-        """`plain.cost` of each trial."""
-        tables, of, at = self.tables, trial.of, (trial.of[:, None], trial.cards)
-        kinds, before = batch.kinds[at], batch.left[at]
-        after, taken = _after(batch, at, fraction, wanted, self._max_sharers)
-        cpu_left = batch.cpu - cpu
+    def _after(self, wanted: Wanted, at: tuple[Longs, ...]) -> Longs:
+        """What is left of cards when they have taken the share."""
+        rooms, fraction = self._rooms, wanted.fraction
+        if fraction is None:
+            return rooms.left[at]
+        if fraction.exclusive:
+            return np.zeros_like(rooms.left[at])
+        models = rooms.models[at]
+        after: Longs = rooms.by_memory[at] - wanted.whole[models]
+        after -= rooms.over[at] < wanted.over[models]
+        np.minimum(after, rooms.by_cores[at] - wanted.by_cores, out=after)
+        np.maximum(after, 0, out=after)
+        after[rooms.full[at]] = 0
+        return after
+
+    def _judge(self, wanted: Wanted, bears: Flags, rows: Longs, known: Known) -> None:
+        """The cost on these nodes and the card that gives it."""
+        fraction, slots = wanted.fraction, self._columns.slot[rows]
+        every = np.arange(len(rows))
+        if fraction is not None and fraction.count == 1:
+            of, cards = np.nonzero(bears[:, rows].T)
+            table = np.full((len(rows), self._columns.width), _NEVER, np.int64)
+            table[of, cards] = self._costs(wanted, slots, of, cards[:, None])
+            known.card[slots] = best = table.argmin(axis=1)
+            costs = table[every, best]
+        else:
+            cards = np.zeros((len(rows), 0), np.int64)
+            if fraction is not None:
+                cards = _best_fit(self._columns, bears, rows, fraction.count)
+            known.card[slots] = 0
+            costs = self._costs(wanted, slots, every, cards)
+        known.rank[slots] = (costs << scores.TIE_BITS) + self._columns.tie[rows]
+
+    def _costs(self, wanted: Wanted, slots: Longs, of: Longs, cards: Longs) -> Longs:
+        """`plain.cost` of each trial: `of` says on which of the nodes, `cards` on which of its cards."""
+        tables, rooms, at = self.tables, self._rooms, (slots[of][:, None], cards)
+        kinds, before = rooms.kinds[at], rooms.left[at]
+        after = self._after(wanted, at) if cards.shape[1] else before
+        cpu_left = rooms.cpu[slots] - wanted.cpu
         step = np.searchsorted(tables.cpu_steps, cpu_left, side="right")
-        usable = tables.single[batch.kinds, step[:, None], batch.left].sum(axis=1)[of]
-        usable += (tables.single[kinds, step[of, None], after] - tables.single[kinds, step[of, None], before]).sum(
-            axis=1
-        )
-        free = (batch.left == CARD).sum(axis=1)[of] - (before == CARD).sum(axis=1) + (after == CARD).sum(axis=1)
-        usable += tables.several[batch.kinds[of, 0], step[of], free]
-        total = batch.left.sum(axis=1)[of] + (after - before).sum(axis=1)
-        change = self._fragments[batch.slots][of] - (total * tables.weight - usable)
+        every, all_left = rooms.kinds[slots], rooms.left[slots]
+        usable = tables.single[every, step[:, None], all_left].sum(axis=1)[of]
+        usable += (tables.single[kinds, step[of, None], after] - tables.single[kinds, step[of, None], before]).sum(axis=1)
+        free = (all_left == CARD).sum(axis=1)[of] - (before == CARD).sum(axis=1) + (after == CARD).sum(axis=1)
+        usable += tables.several[every[of, 0], step[of], free]
+        total = all_left.sum(axis=1)[of] + (after - before).sum(axis=1)
+        change = rooms.scattered[slots][of] - (total * tables.weight - usable)
         level: Longs = np.searchsorted(tables.levels, change, side="right")
-        if not tables.worth.shape[2]:
+        if not rooms.functions:
             return -level
-        sums = self._sums[batch.slots][of]
-        for card in range(trial.cards.shape[1]):
+        sums = rooms.sums[slots][of]
+        for card in range(cards.shape[1]):
             sums += tables.worth[kinds[:, card], after[:, card]]
             sums -= tables.worth[kinds[:, card], before[:, card]]
-        lost = self._worth[batch.slots][of] - self._lowest(sums, cpu_left[of])
-        step_0, step_1, more = plain.STEP, plain.STEP_OF_PRESSED, plain._HALF_A_BIT_MORE
-        cost: Longs = step_0 * ((lost[:, 0] + step_0 // 2 + more) // step_0)
-        cost += plain.SHARE_OF_PRESSED * ((lost[:, 1] + step_1 // 2 + more) // step_1)
-        times, over = plain.PER_SCARCE_CARD
-        cost += (tables.scarcity[kinds] * taken * times // (CARD * over)).sum(axis=1)
-        return cost - plain.PER_LEVEL * level
+        lost = rooms.lowest[slots][of] - rooms.totals(sums, cpu_left[of]).min(axis=2)
+        cost = _in_steps(lost[:, 0], lost[:, 1]) - plain.PER_LEVEL * level
+        if wanted.fraction is not None:
+            cost += wanted.scarce[rooms.models[at]].sum(axis=1)
+        return cost
 
 
-def _left(capacity: Longs, free: Longs, free_cores: Longs) -> Longs:
-    """`kinds.left` of many cards."""
-    by_memory = free * CARD // np.maximum(capacity, 1)
-    return np.maximum(np.minimum(by_memory, free_cores * CARD // WHOLE), 0)
+def _in_steps(lost: Ints | Longs, pressed: Ints | Longs) -> Longs:
+    """What losses of worth cost."""
+    step, step_of_pressed, more = plain.STEP, plain.STEP_OF_PRESSED, plain.HALF_A_BIT_MORE
+    cost: Longs = step * ((lost.astype(np.int64) + (step // 2 + more)) // step)
+    cost += plain.SHARE_OF_PRESSED * ((pressed.astype(np.int64) + (step_of_pressed // 2 + more)) // step_of_pressed)
+    return cost
 
 
-def _after(
-    batch: Batch, at: tuple[Longs, Longs], fraction: FractionRequest | None, wanted: Longs, max_sharers: int
-) -> tuple[Longs, Longs]:
-    """What is left of the cards, and what the share takes of each."""
-    if fraction is None:
-        nothing: Longs = np.zeros((len(at[0]), 0), np.int64)
-        return nothing, nothing
-    asked = wanted[at[1], batch.rows[at[0]]] if wanted.ndim else wanted
-    capacity = batch.capacity[at]
-    after = _left(capacity, batch.free[at] - asked, batch.free_cores[at] - fraction.cores)
-    after[batch.sharers[at] + 1 >= max_sharers] = 0
-    if fraction.exclusive:
-        after[:] = 0
-        return after, np.full_like(after, CARD)
-    return after, CARD - _left(capacity, capacity - asked, np.full_like(after, WHOLE - fraction.cores))
+def _bins(tables: Tables) -> tuple[int, int, Longs]:
+    """
+    The highest level of each bin of changes of fragmentation, since a search per card would cost most of a bound.
 
-
-def _trial(
-    columns: Columns,
-    fraction: FractionRequest | None,
-    bears: Flags,
-    batch: Batch,
-    max_sharers: int,
-    mixed: bool,
-) -> Trial:
-    """One trial per node, or for a share of one card one per card that differs from the ones before it."""
-    every: Longs = np.arange(len(batch.rows))
-    if fraction is None:
-        return Trial(every, np.zeros((len(every), 0), np.int64))
-    if fraction.count > 1:
-        return Trial(every, _best_fit(columns, bears, batch.rows, fraction.count))
-    able = bears[:, batch.rows].T
-    state = (batch.free * (WHOLE + 1) + batch.free_cores) * 2 + (batch.sharers + 1 >= max_sharers)
-    same = (state[:, :, None] == state[:, None, :]) & able[:, None, :]
-    if mixed:
-        same &= batch.kinds[:, :, None] == batch.kinds[:, None, :]
-        same &= batch.capacity[:, :, None] == batch.capacity[:, None, :]
-    earlier = _EARLIER[: able.shape[1], : able.shape[1]]
-    of, cards = np.nonzero(able & ~(same & earlier).any(axis=2))
-    return Trial(of, cards[:, None])
+    A change falls into the bin `change >> shift`; the bins count from the one before that of the first level's bound.
+    """
+    shift = max(0, tables.weight.bit_length() - 1)
+    first, last = (int(tables.levels[0]) >> shift) - 1, int(tables.levels[-1]) >> shift
+    ends = ((np.arange(first, last + 2) + 1) << shift) - 1
+    return shift, first, np.searchsorted(tables.levels, ends, side="right").astype(np.int64)
 
 
 def _best_fit(columns: Columns, bears: Flags, rows: Longs, count: int) -> Longs:
