@@ -30,7 +30,19 @@ _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("usable", "capacity", "free", "left", "free_cores", "sharers", "model"), np.int64),
 }
 _PER_NODE: Mapping[str, type] = dict.fromkeys(
-    ("gpus", "free_cpu", "free_memory", "free_storage", "free_pods", "total", "taken", "taken_cores", "slot", "stamp", "tie"),
+    (
+        "gpus",
+        "free_cpu",
+        "free_memory",
+        "free_storage",
+        "free_pods",
+        "total",
+        "taken",
+        "taken_cores",
+        "slot",
+        "stamp",
+        "tie",
+    ),
     np.int64,
 )
 
@@ -72,6 +84,8 @@ class Columns:
         self.limits = limits
         self.slots = 0
         """All slots are below."""
+        self.layout = 0
+        """Differs from every earlier one once the sorts of GPUs are in other places."""
         self._free_slots: list[int] = []
         self._changes = 0
         self.nodes = sorted(nodes, key=lambda node: node.name)
@@ -116,6 +130,7 @@ class Columns:
         self.facts.delete(row)
 
     def _move(self, change: Move, first: int) -> None:
+        self.layout += 1
         for name in (*_PER_GPU, *_PER_NODE):
             setattr(self, name, change(getattr(self, name)))
         self.row_of.update(zip(self.names[first:], range(first, len(self.names)), strict=True))
@@ -144,6 +159,7 @@ class Columns:
     def _write_gpus(self, row: int, node: NodeState) -> None:
         """What pods coming and going do not change."""
         gpus, width = node.gpus, len(node.gpus)
+        before = self.model[:, row].tolist(), self.gpus[row]
         for name in _PER_GPU:
             getattr(self, name)[width:, row] = 0
         self.exists[:width, row] = True
@@ -152,6 +168,7 @@ class Columns:
         self.capacity[:width, row] = [self.limits.capacity(gpu) for gpu in gpus]
         self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
         self.gpus[row] = width
+        self.layout += before != (self.model[:, row].tolist(), width)
         self.total[row] = sum(gpu.usable for gpu in gpus)
 
     def _model_id(self, gpu: Gpu) -> int:

@@ -28,6 +28,9 @@ from contract.model import WHOLE, FractionRequest, NodeState
 from contract.scheduling import PodNeeds
 
 _NEVER = np.iinfo(np.int64).max
+_NOWHERE: Flags = np.zeros(0, np.bool_)
+_WISHES = 64
+"""Wishes for models whose GPUs are remembered; tenants choose them, so there must be a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Engine:
         self._kinds = Kinds()
         self._columns: Columns | None = None
         self._ranks: Ranks | None = None
+        self._wished: dict[object, tuple[int, Flags]] = {}
+        """The GPUs that a wish for models accepts, and the columns' layout then."""
         self.tables: Tables | None = None
         """What was adopted last."""
 
@@ -83,6 +88,7 @@ class Engine:
         """Make the columns if there are none: a tenth of a second at 5,000 nodes, which no decision should wait for."""
         if self._columns is None:
             self._columns = Columns(self._nodes.values(), self.limits)
+            self._wished.clear()
             self.adopt(self.tables)  # what is remembered goes by the slots of these columns
         return self._columns
 
@@ -129,14 +135,16 @@ class Engine:
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> Share:
         wanted = _wanted(columns, fraction)
-        wished = self._wished_uuids(columns, fraction), _wished_models(columns, fraction)
+        wished = self._wished_uuids(columns, fraction), self._wished_models(columns, fraction)
         bears: Flags = columns.open & (columns.free >= wanted) & (columns.free_cores >= (fraction.cores or 1))
         if fraction.exclusive:
             bears &= columns.sharers == 0
         for accepted in wished:
             if accepted is not None:
                 bears &= accepted
-        enough: Flags = bears.sum(axis=0, dtype=np.int32) >= fraction.count
+        enough: Flags = (
+            bears.any(axis=0) if fraction.count == 1 else bears.sum(axis=0, dtype=np.int32) >= fraction.count
+        )
         return Share(fraction, wanted, wished, bears, enough)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
@@ -151,6 +159,20 @@ class Engine:
                     if gpu.uuid == uuid:
                         accepted[position, row] = value
         return accepted
+
+    def _wished_models(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
+        if not wishes_for_kind(fraction):
+            return None
+        wishes = fraction.wishes
+        key = wishes.use_models, wishes.avoid_models, wishes.least_memory
+        layout, wished = self._wished.get(key, (-1, _NOWHERE))
+        if layout != columns.layout:
+            accepted = [kind_accepted(gpu.model, gpu.memory, fraction) for gpu in columns.models] or [False]
+            wished = np.array(accepted, np.bool_)[columns.model]
+            if len(self._wished) >= _WISHES:
+                self._wished.clear()
+            self._wished[key] = columns.layout, wished
+        return wished
 
     def _by_ranks(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Decision:
         assert self._ranks is not None
@@ -210,14 +232,6 @@ def _wanted(columns: Columns, fraction: FractionRequest) -> Amounts:
         return np.array(fraction.memory, np.int64)
     wanted: Amounts = columns.usable * fraction.percent // WHOLE
     return wanted
-
-
-def _wished_models(columns: Columns, fraction: FractionRequest) -> Flags | None:
-    if not wishes_for_kind(fraction):
-        return None
-    accepted = [kind_accepted(gpu.model, gpu.memory, fraction) for gpu in columns.models] or [False]
-    wished: Flags = np.array(accepted, np.bool_)[columns.model]
-    return wished
 
 
 def _best_node(columns: Columns, share: Share, passing: Flags, policy: Policy) -> int:

@@ -2,21 +2,21 @@
 What nodes' labels, taints and the like say to one shape of pod, for all nodes at once.
 
 The same answers as `filters.lasting_reason`, host ports aside. A node's facts change rarely and pods of one shape come
-often, so an answer is remembered per shape until the facts of any node change; making it anew costs tens of
-microseconds because a selector is put to each value of a label, not to each node.
+often, so an answer is remembered per shape, and only nodes whose facts changed are asked again. The first of a shape
+costs tens of microseconds because a selector is put to each value of a label, not to each node.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from allocator.filters import UNSCHEDULABLE, delivers, isolates
+from allocator.filters import UNSCHEDULABLE, delivers, isolates, lasting_reason
 from allocator.reasons import Code
 from contract import scheduling
 from contract.model import Delivery, NodeState, Taint
@@ -32,16 +32,21 @@ _SHAPES = 256
 _LABELS = 64
 """Labels whose values are kept as a column; tenants choose what they select by, so there must be a bound."""
 _ABSENT = -1
+_UNKNOWN = -1
+_MENDED = 64
+"""Nodes that are asked one by one after a change; with more of them all are asked at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
-    """Per node the code of the reason that keeps the shape off it, 0 for none."""
+    """Per node the code of the reason that keeps the shape off it, 0 for none. Read-only to everybody else."""
 
     codes: Codes
     passes: Flags
-    taints: Mapping[int, str]
+    taints: dict[int, str]
     """The taint that stands in the way, by the id of a node's set of taints."""
+    changed: bool = False
+    """Whether some nodes' codes are `_UNKNOWN`, because the node changed."""
 
 
 class Facts:
@@ -71,14 +76,13 @@ class Facts:
 
     def insert(self, row: int, node: NodeState) -> None:
         """A node joined at this place; `nodes` has it already."""
-        self._move(lambda column: np.insert(column, row, 0))
+        self._move(lambda column: np.concatenate((column[:row], np.zeros(1, column.dtype), column[row:])))
         self.ports[row] = bool(node.host_ports)
         self._write(row, node)
 
     def delete(self, row: int) -> None:
         """The node at this place left."""
-        self._move(lambda column: np.delete(column, row))
-        self._known.clear()
+        self._move(lambda column: np.concatenate((column[:row], column[row + 1 :])))
 
     def _move(self, change: Move) -> None:
         self._has_gpus, self._cordoned = change(self._has_gpus), change(self._cordoned)
@@ -86,9 +90,12 @@ class Facts:
         self.taints, self._way = change(self.taints), change(self._way)
         for key, (column, ids) in self._labels.items():
             self._labels[key] = (change(column), ids)
+        for known in self._known.values():
+            known.codes, known.passes = change(known.codes), change(known.passes)
 
     def _write(self, row: int, node: NodeState) -> None:
-        self._known.clear()
+        for known in self._known.values():
+            known.codes[row], known.changed = _UNKNOWN, True
         self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
         self.taints[row], self._way[row] = self._taint_set(node), self._way_of(node)
         for key, (column, ids) in self._labels.items():
@@ -99,6 +106,7 @@ class Facts:
         """Values that no node has any more are dropped with the rest before they are the greater part."""
         bound = 2 * len(self._nodes) + _LABELS
         if len(self._taint_sets) > bound:
+            self._known.clear()
             self._taint_sets.clear()
             self.taints[:] = [self._taint_set(node) for node in self._nodes]
         if len(self._ways) > bound:
@@ -127,13 +135,26 @@ class Facts:
             isolation=needs.isolation,
         )
         known = self._known.get(shape)
-        if known is None:
+        if known is None or (known.changed and not self._mend(known, shape)):
             known = self._known[shape] = self._judge(shape)
             if len(self._known) > _SHAPES:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(shape)
         return known
+
+    def _mend(self, known: Standing, needs: PodNeeds) -> bool:
+        """Ask the nodes that changed; False if there are too many."""
+        rows = np.flatnonzero(known.codes == _UNKNOWN).tolist()
+        if len(rows) > _MENDED:
+            return False
+        for row in rows:
+            reason = lasting_reason(self._nodes[row], needs)
+            known.codes[row], known.passes[row] = reason.code if reason else 0, reason is None
+            if reason is not None and reason.code is Code.TAINT:
+                known.taints[int(self.taints[row])] = reason.what
+        known.changed = False
+        return True
 
     def _judge(self, needs: PodNeeds) -> Standing:
         """The reason that `filters.lasting_reason` gives first is written last."""

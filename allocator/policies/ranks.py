@@ -1,18 +1,19 @@
 """
 What a placement costs on every node, remembered: the answers of `allocator.policies.plain`, for all nodes at once.
 
-Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what the
-placement would cost if the node's price of CPU stayed what it is, so on most nodes it is the cost itself, and it is read
-off a few numbers per card. Costs are computed only for the nodes that could still be the best: those with the least
-bounds, a few at a time, until no bound is left below the least cost. So a decision looks at the nodes that changed since
-the last request of this class, and the first one of a class costs some twenty operations over all cards. Only the fast
-engine uses this; it makes a new one when the tables change.
+Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what
+the placement would cost if the node's price of CPU stayed what it is, so on most nodes it is the cost itself, and it is
+read off a few numbers per card. Costs are computed only for nodes that could still be the best: those with the least
+bounds, a few at a time, until no bound is left below the least cost. So a decision looks at the nodes that changed
+since the last request of this class, and the first one of a class costs some twenty operations over all cards. Only the
+fast engine uses this; it makes a new one when the tables change.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,27 @@ from allocator import scores
 from allocator.columns import Columns
 from allocator.policies import plain
 from allocator.policies.kinds import CARD, left
-from allocator.policies.rooms import Flags, Ints, Longs, Rooms
+from allocator.policies.rooms import (
+    BY_CORES,
+    BY_MEMORY,
+    CPU,
+    FRAGMENTS,
+    FRAGMENTS_AT,
+    FULL,
+    KIND,
+    LEFT,
+    LOWEST,
+    MODEL,
+    OVER,
+    PRICE,
+    SCATTERED,
+    SEVERAL_AT,
+    WORTH,
+    WORTH_AT,
+    Flags,
+    Longs,
+    Rooms,
+)
 from allocator.policies.tables import Tables
 from contract.model import WHOLE, FractionRequest
 
@@ -32,6 +53,8 @@ _AT_ONCE = 1024
 _FIRST_FEW, _THEN_TIMES = 24, 8
 """Nodes whose cost is computed at first, and how many times as many each time that this did not suffice."""
 _NEVER = np.iinfo(np.int64).max
+_FAR = 1 << 56
+"""More bytes than any card has, and still 64 bits when multiplied by a node's number of cards."""
 _UNKNOWN, _BOUND = -1, -1
 
 
@@ -45,6 +68,7 @@ class Known:
     stamp: Longs
     rank: Longs
     card: npt.NDArray[np.int8]
+    wanted: Wanted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +118,9 @@ class Ranks:
             self._mixed = True
             self._known.clear()
             return self.best(fraction, cpu, bears, rows)
-        wanted = self._wanted(fraction, cpu)
+        wanted = known.wanted
+        if wanted is None or len(wanted.whole) < len(columns.models):
+            wanted = known.wanted = self._wanted(fraction, cpu)
         for start in range(0, len(stale), _AT_ONCE):
             self._bound(wanted, bears, stale[start : start + _AT_ONCE], known)
         at = self._least(wanted, bears, rows, slots, known)
@@ -132,10 +158,10 @@ class Ranks:
 
     def _wanted(self, fraction: FractionRequest | None, cpu: int) -> Wanted:
         """What the share takes of each sort of card: `plain.size` and the like, once for all cards of the sort."""
-        models = self._columns.models if fraction is not None else ()
+        models = self._columns.models
         whole, over, scarce = (np.zeros(len(models), np.int64) for _ in range(3))
         times, per = plain.PER_SCARCE_CARD
-        for number, gpu in enumerate(models):
+        for number, gpu in enumerate(models if fraction is not None else ()):
             assert fraction is not None
             capacity, asked = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
             whole[number], over[number] = divmod(asked * CARD, max(capacity, 1))
@@ -161,54 +187,35 @@ class Ranks:
     def _bound(self, wanted: Wanted, bears: Flags, rows: Longs, known: Known) -> None:
         """What placements on these nodes cost at least: what they would at the price of CPU that is the node's now."""
         rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
-        at: tuple[Longs, ...] = (slots,)
-        if fraction is not None and fraction.count > 1:
-            at = (slots[:, None], _best_fit(self._columns, bears, rows, fraction.count))
-        alone = len(at) == 1 and fraction is not None
-        before, after = rooms.left[at], self._after(wanted, at)
-        change = rooms.fragments_of[at] - rooms.fragments.take(rooms.fragments_at[at] + after)
-        broken = (before == CARD) & (after < CARD)
-        several_at = rooms.several_at[slots][:, None]
-        losses = [
-            rooms.worth_of[function][at] - rooms.worth.take(rooms.worth_at[function][at] + after)
-            for function in range(rooms.functions)
-        ]
-        scarce = wanted.scarce[rooms.models[at]] if fraction is not None else np.zeros(before.shape, np.int64)
-        if not alone:
-            if fraction is None:
-                change, broken, scarce = change[:, :0], broken[:, :0], scarce[:, :0]
-                losses = [lost[:, :0] for lost in losses]
-            change, broken = change.sum(axis=1, keepdims=True), broken.sum(axis=1, keepdims=True)
-            scarce = scarce.sum(axis=1, keepdims=True)
-            losses = [lost.sum(axis=1, keepdims=True) for lost in losses]
+        cards, nodes = rooms.cards[slots], rooms.nodes[slots]
+        if fraction is None:
+            cards = cards[:, :, :0]
+        elif fraction.count > 1:
+            chosen = _best_fit(self._columns, bears, rows, fraction.count)
+            cards = np.take_along_axis(cards, chosen[:, None, :], axis=2)
+        alone = fraction is not None and fraction.count == 1
+        together = _as_it_is if alone else _added_up
+        after = _after(wanted, cards)
+        broken = together((cards[:, LEFT] == CARD) & (after < CARD))
+        change = together(cards[:, FRAGMENTS] - rooms.fragments.take(cards[:, FRAGMENTS_AT] + after))
+        several_at = nodes[:, SEVERAL_AT, None]
         change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
         bins = np.clip((change >> self._shift) - self._lowest_bin, 0, len(self._levels) - 1)
-        level = self._levels.take(bins)
-        if losses:
-            losses = [lost + rooms.price[slots, f][:, None] * wanted.cpu for f, lost in enumerate(losses)]
-            cost = _in_steps(losses[0], losses[-1]) + scarce - plain.PER_LEVEL * level
-        else:
-            cost = -level
+        cost = self._levels.take(bins) * (-plain.PER_LEVEL if rooms.functions else -1)
+        if rooms.functions:
+            losses = [
+                together(cards[:, WORTH[f]] - rooms.worth.take(cards[:, WORTH_AT[f]] + after))
+                + nodes[:, PRICE + f, None] * wanted.cpu
+                for f in range(rooms.functions)
+            ]
+            cost += _in_steps(losses[0], losses[-1])
+            if wanted.scarce.any():
+                cost += together(wanted.scarce[cards[:, MODEL]])
         if alone:
             cost[~bears[:, rows].T] = _NEVER >> scores.TIE_BITS
         known.rank[slots] = (cost.min(axis=1) << scores.TIE_BITS) + self._columns.tie[rows]
         known.card[slots] = _BOUND
         known.stamp[slots] = self._columns.stamp[rows]
-
-    def _after(self, wanted: Wanted, at: tuple[Longs, ...]) -> Longs:
-        """What is left of cards when they have taken the share."""
-        rooms, fraction = self._rooms, wanted.fraction
-        if fraction is None:
-            return rooms.left[at]
-        if fraction.exclusive:
-            return np.zeros_like(rooms.left[at])
-        models = rooms.models[at]
-        after: Longs = rooms.by_memory[at] - wanted.whole[models]
-        after -= rooms.over[at] < wanted.over[models]
-        np.minimum(after, rooms.by_cores[at] - wanted.by_cores, out=after)
-        np.maximum(after, 0, out=after)
-        after[rooms.full[at]] = 0
-        return after
 
     def _judge(self, wanted: Wanted, bears: Flags, rows: Longs, known: Known) -> None:
         """The cost on these nodes and the card that gives it."""
@@ -228,39 +235,60 @@ class Ranks:
             costs = self._costs(wanted, slots, every, cards)
         known.rank[slots] = (costs << scores.TIE_BITS) + self._columns.tie[rows]
 
-    def _costs(self, wanted: Wanted, slots: Longs, of: Longs, cards: Longs) -> Longs:
-        """`plain.cost` of each trial: `of` says on which of the nodes, `cards` on which of its cards."""
-        tables, rooms, at = self.tables, self._rooms, (slots[of][:, None], cards)
-        kinds, before = rooms.kinds[at], rooms.left[at]
-        after = self._after(wanted, at) if cards.shape[1] else before
-        cpu_left = rooms.cpu[slots] - wanted.cpu
-        step = np.searchsorted(tables.cpu_steps, cpu_left, side="right")
-        every, all_left = rooms.kinds[slots], rooms.left[slots]
-        usable = tables.single[every, step[:, None], all_left].sum(axis=1)[of]
-        usable += (tables.single[kinds, step[of, None], after] - tables.single[kinds, step[of, None], before]).sum(axis=1)
-        free = (all_left == CARD).sum(axis=1)[of] - (before == CARD).sum(axis=1) + (after == CARD).sum(axis=1)
-        usable += tables.several[every[of, 0], step[of], free]
-        total = all_left.sum(axis=1)[of] + (after - before).sum(axis=1)
-        change = rooms.scattered[slots][of] - (total * tables.weight - usable)
+    def _costs(self, wanted: Wanted, slots: Longs, of: Longs, chosen: Longs) -> Longs:
+        """`plain.cost` of each trial: `of` says on which of the nodes, `chosen` on which of its cards."""
+        tables, rooms = self.tables, self._rooms
+        all_cards, nodes = rooms.cards[slots], rooms.nodes[slots]
+        cards = np.take_along_axis(all_cards[of], chosen[:, None, :], axis=2)
+        kinds, before, after = cards[:, KIND], cards[:, LEFT], _after(wanted, cards)
+        cpu = nodes[:, CPU] - wanted.cpu
+        at, several_at = rooms.fragments_at(all_cards[:, KIND], all_cards[:, LEFT], cpu)
+        others = rooms.fragments.take(at + all_cards[:, LEFT]).sum(axis=1)
+        at = at[of[:, None], chosen]
+        scattered = others[of] + (rooms.fragments.take(at + after) - rooms.fragments.take(at + before)).sum(axis=1)
+        broken = ((before == CARD) & (after < CARD)).sum(axis=1)
+        change = nodes[of, SCATTERED] - scattered + rooms.several.take(several_at[of] - broken)
         level: Longs = np.searchsorted(tables.levels, change, side="right")
         if not rooms.functions:
             return -level
         sums = rooms.sums[slots][of]
-        for card in range(cards.shape[1]):
+        for card in range(chosen.shape[1]):
             sums += tables.worth[kinds[:, card], after[:, card]]
             sums -= tables.worth[kinds[:, card], before[:, card]]
-        lost = rooms.lowest[slots][of] - rooms.totals(sums, cpu_left[of]).min(axis=2)
+        lost = nodes[of, LOWEST:PRICE] - rooms.totals(sums, cpu[of]).min(axis=2)
         cost = _in_steps(lost[:, 0], lost[:, 1]) - plain.PER_LEVEL * level
         if wanted.fraction is not None:
-            cost += wanted.scarce[rooms.models[at]].sum(axis=1)
+            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
         return cost
 
 
-def _in_steps(lost: Ints | Longs, pressed: Ints | Longs) -> Longs:
+def _as_it_is(per_card: npt.NDArray[Any]) -> Longs:
+    return per_card
+
+
+def _added_up(per_card: npt.NDArray[Any]) -> Longs:
+    added: Longs = per_card.sum(axis=1, keepdims=True)
+    return added
+
+
+def _after(wanted: Wanted, cards: Longs) -> Longs:
+    """What is left of cards when they have taken the share."""
+    if wanted.fraction is None or wanted.fraction.exclusive:
+        return np.zeros_like(cards[:, LEFT])
+    models = cards[:, MODEL]
+    after: Longs = cards[:, BY_MEMORY] - wanted.whole[models]
+    after -= cards[:, OVER] < wanted.over[models]
+    np.minimum(after, cards[:, BY_CORES] - wanted.by_cores, out=after)
+    np.maximum(after, 0, out=after)
+    after *= 1 - cards[:, FULL]
+    return after
+
+
+def _in_steps(lost: Longs, pressed: Longs) -> Longs:
     """What losses of worth cost."""
     step, step_of_pressed, more = plain.STEP, plain.STEP_OF_PRESSED, plain.HALF_A_BIT_MORE
-    cost: Longs = step * ((lost.astype(np.int64) + (step // 2 + more)) // step)
-    cost += plain.SHARE_OF_PRESSED * ((pressed.astype(np.int64) + (step_of_pressed // 2 + more)) // step_of_pressed)
+    cost: Longs = step * ((lost + (step // 2 + more)) // step)
+    cost += plain.SHARE_OF_PRESSED * ((pressed + (step_of_pressed // 2 + more)) // step_of_pressed)
     return cost
 
 
@@ -278,6 +306,8 @@ def _bins(tables: Tables) -> tuple[int, int, Longs]:
 
 def _best_fit(columns: Columns, bears: Flags, rows: Longs, count: int) -> Longs:
     """The cards that a share of several takes: those with the least free memory, then the first."""
-    keys = np.where(bears[:, rows], columns.left[:, rows], _NEVER)
-    chosen: Longs = keys.argsort(axis=0, kind="stable")[:count].T
+    width = columns.width
+    keys = np.where(bears[:, rows], columns.left[:, rows], _FAR).T * width + np.arange(width)
+    keys.sort(axis=1)
+    chosen: Longs = keys[:, :count] % width
     return chosen

@@ -23,26 +23,23 @@ Flags = npt.NDArray[np.bool_]
 _UNKNOWN = -1
 _AT_ONCE = 1024
 """Nodes looked at in one go, which bounds the memory that this takes for a moment."""
-_PER_CARD = ("kinds", "models", "left", "by_memory", "over", "by_cores", "fragments_at", "fragments_of")
+
+KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_WORTH = range(13)
+"""
+What is kept of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
+side, and what rounding down leaves over of that of memory, in bytes times `CARD`; whether the next sharer is the last;
+and places in the flat tables, each with what stands there now: of fragments, and of either function of worth.
+"""
+WORTH_AT, WORTH = (_WORTH[0], _WORTH[2]), (_WORTH[1], _WORTH[3])
+CPU, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, PRICE_PRESSED = range(7)
+"""
+What is kept of a node: free CPU; `plain.fragments`; the place in the table of several cards; what the node is worth by
+either function, and the CPU price at which it is.
+"""
 
 
 class Rooms:
-    """
-    The nodes of some columns by one set of tables. Arrays are by slot, then by card; read-only to everybody else.
-
-    `kinds` are the tables' numbers of the cards' kinds, `models` the columns'. `by_memory`, `by_cores` and `left` are
-    the remainders by either side and in all; `over` is what rounding down leaves over of the first, in bytes times
-    `CARD`. `worth_at` and `fragments_at` are places in the flat tables, `worth_of` and `fragments_of` what is there.
-    """
-
-    kinds: Longs
-    models: Longs
-    left: Longs
-    by_memory: Longs
-    over: Longs
-    by_cores: Longs
-    fragments_at: Longs
-    fragments_of: Longs
+    """The nodes of some columns by one set of tables: `nodes` by slot, `cards` by slot, field and card. Read-only."""
 
     def __init__(self, tables: Tables, columns: Columns) -> None:
         self.tables, self._columns = tables, columns
@@ -51,29 +48,19 @@ class Rooms:
         """How many functions of worth there are that differ."""
         if self.functions and not (tables.worth[..., :LANES] != tables.worth[..., LANES:]).any():
             self.functions = 1
-        self.worth: Ints = np.ascontiguousarray(tables.worth.transpose(0, 2, 1)).reshape(-1)
+        self.worth: Longs = tables.worth.transpose(0, 2, 1).astype(np.int64).reshape(-1)
         self.fragments: Longs = (np.arange(CARD + 1) * tables.weight - tables.single).reshape(-1)
         self.several: Longs = tables.several.reshape(-1)
+        self._fields = WORTH_AT[0] + 2 * self.functions
         self._make(0, 1)
 
     def _make(self, size: int, width: int) -> None:
         self.size, self.width = size, width
         self.stamp: Longs = np.full(size, _UNKNOWN, np.int64)
-        for name in _PER_CARD:
-            setattr(self, name, np.zeros((size, width), np.int64))
-        self.full: Flags = np.zeros((size, width), np.bool_)
-        """Cards on which the next sharer is the last."""
+        self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
+        self.nodes: Longs = np.zeros((size, PRICE_PRESSED + 1), np.int64)
         self.sums: Ints = np.zeros((size, self.tables.worth.shape[2]), np.int32)
-        self.lowest: Ints = np.zeros((size, 2), np.int32)
-        """What the node is worth, by either function."""
-        self.price: Ints = np.zeros((size, 2), np.int32)
-        """The CPU price at which it is."""
-        self.worth_at = [np.zeros((size, width), np.int64) for _ in range(self.functions)]
-        self.worth_of = [np.zeros((size, width), np.int32) for _ in range(self.functions)]
-        self.scattered: Longs = np.zeros(size, np.int64)
-        """`plain.fragments`."""
-        self.several_at: Longs = np.zeros(size, np.int64)
-        self.cpu: Longs = np.zeros(size, np.int64)
+        """Of the cards' worth, by function and CPU price."""
         self.mixed = False
         """Whether the cards of some node differ."""
 
@@ -92,41 +79,48 @@ class Rooms:
             self._refresh(rows[start : start + _AT_ONCE])
 
     def _refresh(self, rows: Longs) -> None:
-        columns, tables, slots = self._columns, self.tables, self._columns.slot[rows]
+        columns, slots = self._columns, self._columns.slot[rows]
         exists, models = columns.exists[:, rows].T, columns.model[:, rows].T
-        kinds: Longs = np.where(exists, self._kinds_of()[models], 0)
         if not self.mixed:
             self.mixed = bool((exists & (models != models[:, :1])).any())
+        cards = np.empty((len(rows), self._fields, columns.width), np.int64)
+        nodes = np.empty((len(rows), PRICE_PRESSED + 1), np.int64)
+        cards[:, KIND], cards[:, MODEL] = np.where(exists, self._kinds_of()[models], 0), models
         capacity, free = columns.capacity[:, rows].T, columns.free[:, rows].T * CARD
-        by_memory = free // np.maximum(capacity, 1)
-        by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
-        left = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
-        cpu = columns.free_cpu[rows]
-        self.kinds[slots], self.models[slots], self.left[slots] = kinds, models, left
-        self.by_memory[slots], self.by_cores[slots], self.cpu[slots] = by_memory, by_cores, cpu
-        self.over[slots] = free - by_memory * capacity
-        self.full[slots] = columns.sharers[:, rows].T + 1 >= columns.limits.max_sharers
-        step = np.searchsorted(tables.cpu_steps, cpu, side="right")
-        at = (kinds * tables.single.shape[1] + step[:, None]) * (CARD + 1)
-        self.fragments_at[slots] = at
-        self.fragments_of[slots] = fragments = self.fragments.take(at + left)
-        several_at = (kinds[:, 0] * tables.single.shape[1] + step) * (MOST_GPUS + 1) + (left == CARD).sum(axis=1)
-        self.several_at[slots] = several_at
-        self.scattered[slots] = fragments.sum(axis=1) - self.several.take(several_at)
+        cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
+        cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
+        cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
+        cards[:, OVER] = free - by_memory * capacity
+        cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.limits.max_sharers - 2)
+        nodes[:, CPU] = columns.free_cpu[rows]
+        self._look_up_fragments(cards, nodes)
         if self.functions:
-            self._refresh_worth(slots, kinds, left, cpu)
-        self.stamp[slots] = columns.stamp[rows]
+            self.sums[slots] = self._look_up_worth(cards, nodes)
+        self.cards[slots], self.nodes[slots], self.stamp[slots] = cards, nodes, columns.stamp[rows]
 
-    def _refresh_worth(self, slots: Longs, kinds: Longs, left: Longs, cpu: Longs) -> None:
-        self.sums[slots] = sums = self.tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
-        totals = self.totals(sums, cpu)
+    def _look_up_fragments(self, cards: Longs, nodes: Longs) -> None:
+        at, several_at = self.fragments_at(cards[:, KIND], cards[:, LEFT], nodes[:, CPU])
+        cards[:, FRAGMENTS_AT], nodes[:, SEVERAL_AT] = at, several_at
+        cards[:, FRAGMENTS] = fragments = self.fragments.take(at + cards[:, LEFT])
+        nodes[:, SCATTERED] = fragments.sum(axis=1) - self.several.take(several_at)
+
+    def fragments_at(self, kinds: Longs, left: Longs, cpu: Longs) -> tuple[Longs, Longs]:
+        """Places in the flat tables for nodes with so much CPU: of each card with nothing left, and of the node."""
+        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
+        at = kinds * self.tables.single.shape[1] + step[:, None]
+        return at * (CARD + 1), at[:, 0] * (MOST_GPUS + 1) + (left == CARD).sum(axis=1)
+
+    def _look_up_worth(self, cards: Longs, nodes: Longs) -> Ints:
+        kinds, left = cards[:, KIND], cards[:, LEFT]
+        sums: Ints = self.tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
+        totals = self.totals(sums, nodes[:, CPU])
         lane = totals.argmin(axis=2)
-        self.lowest[slots] = np.take_along_axis(totals, lane[:, :, None], axis=2)[:, :, 0]
-        self.price[slots] = self.tables.cpu_prices[lane]
+        nodes[:, LOWEST:PRICE] = np.take_along_axis(totals, lane[:, :, None], axis=2)[:, :, 0]
+        nodes[:, PRICE:] = self.tables.cpu_prices[lane]
         for function in range(self.functions):
             at = (kinds * (2 * LANES) + (function * LANES + lane[:, function])[:, None]) * (CARD + 1)
-            self.worth_at[function][slots] = at
-            self.worth_of[function][slots] = self.worth.take(at + left)
+            cards[:, WORTH_AT[function]], cards[:, WORTH[function]] = at, self.worth.take(at + left)
+        return sums
 
     def totals(self, sums: Ints, cpu: Longs) -> Ints:
         """Both functions of worth at every CPU price: by node, function and price."""
