@@ -142,9 +142,7 @@ class Engine:
         for accepted in wished:
             if accepted is not None:
                 bears &= accepted
-        enough: Flags = (
-            bears.any(axis=0) if fraction.count == 1 else bears.sum(axis=0, dtype=np.int32) >= fraction.count
-        )
+        enough: Flags = bears.sum(axis=0, dtype=np.int16) >= fraction.count
         return Share(fraction, wanted, wished, bears, enough)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
