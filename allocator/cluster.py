@@ -276,7 +276,7 @@ class Cluster:
         entry = Waiting(
             uid=uid,
             key=pods.key(pod),
-            ask=Ask(request, scheduling.needs_of(pod)),
+            ask=Ask(request, scheduling.needs_of(pod, several=request.several)),
             priority=pods.priority(pod),
             created=str(metadata.get("creationTimestamp", "")),
             pod=pod,

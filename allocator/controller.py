@@ -68,7 +68,7 @@ class Controller(Tending):
 
     def reserve(self, question: Question) -> Answer:
         """Place a pod at admission, or say why not. Raises `NotReady` where this replica may not decide."""
-        ask = Ask(question.request, scheduling.needs_of(question.pod))
+        ask = Ask(question.request, scheduling.needs_of(question.pod, several=question.request.several))
         with self._lock:
             lacks = self._mandate.lacks()
             if lacks:

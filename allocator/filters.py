@@ -67,8 +67,10 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
 
 
 def delivers(node: NodeState, needs: PodNeeds) -> bool:
-    """Whether a GPU reaches the pod's containers there; where the agent could not tell, it is taken to."""
-    return node.delivery is None or needs.runtime_class in node.delivery.classes
+    """Whether its GPUs reach the pod's containers there; where the agent could not tell, they are taken to."""
+    if node.delivery is None:
+        return True
+    return needs.runtime_class in node.delivery.classes and not (needs.several and node.delivery.single)
 
 
 def isolates(node: NodeState, needs: PodNeeds) -> bool:

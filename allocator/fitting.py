@@ -61,8 +61,8 @@ def allocate(node: NodeState, request: PodRequest, chosen: Chosen) -> tuple[Cont
 
 def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
     gpu = node.gpus[position]
-    kind = node.delivery.kind if node.delivery else ""
-    return GpuShare(gpu.uuid, gpu.index, fraction.memory_on(gpu.usable), fraction.cores, gpu.memory, kind)
+    kinds, nri = (node.delivery.kinds, node.delivery.nri) if node.delivery else ("", False)
+    return GpuShare(gpu.uuid, gpu.index, fraction.memory_on(gpu.usable), fraction.cores, gpu.memory, kinds, nri)
 
 
 def _fit_one(node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore) -> Fit | Reason:

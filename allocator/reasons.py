@@ -88,7 +88,8 @@ def tally(reasons: Iterable[Reason]) -> tuple[Tally, ...]:
 _PLAIN: Mapping[Code, str] = {
     Code.NO_GPUS: "without GPUs to share",
     Code.NODE_NAME: "not the node that the pod names",
-    Code.DELIVERY: "where a GPU does not reach a pod of this runtime class (see status.delivery of the GPUNode)",
+    Code.DELIVERY: "where its GPUs would not reach the pod: by its runtime class, or several GPUs under MPS "
+    "(see status.delivery of the GPUNode)",
     Code.ISOLATION: "that do not enforce the isolation asked for (gpufraction.io/isolation)",
     Code.CORDONED: "cordoned",
     Code.NOT_READY: "not ready",

@@ -133,6 +133,7 @@ class Facts:
             tolerations=needs.tolerations,
             runtime_class=needs.runtime_class,
             isolation=needs.isolation,
+            several=needs.several,
         )
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):

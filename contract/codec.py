@@ -169,6 +169,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
                         "cores": share.cores,
                         "of": share.gpu_memory,
                         **({"cdi": share.cdi} if share.cdi else {}),
+                        **({"nri": True} if share.nri else {}),
                     }
                     for share in container.shares
                 ],
@@ -196,6 +197,7 @@ def allocation_from_json(document: object) -> Allocation:
                 cores=gpu.amount("cores", most=WHOLE),
                 gpu_memory=gpu.amount("of"),
                 cdi=gpu.text("cdi", ""),
+                nri=gpu.flag("nri"),
             )
             for gpu in item.objects("gpus")
         )
@@ -238,10 +240,15 @@ def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
     modes = {
         ("env-plain" if not name else "env-class") + ("-cdi" if delivery.kind else "") for name in delivery.classes
     }
+    if delivery.nri:
+        modes = {"nri-annotation"}
     return {
         "modes": sorted(modes) or ["none"],
         "runtimeClasses": list(delivery.classes),
         "cdiKind": delivery.kind,
+        "byAnnotation": delivery.nri,
+        "mounts": delivery.mounts,
+        "oneGpuPerContainer": delivery.single,
     }
 
 
@@ -249,7 +256,13 @@ def _delivery_from_json(status: Reader) -> Delivery | None:
     if not status.has("delivery"):
         return None
     found = status.object("delivery")
-    return Delivery(found.texts("runtimeClasses"), found.text("cdiKind", ""))
+    return Delivery(
+        found.texts("runtimeClasses"),
+        found.text("cdiKind", ""),
+        found.flag("byAnnotation"),
+        found.text("mounts", ""),
+        found.flag("oneGpuPerContainer"),
+    )
 
 
 def _gpu_to_json(gpu: Gpu) -> dict[str, Any]:
@@ -324,7 +337,7 @@ def _gpu_from_json(item: Reader) -> Gpu:
 
 def _visible(share: GpuShare) -> str:
     """A GPU as `NVIDIA_VISIBLE_DEVICES` names it: by UUID, or qualified (CDI specification, "vendor/class=device")."""
-    return f"{share.cdi}={share.uuid}" if share.cdi else share.uuid
+    return ",".join(f"{kind}={share.uuid}" for kind in share.cdi.split(",")) if share.cdi else share.uuid
 
 
 def container_annotations(allocation: Allocation) -> dict[str, str]:
@@ -340,7 +353,10 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         shares, name = container.shares, container.container
         smallest = max(1, mib(min(share.memory for share in shares)))
         cores = min(share.cores for share in shares)
-        values[names.per_container(names.DEVICES_PREFIX, name)] = ",".join(map(_visible, shares))
+        devices = ",".join(map(_visible, shares))
+        values[names.per_container(names.DEVICES_PREFIX, name)] = devices
+        if any(share.nri for share in shares) and names.nri_annotation(name):
+            values[names.nri_annotation(name)] = devices
         values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(smallest)
         values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"
         values[names.per_container(names.CORES_LIMIT_PREFIX, name)] = str(cores)

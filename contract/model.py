@@ -20,6 +20,11 @@ WITHHELD = ("Cordoned", "NotShared")
 ISOLATION = ("driver", "mps", "preload", "watch")
 """What holds a container to its share of memory, the strongest first: the driver; NVIDIA MPS; a library loaded into its
 programs; being watched, warned and evicted."""
+MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
+"""By a CDI description that the node's agent writes, which no tenant needs a right for; or by a hostPath volume of the
+pod, which its namespace must allow."""
+SHARE_KIND = "gpufraction.io/share"
+"""The CDI kind of ours (CDI specification: vendor/class)."""
 LINKS = ("NVLink", "Board", "Switch", "Switches", "HostBridge", "NumaNode", "System")
 """Paths between two GPUs, the nearest first: NVLink; one board; one PCIe switch, several; one host bridge; one NUMA
 node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NODE and SYS."""
@@ -94,6 +99,11 @@ class PodRequest:
     priority: int = 0
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def several(self) -> bool:
+        """Whether a container asks for more than one GPU."""
+        return any(fraction.count > 1 for fraction in self.containers)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
@@ -106,7 +116,10 @@ class GpuShare:
     gpu_memory: int
     """The GPU's whole memory in bytes, since the older systems tell a container that too."""
     cdi: str = ""
-    """The CDI kind by which the node's container runtime knows its GPUs; empty where it knows them by UUID alone."""
+    """The CDI kinds of which the container gets the device of this UUID, separated by commas: that by which the node's
+    runtime knows its GPUs, and ours where the node has one. Empty where the runtime knows GPUs by UUID alone."""
+    nri: bool = False
+    """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +180,22 @@ class Delivery:
 
     `classes`: runtime classes under which it does, the empty one for pods without any; none of them: it never does.
     `kind`: the CDI kind by which the runtime wants GPUs named; empty: by UUID alone.
+    `nri`: named to NVIDIA's NRI plugin by an annotation, which needs no runtime class.
+    `mounts`: how a container gets what holds it to its share (MPS's sockets, the preloaded library), one of `MOUNTS`;
+    empty where there is nothing of the kind.
+    `single`: a container can use one GPU only, since each has an MPS daemon of its own, and a client knows one daemon.
     """
 
     classes: tuple[str, ...] = ()
     kind: str = ""
+    nri: bool = False
+    mounts: str = ""
+    single: bool = False
+
+    @property
+    def kinds(self) -> str:
+        """What `GpuShare.cdi` is of shares there; `SHARE_KIND` has a device of the same name for every GPU."""
+        return f"{self.kind},{SHARE_KIND}" if self.mounts == BY_CDI else self.kind
 
 
 @dataclass(frozen=True, slots=True)

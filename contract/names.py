@@ -199,17 +199,27 @@ CONTAINER_PREFIXES = (
 CONTAINER_WISHES = (USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS, LEAST_MEMORY)
 """Wishes of the whole pod; `<name>.<container>` is the same for one container, which then does not follow the pod's."""
 
+_NAME_PART_MAX = 63
+"""An annotation's name part may have 63 characters (Kubernetes, qualified names); a container's name may too."""
 DEVICE_ANNOTATION_PREFIXES = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
 """
 Annotations by which a pod names devices to its container runtime past everybody (CDI; NVIDIA's NRI plugin reads
 `nvidia.cdi.k8s.io/container.<name>` in any namespace). Dropped from pods with a share: they could name every GPU.
 """
 
+
+def nri_annotation(container: str) -> str:
+    """
+    The annotation by which NVIDIA's NRI plugin gives CDI devices to one container; empty where the container's name is
+    too long for one, and the container then gets none.
+    """
+    name = f"container.{container}"
+    return f"nvidia.cdi.k8s.io/{name}" if len(name) <= _NAME_PART_MAX else ""
+
+
 RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION)
 """Whole annotation names that only we write; with `CONTAINER_PREFIXES` everything that a tenant may not choose."""
 
-_NAME_PART_MAX = 63
-"""An annotation's name part may have 63 characters (Kubernetes, qualified names); a container's name may too."""
 _DIGEST = 32
 """Characters of the hash: 128 bits, since a tenant chooses container names and gains if two of them are one."""
 

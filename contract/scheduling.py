@@ -110,10 +110,16 @@ class PodNeeds:
     """`spec.runtimeClassName`; empty for the node's default runtime."""
     isolation: str = ""
     """The least isolation that the node must enforce; empty for any."""
+    several: bool = False
+    """Whether a container needs more than one GPU."""
 
 
-def needs_of(pod: Mapping[str, Any]) -> PodNeeds:
-    """Read a pod's needs. Raises `quantity.BadQuantity` for an amount that the API server would have refused too."""
+def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
+    """
+    Read a pod's needs; `several` is its request's.
+
+    Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
+    """
     spec = pod.get("spec") or {}
     return PodNeeds(
         compute=effective_compute(spec),
@@ -124,6 +130,7 @@ def needs_of(pod: Mapping[str, Any]) -> PodNeeds:
         host_ports=host_ports(spec),
         runtime_class=spec.get("runtimeClassName") or "",
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
+        several=several,
     )
 
 

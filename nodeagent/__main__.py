@@ -151,6 +151,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         kube,
         root=Path(settings.host_root) if settings.host_root else None,
         override=delivery.parse(settings.delivery) if settings.delivery else None,
+        handlers=settings.runtime_handlers,
         every=settings.heartbeat,
     )
     agent = Agent(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from contract.model import Delivery
@@ -39,17 +39,22 @@ _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.
 """CDI kinds whose devices may be named by UUID, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 NONE = Delivery()
+HANDLERS = ("nvidia",)
+"""Others of the toolkit's (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever the configuration says."""
 
 
 class BadOverride(ValueError):
     """The setting does not describe a delivery. The message says what would."""
 
 
-def conclude(files: Mapping[str, str], classes: Mapping[str, str]) -> Delivery | None:
+def conclude(
+    files: Mapping[str, str], classes: Mapping[str, str], handlers: Collection[str] = HANDLERS
+) -> Delivery | None:
     """
     The delivery that works, `NONE` where none does, or None where nothing can be said.
 
     `files`: content by path below the host's root, without a leading slash. `classes`: handler by RuntimeClass.
+    `handlers`: the names under which NVIDIA's runtime is configured.
     """
     toolkit = next((files[path] for path in TOOLKIT if path in files), None)
     if toolkit is None:
@@ -60,19 +65,20 @@ def conclude(files: Mapping[str, str], classes: Mapping[str, str]) -> Delivery |
     if configured.get(_ACCEPTS) is False:
         # The variable is read, and thrown away with a line in the runtime's log.
         return NONE
-    usable = tuple(sorted(name for name, handler in classes.items() if _is_nvidia(handler)))
+    usable = tuple(sorted(name for name, handler in classes.items() if handler in handlers))
+    default = _default(files, handlers)
     if mode == "cdi":
         kind = _kind(files)
         if kind is None:
             return NONE
-        return Delivery((("",) if _default(files) else ()) + usable, kind)
-    return Delivery((("",) if _default(files) or _hooked(files) else ()) + usable)
+        return Delivery((("",) if default else ()) + usable, kind)
+    return Delivery((("",) if default or _hooked(files) else ()) + usable)
 
 
 def parse(text: str) -> Delivery:
     """
-    A delivery from the setting that overrides the conclusion: `none`, `env-plain`, `env-class:<class>` or
-    `env-class-cdi:<class>=<kind>`. Raises `BadOverride`.
+    A delivery from the setting that overrides the conclusion: `none`, `env-plain`, `env-class:<class>`,
+    `env-class-cdi:<class>=<kind>` or `nri:<kind>`. Raises `BadOverride`.
     """
     mode, _, rest = text.partition(":")
     if text == "none":
@@ -81,12 +87,14 @@ def parse(text: str) -> Delivery:
         return Delivery(("",))
     if mode == "env-class" and rest:
         return Delivery((rest,))
+    if mode == "nri" and "/" in rest:
+        return Delivery(("",), rest, nri=True)
     name, _, kind = rest.partition("=")
     if mode == "env-class-cdi" and name and "/" in kind:
         return Delivery((name,), kind)
     raise BadOverride(
         f"delivery is {text!r}; give none, env-plain, env-class:nvidia, "
-        "or env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu"
+        "env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu, or nri:k8s.device-plugin.nvidia.com/gpu"
     )
 
 
@@ -117,12 +125,12 @@ def _spec(text: str) -> Mapping[str, Any]:
     return spec if isinstance(spec, dict) else {}
 
 
-def _default(files: Mapping[str, str]) -> bool:
+def _default(files: Mapping[str, str], handlers: Collection[str]) -> bool:
     """Whether pods without a runtime class get NVIDIA's runtime."""
     for path, text in files.items():
-        if path.startswith(CONTAINERD) and any(_is_nvidia(v) for v in _values(_toml(text), "default_runtime_name")):
+        if path.startswith(CONTAINERD) and any(v in handlers for v in _values(_toml(text), "default_runtime_name")):
             return True
-        if path.startswith(CRIO) and any(_is_nvidia(v) for v in _values(_toml(text), "default_runtime")):
+        if path.startswith(CRIO) and any(v in handlers for v in _values(_toml(text), "default_runtime")):
             return True
     return False
 
@@ -130,11 +138,6 @@ def _default(files: Mapping[str, str]) -> bool:
 def _hooked(files: Mapping[str, str]) -> bool:
     """CRI-O's hook serves containers of every runtime; in mode `cdi` the toolkit does not install it."""
     return any(path.startswith(HOOKS) and "nvidia-container" in text for path, text in files.items())
-
-
-def _is_nvidia(handler: object) -> bool:
-    # `nvidia-cdi` and `nvidia-legacy` are modes of their own whatever the configuration says.
-    return handler == "nvidia"
 
 
 def _toml(text: str) -> dict[str, Any]:

@@ -21,12 +21,20 @@ from runtime.kubepaths import runtimeclasses
 class Prober:
     """
     The delivery of this node. `root`: where the host's root, or the part of it that matters, is mounted; None: nowhere,
-    and nothing is concluded. `override` counts instead. `every`: seconds between two readings. One thread uses it.
+    and nothing is concluded. `override` counts instead. `handlers`: names of NVIDIA's runtime. `every`: seconds between
+    two readings. One thread uses it.
     """
 
     def __init__(
-        self, kube: Kube, *, root: Path | None, override: Delivery | None = None, every: float = 300.0
+        self,
+        kube: Kube,
+        *,
+        root: Path | None,
+        override: Delivery | None = None,
+        handlers: tuple[str, ...] = delivery.HANDLERS,
+        every: float = 300.0,
     ) -> None:
+        self._handlers = handlers
         self._kube, self._root, self._override, self._every = kube, root, override, every
         self._known: Delivery | None = None
         self._read_at: float | None = None
@@ -41,7 +49,7 @@ class Prober:
             except KubeError:
                 return self._known
             folders = (delivery.CONTAINERD, delivery.CRIO, *delivery.HOOKS, *delivery.CDI)
-            self._known = delivery.conclude(read_files(self._root, delivery.TOOLKIT, folders), classes)
+            self._known = delivery.conclude(read_files(self._root, delivery.TOOLKIT, folders), classes, self._handlers)
             self._read_at = now
         return self._known
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from contract.names import NAMESPACE
 from nodeagent import delivery
+from nodeagent.delivery import HANDLERS
 from nodeagent.health import IGNORED_XIDS
 from runtime.settings import setting
 
@@ -81,8 +82,13 @@ class AgentSettings:
     )
     delivery: str = setting(
         "",
-        "How GPUs reach containers here, instead of the conclusion: `none`, `env-plain`, `env-class:CLASS` or "
-        "`env-class-cdi:CLASS=KIND`.",
+        "How GPUs reach containers here, instead of the conclusion: `none`, `env-plain`, `env-class:CLASS`, "
+        "`env-class-cdi:CLASS=KIND`, or `nri:KIND` where the toolkit's NRI plugin is on, which is not concluded.",
+    )
+    runtime_handlers: tuple[str, ...] = setting(
+        HANDLERS,
+        "Names under which NVIDIA's runtime is configured in containerd or CRI-O, in the mode of its config.toml: the "
+        "handlers of RuntimeClasses, and of the node's default.",
     )
     overuse_slack: int = setting(
         512 << 20,

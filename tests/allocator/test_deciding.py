@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from allocator import engine
+from allocator import engine, filters
 from allocator.engine import Ask, Chosen, Decision, Unplaced
 from allocator.filters import DEFAULT_LIMITS, Limits
 from allocator.index import Engine
 from allocator.reasons import Code, Tally
 from allocator.scores import Policy
-from contract.model import ContainerAllocation, FractionRequest, GpuShare, PodRequest, Wishes
+from contract import scheduling
+from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuShare, PodRequest, Wishes
 from contract.quantity import GIB, MIB
 from contract.scheduling import PodNeeds, Toleration
 from tests.builders import NodeBuilder, node
@@ -285,3 +286,11 @@ def test_what_could_never_fit_is_known_though_the_cluster_is_full_or_ill() -> No
 
 def test_a_cluster_without_gpus_is_one_whose_nodes_are_still_to_come() -> None:
     assert engine.could_ever({"cpu": node("cpu").state()}, ask(one(memory=GIB))) is None
+
+
+def test_several_gpus_for_one_container_go_where_one_container_can_use_several() -> None:
+    one, many = Delivery(("",), single=True), Delivery(("",))
+    needs = [scheduling.needs_of({}, several=several) for several in (False, True)]
+    states = [replace(node("n").state(), delivery=delivery) for delivery in (None, one, many)]
+    found = [[filters.delivers(state, need) for state in states] for need in needs]
+    assert found == [[True, True, True], [True, False, True]]

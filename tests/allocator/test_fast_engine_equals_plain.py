@@ -84,7 +84,7 @@ def asks(draw: st.DrawFn) -> Ask:
         runtime_class=draw(st.sampled_from(("", "", "nvidia"))),
     )
     request = PodRequest("any", tuple(containers), same, draw(policies), draw(policies))
-    return Ask(request, needs)
+    return Ask(request, replace(needs, several=request.several))
 
 
 @st.composite
@@ -105,7 +105,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         made = made.not_ready()
     if draw(st.integers(0, 3)) == 0:
         made = made.port_taken(80)
-    ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu"))
+    ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True))
     return replace(
         made.state(),
         delivery=draw(st.sampled_from(ways)),

@@ -75,6 +75,7 @@ _SHARES = st.builds(
     cores=st.integers(0, WHOLE),
     gpu_memory=BYTES,
     cdi=TEXT,
+    nri=st.booleans(),
 )
 _GIVEN = st.builds(
     ContainerAllocation,

@@ -21,7 +21,16 @@ from contract.codec import (
     request_from_text,
     request_to_text,
 )
-from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, Inventory, PodRequest, Wishes
+from contract.model import (
+    Allocation,
+    ContainerAllocation,
+    Delivery,
+    FractionRequest,
+    GpuShare,
+    Inventory,
+    PodRequest,
+    Wishes,
+)
 from contract.quantity import MIB
 from tests.builders import node
 from tests.contract.strategies import ALLOCATIONS, JSON, REQUESTS, inventories
@@ -323,10 +332,25 @@ def test_gpus_are_named_as_the_nodes_runtime_knows_them() -> None:
     assert found["gpufraction.io/devices.main"] == "nvidia.com/gpu=GPU-0,nvidia.com/gpu=GPU-1"
 
 
+def test_a_container_gets_our_device_beside_the_vendors_and_by_annotation_where_the_node_needs_that() -> None:
+    kinds = Delivery(("",), "nvidia.com/gpu", nri=True, mounts="cdi").kinds
+    assert kinds == "nvidia.com/gpu,gpufraction.io/share"
+    share = GpuShare("GPU-0", 0, MIB, 0, MIB, cdi=kinds, nri=True)
+    both = (ContainerAllocation("main", (share,)), ContainerAllocation("m" * 60, (share,)))
+    found = container_annotations(Allocation("x", "n1", both))
+    wanted = "nvidia.com/gpu=GPU-0,gpufraction.io/share=GPU-0"
+    assert found["gpufraction.io/devices.main"] == wanted
+    # A name that is too long for the annotation leaves its container without a GPU.
+    assert {key: text for key, text in found.items() if key.startswith("nvidia")} == {
+        "nvidia.cdi.k8s.io/container.main": wanted
+    }
+
+
 @given(ALLOCATIONS)
 def test_each_container_has_its_own_annotations(allocation: Allocation) -> None:
     found = container_annotations(allocation)
-    assert len(found) == 6 * len(allocation.containers)
+    ours = [key for key in found if key.startswith("gpufraction.io/")]
+    assert len(ours) == 6 * len(allocation.containers)
     for container in allocation.containers:
         alone = container_annotations(Allocation("x", "x", (container,)))
         assert {key: found[key] for key in alone} == alone

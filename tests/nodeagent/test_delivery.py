@@ -95,6 +95,7 @@ OVERRIDES = {
     "env-plain": Delivery(("",)),
     "env-class:nvidia": Delivery(("nvidia",)),
     "env-class-cdi:nvidia=nvidia.com/gpu": Delivery(("nvidia",), "nvidia.com/gpu"),
+    "nri:nvidia.com/gpu": Delivery(("",), "nvidia.com/gpu", nri=True),
 }
 
 
@@ -107,6 +108,13 @@ def test_an_override_is_read(text: str, want: Delivery) -> None:
 def test_a_wrong_override_says_what_would_be_right(text: str) -> None:
     with pytest.raises(BadOverride, match="give none, env-plain, env-class:nvidia"):
         parse(text)
+
+
+def test_a_runtime_under_another_name() -> None:
+    files = {PACKAGE: AUTO, CONTAINERD: DEFAULT_V2.replace("nvidia", "gpu-runc")}
+    classes = {"fast": "gpu-runc", **NVIDIA}
+    found = [conclude(files, classes, handlers) for handlers in (("nvidia",), ("gpu-runc",), ("gpu-runc", "nvidia"))]
+    assert found == [Delivery(("nvidia",)), Delivery(("", "fast")), Delivery(("", "fast", "nvidia"))]
 
 
 def test_the_conclusion_follows_the_machine_and_the_cluster(tmp_path: Path) -> None:

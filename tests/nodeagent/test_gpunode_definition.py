@@ -19,9 +19,9 @@ SCHEMA: JSON = VERSION["schema"]["openAPIV3Schema"]
 FULL = card(
     0, pci="00000000:3B:00.0", capability="8.6", numa=1, nvlinks=4, links=(("GPU-1", "NVLink"),), parent="GPU-9"
 )
-TERMS = Terms(delivery=Delivery(("",), "nvidia.com/gpu"), isolation=("watch",))
+TERMS = Terms(delivery=Delivery(("",), "nvidia.com/gpu", mounts="cdi"), isolation=("watch",))
 STATUS = status_of(desired("n1", sight(FULL), terms=TERMS), previous={}, now=0)
-TYPES = {"string": str, "integer": int, "array": list, "object": dict}
+TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 
 
 def test_it_defines_what_the_contract_names() -> None:
