@@ -66,7 +66,8 @@ class Cluster:
     Start with `start`, end with `stop`, or use it as a context.
 
     `directory` receives kubeconfigs and logs and is left alone at the end; without one a temporary one is made and
-    removed. `settings` are extra flags by program: `webhook`, `allocator`, `nodeagent`.
+    removed. `settings` are extra flags by program: `webhook`, `allocator`, `nodeagent`. `route` may send a program to
+    the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to use.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Cluster:
         settings: Mapping[str, Sequence[str]] | None = None,
         replicas: int = 1,
         namespaces: Sequence[str] = ("default",),
+        route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
     ) -> None:
         self.nodes = tuple(nodes)
         self._own_directory = directory is None
@@ -93,6 +95,7 @@ class Cluster:
         )
         self._service = Balancer(lambda: [replica.webhook_port for replica in self.replicas])
         self._namespaces = tuple(namespaces)
+        self._route = route
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
 
@@ -220,7 +223,7 @@ class Cluster:
         environment = {"KUBECONFIG": "/nonexistent"}
         if user is not None:
             path = self.directory / f"kubeconfig-{name}"
-            path.write_text(self.control_plane.kubeconfig(user))
+            path.write_text(self._route(name, self.control_plane.kubeconfig(user)))
             environment = {"KUBECONFIG": str(path)}
         program = Program(name, arguments, log=self.directory / f"{name}.log", environment=environment)
         self.programs[name] = program

@@ -41,6 +41,15 @@ def forget_history(plane: ControlPlane) -> None:
         plane.api.store.compact()
 
 
+def crash_api_server(plane: ControlPlane) -> None:
+    """End the API server without warning and have it back: requests under way get no answer, watches end."""
+    if isinstance(plane, Real):
+        plane.restart_api_server(crash=True)
+    elif isinstance(plane, Embedded):
+        plane.server.interrupt()
+        plane.api.store.compact()  # a new process knows no history
+
+
 def control_planes() -> list[Any]:
     """Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started."""
     assets = assets_of(os.environ)

@@ -99,6 +99,10 @@ class HttpsServer:
         self._thread = threading.Thread(target=serve, args=poll, name="api-listener", daemon=True)
         self._thread.start()
 
+    def interrupt(self) -> None:
+        """Cut every connection, as a crash does: requests under way may be carried out, and are not answered."""
+        self._listener.drop_connections()
+
     def stop(self) -> None:
         """Stop accepting, end the watches and drop every connection."""
         if self._thread is not None:

@@ -2,7 +2,7 @@
 The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
-2. The ledger holds what the pods say, no more and no less.
+2. The ledger of every replica holds what the pods say, no more and no less.
 3. A container sees exactly the GPUs of its allocation; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason.
 """
@@ -27,9 +27,13 @@ JSON = dict[str, Any]
 
 def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",)) -> None:
     """Wait until the watch is quiet, then assert all of it."""
+
+    def agree() -> bool:
+        wanted = {"assumed": 0, "confirmed": len(_holders(cluster))}
+        return all(found == wanted for found in _reservations(cluster))
+
     scenarios.wait_for(
-        lambda: _reservations(cluster) == {"assumed": 0, "confirmed": len(_holders(cluster))},
-        lambda: f"{len(_holders(cluster))} pods hold shares, the ledger says {_reservations(cluster)}",
+        agree, lambda: f"{len(_holders(cluster))} pods hold shares, the ledgers say {_reservations(cluster)}"
     )
     found = _explained(cluster, labelled)
     _nothing_overbooked(cluster, found)
@@ -87,11 +91,24 @@ def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
         assert not usage.exclusive or usage.sharers == 1, f"{uuid} is held whole and shared: {usage}"
 
 
-def _reservations(cluster: Cluster) -> dict[str, int]:
-    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        text = answer.read().decode()
-    found = re.findall(r'gpufraction_reservations\{state="(\w+)"\} (\S+)', text)
-    return {state: int(float(value)) for state, value in found}
+def _reservations(cluster: Cluster) -> list[dict[str, int]]:
+    """What each replica's ledger says."""
+    found = (figures(cluster, replica.number) for replica in cluster.replicas)
+    return [
+        {state: int(each.get(f'gpufraction_reservations{{state="{state}"}}', -1)) for state in ("assumed", "confirmed")}
+        for each in found
+    ]
+
+
+def figures(cluster: Cluster, replica: int = 0) -> dict[str, float]:
+    """An allocator's metrics by name and labels; none while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{cluster.allocator_url(replica)}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
 
 
 def _placed_or_waiting(pod: JSON) -> None:

@@ -1,0 +1,182 @@
+"""
+A cluster of two replicas in which every program goes to the API server through a proxy of its own.
+
+One for all tests of trouble; each leaves it empty, with every program running and every fault gone, and the invariants
+are checked before and after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.embedded import ControlPlane
+from playground.machinery.gpuruntime import NodeGpus
+from playground.programs import Program
+from playground.shapes import gpu_node
+from runtime import kubepaths
+from tests.builders import PodBuilder, pod
+from tests.clusters import control_planes
+from tests.system import invariants
+from tests.trouble.proxy import Action, Fault, Hold, Proxy, Wanted
+
+LEASE, RENEW = 5.0, 3.0
+"""Seconds. A commit has 0.8 of what lies between, long enough for a busy machine and short enough to wait for."""
+ASSUME_TTL = 2.0
+HOLD = "example.com/hold"
+"""Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
+NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
+MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
+
+
+def card(name: str) -> PodBuilder:
+    """A pod that takes more than half of a card, so that the cluster has room for two."""
+    return pod(name).asks("gpufraction.io/gpu-memory", "10000Mi")
+
+
+class Troubled:
+    """The cluster, its proxies by program, and what tests do to both."""
+
+    def __init__(self, plane: MakePlane, directory: Path) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        pace = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s", "--election-retry", "300ms")
+        self.cluster = Cluster(
+            nodes=NODES,
+            directory=directory,
+            settings={"allocator": (*pace, "--assume-ttl", f"{ASSUME_TTL}s")},
+            replicas=2,
+            control_plane=plane,
+            route=self._route,
+        )
+
+    def _route(self, program: str, kubeconfig: str) -> str:
+        proxy = self.proxies[program] = Proxy()
+        return proxy.kubeconfig(kubeconfig)
+
+    # -- who is who -----------------------------------------------------------------------------------------------
+
+    @property
+    def allocators(self) -> list[Program]:
+        """Those of both replicas."""
+        return [self.cluster.programs[replica.name("allocator")] for replica in self.cluster.replicas]
+
+    def leader(self) -> Program:
+        """The allocator that leads, once one of those that run does."""
+        found: list[Program] = []
+
+        def leads() -> bool:
+            found[:] = [self.allocators[r.number] for r in self.cluster.replicas if self._says_it_leads(r.number)]
+            return len(found) == 1
+
+        scenarios.wait_for(leads, lambda: f"{len(found)} replicas say that they lead")
+        return found[0]
+
+    def follower(self) -> Program:
+        """The other one."""
+        leader = self.leader()
+        return next(each for each in self.allocators if each is not leader)
+
+    def _says_it_leads(self, replica: int) -> bool:
+        return invariants.figures(self.cluster, replica).get("gpufraction_leader") == 1
+
+    # -- doing ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def fault(
+        self, wanted: Wanted, action: Action, *, times: int | None = None, only: Program | None = None
+    ) -> Iterator[Fault]:
+        """Have it happen meanwhile to both allocators, or to one program only."""
+        fault = Fault(wanted, action, times)
+        programs = self.allocators if only is None else [only]
+        with contextlib.ExitStack() as stack:
+            for program in programs:
+                stack.enter_context(self.proxies[program.name].suffering(fault))
+            yield fault
+
+    @contextlib.contextmanager
+    def hold(self, wanted: Wanted, released: threading.Event) -> Iterator[Fault]:
+        """Hold up one request meanwhile, until it is released."""
+        with self.fault(wanted, Hold(released), times=1) as fault:
+            yield fault
+
+    def cut_watches(self) -> int:
+        """Cut the allocators' watches; how many."""
+        return sum(self.proxies[program.name].cut() for program in self.allocators)
+
+    def create(self, *made: PodBuilder, dry_run: bool = False) -> None:
+        """Submit pods, one after the other."""
+        for builder in made:
+            query = {"dryRun": "All"} if dry_run else None
+            self.cluster.kube.create(kubepaths.pods("default"), builder.manifest(), query)
+
+    def held(self, *made: PodBuilder) -> None:
+        """Submit pods behind another's gate, and wait until both allocators have seen them."""
+        self.create(*(builder.gated(HOLD) for builder in made))
+        scenarios.wait_for(
+            lambda: all(self.waiting(r.number) == len(made) for r in self.cluster.replicas),
+            lambda: "the allocators do not see the pods",
+        )
+
+    def waiting(self, replica: int) -> float:
+        """Pods in a replica's line."""
+        return invariants.figures(self.cluster, replica).get("gpufraction_waiting_pods", 0.0)
+
+    def let_go(self, *pods: str) -> None:
+        """Take the other's gate off."""
+        for name in pods:
+            path = kubepaths.pods("default", name)
+            gates = [gate["name"] for gate in self.cluster.kube.get(path)["spec"]["schedulingGates"]]
+            where = f"/spec/schedulingGates/{gates.index(HOLD)}"
+            self.cluster.kube.patch_json(
+                path, [{"op": "test", "path": f"{where}/name", "value": HOLD}, {"op": "remove", "path": where}]
+            )
+
+    def delete(self, name: str) -> None:
+        """Delete a pod."""
+        self.cluster.kube.delete(kubepaths.pods("default", name))
+
+    def mend(self) -> None:
+        """Have every program running again."""
+        for program in self.allocators:
+            if program.alive():
+                os.kill(program.pid, signal.SIGCONT)
+            else:
+                program.start()
+        numbers = [replica.number for replica in self.cluster.replicas]
+        scenarios.wait_for(
+            lambda: all(invariants.figures(self.cluster, number) for number in numbers),
+            lambda: "an allocator is not back",
+        )
+        self.leader()
+
+
+@pytest.fixture(scope="session", params=control_planes())
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
+    troubled = Troubled(request.param, tmp_path_factory.mktemp("troubled"))
+    try:
+        with troubled.cluster:
+            yield troubled
+    finally:
+        for proxy in troubled.proxies.values():
+            proxy.close()
+
+
+@pytest.fixture
+def trouble(running: Troubled) -> Iterator[Troubled]:
+    """The cluster, empty and in order; afterwards every invariant holds, with the test's pods and without them."""
+    running.leader()
+    try:
+        yield running
+    finally:
+        running.mend()
+    invariants.check(running.cluster)
+    scenarios.clear(running.cluster.kube)
+    invariants.check(running.cluster)

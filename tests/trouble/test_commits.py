@@ -1,0 +1,122 @@
+"""A commit that is refused, lost or late: the pod gets its one share, and nobody else is given it meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from playground import scenarios
+from playground.scenarios import Outcome
+from tests.builders import PodBuilder
+from tests.trouble import requests
+from tests.trouble.conftest import Troubled, card
+from tests.trouble.proxy import Drop, Lose, Refuse
+
+pytestmark = pytest.mark.system
+BUSY = Refuse(429, "TooManyRequests", retry_after=1)
+FULL = Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",))
+"""What must come of three pods where two have room."""
+
+
+REFUSALS = {
+    "too many requests": BUSY,
+    "a fault of its own": Refuse(500, "InternalError"),
+    "not there for a moment": Refuse(503, "ServiceUnavailable"),
+    "somebody else was first, it says": Refuse(409, "Conflict"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_commit_that_is_refused_is_written_again(trouble: Troubled, refusal: Refuse) -> None:
+    trouble.held(*three())
+    with trouble.fault(requests.commits(), refusal, times=3) as fault:
+        trouble.let_go("a", "b", "c")
+        assert came_of(trouble) == FULL
+    assert fault.hits == 3
+
+
+def test_a_pod_is_told_though_the_api_server_is_busy(trouble: Troubled) -> None:
+    trouble.held(*three())
+    with trouble.fault(requests.told(), BUSY, times=4) as fault:
+        trouble.let_go("a", "b", "c")
+        scenarios.wait_for(lambda: fault.hits == 4, lambda: f"{fault.hits} times busy")
+    assert came_of(trouble) == FULL
+
+
+UNANSWERED = {
+    "carried out, and the answer lost": (Lose(), [200]),
+    "never carried out": (Drop(), []),
+}
+
+
+@pytest.mark.parametrize(("action", "codes"), UNANSWERED.values(), ids=UNANSWERED.keys())
+def test_a_commit_without_an_answer_takes_effect_once(trouble: Troubled, action: Lose | Drop, codes: list[int]) -> None:
+    trouble.held(*three())
+    with trouble.fault(requests.commits("a"), action, times=1) as fault:
+        trouble.let_go("a", "b", "c")
+        assert came_of(trouble) == FULL
+    assert (fault.hits, fault.carried_out) == (1, codes)
+
+
+@pytest.mark.parametrize(("action", "codes"), UNANSWERED.values(), ids=UNANSWERED.keys())
+def test_nor_is_its_share_given_away_while_the_pod_cannot_be_read_back(
+    trouble: Troubled, action: Lose | Drop, codes: list[int]
+) -> None:
+    trouble.held(*three())
+    with (
+        trouble.fault(requests.commits("a"), action, times=1) as lost,
+        trouble.fault(requests.read_back("a"), BUSY, times=2) as unread,
+    ):
+        trouble.let_go("a")
+        scenarios.wait_for(lambda: lost.hits == 1, lambda: "the commit was not written")
+        trouble.let_go("b", "c")
+        assert came_of(trouble) == FULL
+    assert (lost.hits, lost.carried_out) == (1, codes)
+    assert unread.hits >= 1
+
+
+def test_a_commit_that_arrives_when_all_have_given_it_up_changes_nothing(trouble: Troubled) -> None:
+    trouble.held(*three())
+    released = threading.Event()
+    try:
+        with trouble.hold(requests.commits("a"), released) as fault:
+            trouble.let_go("a")
+            scenarios.wait_for(lambda: fault.hits == 1, lambda: "the commit was not written")
+            trouble.let_go("b", "c")
+            before = came_of(trouble)
+            released.set()
+            scenarios.wait_for(lambda: len(fault.carried_out) == 1, lambda: "it has not arrived")
+        assert (before, came_of(trouble)) == (FULL, FULL)
+        assert fault.carried_out[0] in (409, 422)
+    finally:
+        released.set()
+
+
+def test_nor_does_it_where_another_pod_has_the_name_by_then(trouble: Troubled) -> None:
+    trouble.held(*three())
+    released = threading.Event()
+    try:
+        with trouble.hold(requests.commits("a"), released) as fault:
+            trouble.let_go("a")
+            scenarios.wait_for(lambda: fault.hits == 1, lambda: "the commit was not written")
+            trouble.delete("a")
+            trouble.create(card("a"))
+            trouble.let_go("b", "c")
+            before = came_of(trouble)
+            released.set()
+            scenarios.wait_for(lambda: len(fault.carried_out) == 1, lambda: "it has not arrived")
+        assert (before, came_of(trouble)) == (FULL, FULL)
+        assert fault.carried_out[0] in (409, 422)
+    finally:
+        released.set()
+
+
+def three() -> tuple[PodBuilder, ...]:
+    """Pods of which two have room."""
+    return tuple(card(name) for name in ("a", "b", "c"))
+
+
+def came_of(trouble: Troubled) -> Outcome:
+    """What came of the three."""
+    return scenarios.outcome(scenarios.settled(trouble.cluster.kube, 3, running=2))
