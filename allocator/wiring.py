@@ -112,7 +112,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
             gauges.scraped(health_routes(metrics, ready=ready), figures.refresh), (host, int(port)), name="health"
         )
         doors.append(health)
-    teller = Teller(kube, clock=lambda: datetime.now(UTC))
+    teller = Teller(kube, clock=lambda: datetime.now(UTC), leading=leading)
     loop = Loop(
         kube=kube,
         controller=controller,

@@ -19,11 +19,14 @@ from typing import Any, Literal
 from allocator.line import Commit, Evict, Told
 from contract import codec, dialects, names, pinning, pods
 from runtime import kubepaths
-from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests
+from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _COMPONENT = "gpufraction-allocator"
+_TRIES = 8
+_PAUSE, _PAUSE_CAP = 0.5, 30.0
+"""Seconds before a pod is told again that an API server in trouble was not told: the first pause, and the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,20 @@ class Teller:
     """
     Writes conditions and Events from a bounded queue on a thread of its own.
 
-    When the API server is slower than the news, the oldest is dropped: the next change tells the pod again.
+    An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
+    nothing changes. When it is slower than the news, the oldest is dropped. `leading`: a replica that does not lead any
+    more says nothing, because its news is old; whoever leads tells every pod anew.
     """
 
-    def __init__(self, kube: Kube, *, clock: Callable[[], datetime], size: int = 2_000) -> None:
-        self._kube, self._clock = kube, clock
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        clock: Callable[[], datetime],
+        size: int = 2_000,
+        leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._kube, self._clock, self._leading = kube, clock, leading
         self._news: queue.Queue[Told] = queue.Queue(maxsize=size)
 
     def put(self, news: Told) -> None:
@@ -179,10 +191,26 @@ class Teller:
                 news = self._news.get(timeout=0.2)
             except queue.Empty:
                 continue
+            self.tell(news, stop.wait)
+
+    def tell(self, news: Told, wait: Callable[[float], bool]) -> bool:
+        """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""
+        for attempt in range(_TRIES):
+            if not self._leading():
+                return False
             try:
                 self._tell(news)
+                return True
+            except (KubeTooManyRequests, KubeUnavailable) as error:
+                pause = min(max(_PAUSE * 2**attempt, error.retry_after or 0.0), _PAUSE_CAP)
+                log.info("pod not told yet", extra={"pod": news.key, "reason": str(error)})
+                if wait(pause):
+                    return False
             except KubeError as error:
                 log.info("pod not told", extra={"pod": news.key, "reason": str(error)})
+                return False
+        log.warning("pod not told", extra={"pod": news.key, "tries": _TRIES})
+        return False
 
     def _tell(self, news: Told) -> None:
         namespace, name = news.key.split("/", 1)

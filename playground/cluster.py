@@ -28,12 +28,13 @@ from playground.probes import accepts_tls, free_port, healthy
 from playground.programs import Program
 from playground.shapes import DEMO, GpuNode
 from runtime import kubepaths
-from runtime.kube import Kube, KubeError, KubeNotFound
+from runtime.kube import Kube, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 
 JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 _WEBHOOK = "gpufraction-webhook"
 _ACCOUNT_SECONDS = 20.0
+_AWAY_SECONDS = 30.0
 
 
 class NotUp(Exception):
@@ -269,10 +270,19 @@ class Cluster:
 
     def _gpus_of(self, node: str) -> NodeGpus:
         """What the node's driver sees: the agent's simulation, as it published it."""
-        try:
-            found = self.kube.get(kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node))
-        except KubeNotFound:
-            return ()
+        path = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node)
+        deadline = time.monotonic() + _AWAY_SECONDS
+        while True:
+            try:
+                found = self.kube.get(path)
+                break
+            except KubeNotFound:
+                return ()
+            except (KubeUnavailable, KubeTooManyRequests):
+                # A driver answers whether the API server is there or not.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
         gpus = (found.get("status") or {}).get("gpus") or []
         return tuple(NodeGpu(g["index"], g["uuid"], g["model"], g["memoryBytes"]) for g in gpus)
 

@@ -265,8 +265,13 @@ def settled(kube: Kube, count: int, namespace: str = "default", *, running: int 
         quiet = len(found) == count and all(is_running(p) or waits(p) for p in found)
         return quiet and sum(map(is_running, found)) >= running
 
-    wait_for(done, lambda: f"{count} pods wanted, found: " + "; ".join(map(_line, found)))
+    wait_for(done, lambda: f"{count} pods wanted, found: {shown(found)}")
     return found
+
+
+def shown(found: Iterable[JSON]) -> str:
+    """The pods in one line, for whoever waits for them in vain."""
+    return "; ".join(map(_line, found))
 
 
 def _line(pod: JSON) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,48 +19,66 @@ from typing import Any
 from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.programs import Program
 from runtime import kubepaths
-from runtime.kube import Kube, KubeError, KubeNotFound
+from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
+_PATIENCE, _PAUSE = 60.0, 0.1
 
 
 @dataclass
 class Storm:
-    """One storm. `kill_every` in seconds; `deleted` is the part of the pods that is deleted again."""
+    """
+    One storm. `strike` is what goes wrong, `strike_every` in seconds; it gives whether it hit. `deleted` is the part of
+    the pods that is deleted again. A `seed` is the same storm again, as far as threads and processes let it.
+    """
 
     cluster: Cluster
     pods: int
     clients: int = 4
-    kill_every: float = 3.0
+    strike: Callable[[Storm], bool] = lambda storm: storm.kill_leader()
+    strike_every: float = 3.0
     deleted: float = 0.1
     seed: int = 1
     created: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    kills: int = 0
+    strikes: int = 0
+    _half: threading.Event = field(default_factory=threading.Event)
+    _gusts: int = 0
+    _killed: str = ""
 
     def blow(self) -> None:
-        """Create, delete and kill until all pods were created; then bring everybody back."""
-        killer_stop = threading.Event()
-        killer = threading.Thread(target=self._kill_leaders, args=(killer_stop,), name="killer", daemon=True)
-        killer.start()
+        """
+        Create and delete until all pods were created, and strike meanwhile: once at half time at the latest, however
+        quick the machine is. Then bring everybody back. It may blow again.
+        """
+        stop = threading.Event()
+        self._half.clear()
+        striking = threading.Thread(target=self._strike, args=(stop,), name="striking", daemon=True)
+        striking.start()
         try:
             with ThreadPoolExecutor(self.clients, thread_name_prefix="client") as clients:
                 list(clients.map(self._client, range(self.clients)))
         finally:
-            killer_stop.set()
-            killer.join()
+            stop.set()
+            self._half.set()
+            striking.join()
+        self._gusts += 1
         for program in self.cluster.programs.values():
             if not program.alive() and program.name != "certs":
                 program.start()
 
     def _client(self, number: int) -> None:
         kube = Kube.connect(kubeconfig=str(self.cluster.kubeconfig), user_agent=f"client-{number}")
-        rng = random.Random(f"{self.seed}-{number}")
+        rng = random.Random(f"{self.seed}-{self._gusts}-{number}")
         mine: list[str] = []
-        for index in range(self.pods // self.clients):
-            name = f"storm-{number}-{index}"
+        each = self.pods // self.clients
+        for index in range(each):
+            if index == each // 2:
+                self._half.set()
+            name = f"storm-{self._gusts}-{number}-{index}"
             if self._create(kube, made(name, rng)):
                 mine.append(name)
             if mine and rng.random() < self.deleted:
@@ -69,51 +87,67 @@ class Storm:
     def _create(self, kube: Kube, builder: PodBuilder) -> bool:
         manifest = builder.manifest()
         name = manifest["metadata"]["name"]
-        for _ in range(50):
-            try:
-                kube.create(kubepaths.pods("default"), manifest)
-            except KubeError as error:
-                if error.status == 409:  # an earlier try was taken after all
-                    break
-                if error.status and error.status < 500:
-                    self.refused.append(f"{name}: {error}")
-                    return False
-                time.sleep(0.1)  # a webhook that is down is back in a moment
-            else:
-                break
-        else:
-            self.refused.append(f"{name}: no admission for 5 s")
+        try:
+            self._insist(lambda: kube.create(kubepaths.pods("default"), manifest))
+        except KubeConflict:  # an earlier try was taken after all
+            pass
+        except KubeError as error:
+            self.refused.append(f"{name}: {error}")
             return False
         self.created.append(name)
         return True
 
     def _delete(self, kube: Kube, name: str) -> None:
-        with contextlib.suppress(KubeNotFound):
-            kube.delete(kubepaths.pods("default", name))
+        with contextlib.suppress(KubeNotFound):  # by an earlier try
+            self._insist(lambda: kube.delete(kubepaths.pods("default", name)))
         self.created.remove(name)
 
-    def _kill_leaders(self, stop: threading.Event) -> None:
-        while not stop.wait(self.kill_every):
-            leader = self._leader()
-            if leader is None:
-                continue
-            leader.kill()
-            self.kills += 1
-            if stop.wait(0.5):
+    def _insist(self, write: Callable[[], object]) -> None:
+        """Write until it is answered: whatever is down is back in a moment, as for any client of a cluster."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                write()
                 return
-            leader.start()
+            except (KubeUnavailable, KubeTooManyRequests):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
 
-    def _leader(self) -> Any:
-        """The allocator that the Lease names."""
+    def _strike(self, stop: threading.Event) -> None:
+        """Until stopped and until it has hit once."""
+        self._half.wait(self.strike_every)
+        before = self.strikes
+        while not stop.is_set() or self.strikes == before:
+            hit = self.strike(self)
+            self.strikes += hit
+            if hit:
+                stop.wait(self.strike_every)
+            else:
+                time.sleep(_PAUSE)
+
+    def kill_leader(self) -> bool:
+        """SIGKILL for the allocator that the Lease names, unless that was killed already; it is back in a moment."""
+        leader, identity = self._leader()
+        if leader is None or identity == self._killed:
+            return False
+        leader.kill()
+        self._killed = identity
+        time.sleep(0.5)  # as long as a kubelet takes at the least
+        leader.start()
+        return True
+
+    def _leader(self) -> tuple[Program | None, str]:
+        """The allocator that the Lease names, and by which name."""
         path = kubepaths.path("coordination.k8s.io/v1", "leases", names.NAMESPACE, "gpufraction-allocator")
         try:
             holder = str(self.cluster.kube.get(path)["spec"].get("holderIdentity") or "")
         except KubeError:
-            return None
+            return None, ""
         for replica in self.cluster.replicas:
             if holder.startswith(f"replica-{replica.number}_"):
-                return self.cluster.programs[replica.name("allocator")]
-        return None
+                return self.cluster.programs[replica.name("allocator")], holder
+        return None, holder
 
     def settle(self, timeout: float) -> list[JSON]:
         """Wait until every pod that was created runs or waits with a reason, and nothing that waits would fit."""

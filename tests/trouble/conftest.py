@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from playground.cluster import Cluster
 from playground.embedded import ControlPlane
 from playground.machinery.gpuruntime import NodeGpus
 from playground.programs import Program
+from playground.scenarios import Outcome
 from playground.shapes import gpu_node
 from runtime import kubepaths
 from tests.builders import PodBuilder, pod
@@ -28,9 +30,14 @@ from tests.clusters import control_planes
 from tests.system import invariants
 from tests.trouble.proxy import Action, Fault, Hold, Proxy, Wanted
 
-LEASE, RENEW = 5.0, 3.0
-"""Seconds. A commit has 0.8 of what lies between, long enough for a busy machine and short enough to wait for."""
+LEASE, RENEW = 3.0, 2.0
+"""
+Seconds. A commit has 0.8 of what lies between. Short, since tests wait for them: a machine that is busy for longer has
+the leader change once more often, which no test may mind.
+"""
 ASSUME_TTL = 2.0
+PATIENCE = 60.0
+"""Seconds: beyond two changes of the leader and the longest pauses between two tries, on a busy machine."""
 HOLD = "example.com/hold"
 """Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
@@ -73,7 +80,7 @@ class Troubled:
         found: list[Program] = []
 
         def leads() -> bool:
-            found[:] = [self.allocators[r.number] for r in self.cluster.replicas if self._says_it_leads(r.number)]
+            found[:] = [each for each in self.allocators if self.leads(each)]
             return len(found) == 1
 
         scenarios.wait_for(leads, lambda: f"{len(found)} replicas say that they lead")
@@ -84,8 +91,18 @@ class Troubled:
         leader = self.leader()
         return next(each for each in self.allocators if each is not leader)
 
-    def _says_it_leads(self, replica: int) -> bool:
-        return invariants.figures(self.cluster, replica).get("gpufraction_leader") == 1
+    def leads(self, program: Program) -> bool:
+        """Whether a replica says that it leads."""
+        return self._figures(program).get("gpufraction_leader") == 1
+
+    def answers(self, program: Program) -> bool:
+        """Whether a replica runs and has seen the cluster."""
+        return bool(self._figures(program))
+
+    def _figures(self, program: Program) -> dict[str, float]:
+        stopped = program.alive() and _state(program.pid) == "T"
+        number = self.allocators.index(program)
+        return {} if stopped or not program.alive() else invariants.figures(self.cluster, number)
 
     # -- doing ----------------------------------------------------------------------------------------------------
 
@@ -121,13 +138,9 @@ class Troubled:
         """Submit pods behind another's gate, and wait until both allocators have seen them."""
         self.create(*(builder.gated(HOLD) for builder in made))
         scenarios.wait_for(
-            lambda: all(self.waiting(r.number) == len(made) for r in self.cluster.replicas),
+            lambda: all(self._figures(each).get("gpufraction_waiting_pods") == len(made) for each in self.allocators),
             lambda: "the allocators do not see the pods",
         )
-
-    def waiting(self, replica: int) -> float:
-        """Pods in a replica's line."""
-        return invariants.figures(self.cluster, replica).get("gpufraction_waiting_pods", 0.0)
 
     def let_go(self, *pods: str) -> None:
         """Take the other's gate off."""
@@ -143,6 +156,17 @@ class Troubled:
         """Delete a pod."""
         self.cluster.kube.delete(kubepaths.pods("default", name))
 
+    def becomes(self, wanted: Outcome, timeout: float = PATIENCE) -> list[dict[str, Any]]:
+        """Wait until that has come of the pods that are there; the pods."""
+        found: list[dict[str, Any]] = []
+
+        def so() -> bool:
+            found[:] = scenarios.all_pods(self.cluster.kube)
+            return len(found) == wanted.running + wanted.waiting and scenarios.outcome(found) == wanted
+
+        scenarios.wait_for(so, lambda: f"{scenarios.outcome(found)} of {scenarios.shown(found)}", timeout)
+        return found
+
     def mend(self) -> None:
         """Have every program running again."""
         for program in self.allocators:
@@ -150,12 +174,13 @@ class Troubled:
                 os.kill(program.pid, signal.SIGCONT)
             else:
                 program.start()
-        numbers = [replica.number for replica in self.cluster.replicas]
-        scenarios.wait_for(
-            lambda: all(invariants.figures(self.cluster, number) for number in numbers),
-            lambda: "an allocator is not back",
-        )
+        scenarios.wait_for(lambda: all(map(self.answers, self.allocators)), lambda: "an allocator is not back")
         self.leader()
+
+
+def _state(pid: int) -> str:
+    """A process's state in one letter (proc(5)); T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture(scope="session", params=control_planes())

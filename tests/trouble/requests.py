@@ -57,6 +57,8 @@ _COLLECTIONS = (
 def _on_a_pod(method: str, name: str, part: str) -> Wanted:
     def wanted(asked: Request) -> bool:
         found = _POD.fullmatch(asked.path)
-        return asked.method == method and bool(found) and found[1] == (name or found[1]) and (found[2] or "") == part
+        if asked.method != method or found is None:
+            return False
+        return found[1] == (name or found[1]) and (found[2] or "") == part
 
     return wanted

@@ -1,0 +1,90 @@
+"""A pod is told what became of it, though the API server is busy for a while; what is old is not told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from allocator.line import Told
+from allocator.writer import Teller
+from runtime.kube import Kube
+from runtime.kubeerrors import KubeTimeout, KubeUnavailable
+from tests.allocator.apiserver import Answer
+
+NEWS = Told("default/p", "uid-1", False, "Memory", "waiting: 0 of 1 GPU nodes fit")
+OK = Answer(200, {})
+BUSY = Answer(429, {"kind": "Status", "code": 429}, {"retry-after": "3"})
+AWAY = KubeUnavailable("cannot connect")
+LOST = KubeTimeout("no answer in time")
+GONE = Answer(404, {"kind": "Status", "code": 404})
+
+
+@dataclass
+class Scripted:
+    """A transport that gives one prepared answer after the other, the last one for ever."""
+
+    answers: list[Answer | Exception]
+    sent: list[str] = field(default_factory=list)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,
+        stream: bool,
+    ) -> Answer:
+        self.sent.append(path.rsplit("/", 1)[-1])
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the API server answers, whether the pod was told, what was sent, and the pauses in seconds."""
+
+    answers: list[Answer | Exception]
+    told: bool
+    sent: list[str]
+    pauses: list[float]
+    leads: tuple[bool, ...] = ()
+    """Whether the replica leads, asked before each try; for ever after these."""
+
+
+STATUS, EVENT = "status", "events"
+CASES = {
+    "at once": Case([OK], True, [STATUS, EVENT], []),
+    "after it was asked to wait": Case([BUSY, BUSY, OK], True, [STATUS, STATUS, STATUS, EVENT], [3.0, 3.0]),
+    "after the API server was away": Case([AWAY, LOST, OK], True, [STATUS, STATUS, STATUS, EVENT], [0.5, 1.0]),
+    "not where the pod is gone": Case([GONE], False, [STATUS], []),
+    "not by a replica that has stopped leading": Case([AWAY, OK], False, [STATUS], [0.5], leads=(True, False)),
+    "not for ever": Case([AWAY], False, [STATUS] * 8, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_pod_is_told(case: Case) -> None:
+    transport = Scripted(list(case.answers))
+    pauses: list[float] = []
+    leads: Iterator[bool] = iter(case.leads)
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return False
+
+    clock = datetime(2030, 1, 1, tzinfo=UTC)
+    teller = Teller(Kube(transport), clock=lambda: clock, leading=lambda: next(leads, True))
+    assert (teller.tell(NEWS, wait), transport.sent, pauses) == (case.told, case.sent, case.pauses)
+
+
+def test_nothing_is_waited_for_when_the_program_ends() -> None:
+    transport = Scripted([AWAY])
+    teller = Teller(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert (teller.tell(NEWS, lambda seconds: True), transport.sent) == (False, [STATUS])
