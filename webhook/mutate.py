@@ -11,7 +11,6 @@ pod that sees no GPU.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -179,8 +178,8 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
     """The pod as it goes in: placed where the answer is `Placed`, else behind the gate. `pod` is not changed."""
     placed = answer if isinstance(answer, Placed) else None
     standing = placed is not None and _stands(pod, decided, placed.allocation)
-    changed = copy.deepcopy(pod if standing else _without_stale_pin(pod))
-    metadata, spec = _part(changed, "metadata"), _part(changed, "spec")
+    changed = _copied(pod if standing else _without_stale_pin(pod))
+    metadata, spec = changed["metadata"], changed["spec"]
     first_pass = isinstance(decided, Ask) and decided.first_pass
     totals = _totals(decided.request, answer)
     containers.rewrite(spec, decided.request, totals, keep_unknown=not first_pass)
@@ -199,7 +198,7 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
         },
     )
     if rendering.labels:
-        _part(metadata, "labels").update(rendering.labels)
+        metadata["labels"] = {**(metadata.get("labels") or {}), **rendering.labels}
     _ungate(spec)
     _pin(spec, placed, standing)
     return changed
@@ -211,11 +210,13 @@ def _stands(pod: JSON, decided: Ask | Hold, allocation: Allocation) -> bool:
     return held and pods.annotations_of(pod).get(names.ALLOCATION) == codec.allocation_to_text(allocation)
 
 
-def _part(parent: JSON, key: str) -> JSON:
-    if parent.get(key) is None:
-        parent[key] = {}
-    part: JSON = parent[key]
-    return part
+def _copied(pod: Mapping[str, Any]) -> JSON:
+    """The pod with parts of its own wherever `apply` puts something in; the rest is shared, and found equal at once."""
+    spec = dict(pod.get("spec") or {})
+    for kind in ("initContainers", "containers"):
+        if spec.get(kind):
+            spec[kind] = [dict(container) for container in spec[kind]]
+    return {**pod, "metadata": dict(pod.get("metadata") or {}), "spec": spec}
 
 
 def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jsonpatch
-
 JSON = dict[str, Any]
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
@@ -125,8 +123,8 @@ def patch(before: JSON, after: JSON) -> list[JSON]:
     """
     JSON patch operations (RFC 6902) that make `after` of `before`.
 
-    Whole pods differ in few places, and comparing them element by element was most of a review's time. So equal parts
-    are passed over by value, and `jsonpatch` compares what is left: lists that became longer or shorter.
+    Whole pods differ in few places, so equal parts are passed over by value. A list is compared from both ends, since
+    what admission adds stands before or behind what there was.
     """
     return list(_operations("", before, after))
 
@@ -139,10 +137,10 @@ def _operations(path: str, before: Any, after: Any) -> Iterator[JSON]:
             if key not in after:
                 yield {"op": "remove", "path": path + _pointer(key)}
         for key, value in after.items():
-            if key in before:
-                yield from _operations(path + _pointer(key), before[key], value)
-            else:
+            if key not in before:
                 yield {"op": "add", "path": path + _pointer(key), "value": value}
+            elif before[key] is not value:
+                yield from _operations(path + _pointer(key), before[key], value)
     elif isinstance(before, list) and isinstance(after, list):
         yield from _list_operations(path, before, after)
     else:
@@ -150,18 +148,16 @@ def _operations(path: str, before: Any, after: Any) -> Iterator[JSON]:
 
 
 def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator[JSON]:
-    if len(before) == len(after):
-        for position, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _operations(f"{path}/{position}", old, new)
-        return
-    made = jsonpatch.make_patch({"list": before}, {"list": after})
-    # A patch that is not exact would give a pod a share that the ledger does not know.
-    if made.apply({"list": before}) != {"list": after}:
-        yield {"op": "replace", "path": path, "value": after}
-        return
-    for operation in made.patch:
-        moved: JSON = {k: path + operation[k].removeprefix("/list") for k in ("path", "from") if k in operation}
-        yield {**operation, **moved}
+    """What both lists begin with and end with stays; between, places that both have are compared one by one."""
+    shorter = min(len(before), len(after))
+    start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    end = next((at for at in range(shorter - start) if before[-1 - at] != after[-1 - at]), shorter - start)
+    for at in range(start, shorter - end):
+        yield from _operations(f"{path}/{at}", before[at], after[at])
+    for at in reversed(range(shorter - end, len(before) - end)):
+        yield {"op": "remove", "path": f"{path}/{at}"}
+    for at in range(shorter - end, len(after) - end):
+        yield {"op": "add", "path": f"{path}/{at}", "value": after[at]}
 
 
 def _pointer(key: str) -> str:

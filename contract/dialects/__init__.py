@@ -50,10 +50,18 @@ def dialect_named(name: str) -> Dialect | None:
 
 def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tuple[Dialect, ...]:
     """The dialects in which the pod asks for something, in the table's order."""
-    return tuple(dialect for dialect in dialects if any(_mentions(pod, dialect)))
+    context = Context(pod, DEFAULTS)
+    resources = {name for container in context.containers() for name in container.names()}
+    annotations = context.annotations.keys()
+    return tuple(
+        dialect
+        for dialect in dialects
+        if not resources.isdisjoint(dialect.resources) or not annotations.isdisjoint(dialect.annotations)
+    )
 
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
+    """The path of every field by which the pod speaks the dialect."""
     context = Context(pod, DEFAULTS)
     for container in context.containers():
         for resource in dialect.resources:

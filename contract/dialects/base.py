@@ -93,6 +93,8 @@ class Context:
 
 
 def _object(value: object) -> Mapping[str, Any]:
+    if isinstance(value, dict):  # asked first, being what JSON gives and ten times quicker to tell
+        return value
     return value if isinstance(value, Mapping) else {}
 
 
@@ -115,6 +117,11 @@ class Asking:
         """The container's name."""
         name = self.container.get("name")
         return name if isinstance(name, str) else ""
+
+    def names(self) -> Iterator[str]:
+        """Every resource that the container names, those it names twice twice."""
+        for _, amounts in self._amounts():
+            yield from amounts
 
     def asks(self, resource: str) -> bool:
         """Whether the container names the resource at all."""
