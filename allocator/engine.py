@@ -9,7 +9,7 @@ fast, and a property test holds the two equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator import fitting, scores
 from allocator.filters import DEFAULT_LIMITS, Limits, node_reason
@@ -52,6 +52,18 @@ class Ask:
         Nothing learnt yet, or containers on GPUs of their own: the best fit, `scores.DEFAULT_POLICY`, decides.
         """
         return tables if policy.learned and self.together else None
+
+    def forms(self, policy: Policy, tables: Tables | None) -> tuple[Ask, ...]:
+        """
+        What is asked one after the other until something fits; the last one is the pod as it came.
+
+        Where tables decide, containers that may be on the same GPUs are first asked for as the one share that they add
+        up to: the tables know what a share does to a card, and not what several on several cards do together.
+        """
+        if not policy.learned or tables is None or self.together:
+            return (self,)
+        request = fitting.joined(self.request)
+        return (self,) if request is None else (replace(self, request=request), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,13 @@ def decide(
 ) -> Decision:
     """The best node and its shares, or why there is none. Looks at every node; ties go to the lesser name."""
     chosen = ask.policy(policy)
-    return _choose(snapshot, ask, ((node, judge(node, ask, limits, chosen, tables)) for node in snapshot.values()))
+    decision: Decision = Unplaced(())
+    for form in ask.forms(chosen, tables):
+        verdicts = ((node, judge(node, form, limits, chosen, tables)) for node in snapshot.values())
+        decision = _choose(snapshot, form, verdicts)
+        if isinstance(decision, Chosen):
+            break
+    return decision
 
 
 def _choose(snapshot: Snapshot, ask: Ask, verdicts: Iterable[tuple[NodeState, Verdict]]) -> Decision:

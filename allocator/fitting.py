@@ -98,15 +98,34 @@ def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: G
 
 
 def combined(request: PodRequest) -> FractionRequest:
-    """The one share that containers on the same GPUs add up to; this dialect asks by bytes."""
-    demand = per_gpu(request, ((f.container, "all", f.memory) for f in request.containers))["all"]
+    """The one share that containers on the same GPUs add up to; all ask by bytes, or all by percent."""
+    by_bytes = bool(request.containers[0].memory)
+    demand = per_gpu(request, ((f.container, "all", f.memory if by_bytes else f.percent) for f in request.containers))[
+        "all"
+    ]
     return replace(
         request.containers[0],
-        memory=demand.memory,
+        memory=demand.memory if by_bytes else 0,
+        percent=0 if by_bytes else demand.memory,
         cores=demand.cores,
         exclusive=demand.exclusive,
         init=False,
     )
+
+
+def joined(request: PodRequest) -> PodRequest | None:
+    """
+    The pod with its containers on the same GPUs, where that may be; None where only GPUs of their own will do.
+
+    All ask for the same number of GPUs of the same kind, in one unit, and no GPU is too small for what they add up to.
+    """
+    containers = request.containers
+    if len(containers) < 2 or request.same_gpus:
+        return None
+    if len({(f.count, f.wishes, bool(f.memory)) for f in containers}) > 1:
+        return None
+    whole = combined(request)
+    return None if max(whole.percent, whole.cores) > WHOLE else replace(request, same_gpus=True)
 
 
 def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:

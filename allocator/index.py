@@ -8,6 +8,7 @@ can do better. Same answers as the plain engine, tie for tie, the reasons of a "
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,17 @@ class Share:
     """GPUs that take the share."""
     enough: Flags
     """Nodes with as many of those as the container asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One pod against every node: what nodes say to it, their host ports, its shares, and the nodes that are left."""
+
+    ask: Ask
+    standing: Standing
+    conflicts: Mapping[int, str]
+    shares: list[Share]
+    passing: Flags
 
 
 class Engine:
@@ -96,32 +108,15 @@ class Engine:
 
     def decide(self, ask: Ask) -> Decision:
         """The same as `engine.decide` on these nodes with this engine's limits and policy."""
-        columns, request = self.prepare(), ask.request
-        standing = columns.facts.standing(ask.needs)
-        conflicts = telling.port_conflicts(columns, ask.needs)
-        passing = _passing(columns, standing, ask.needs)
-        passing[list(conflicts)] = False
-        together = ask.together
-        fractions = (fitting.combined(request),) if together and request.same_gpus else request.containers
-        shares = [self._share(columns, fraction) for fraction in fractions]
-        for share in shares:
-            passing &= share.enough
-        found = None
-        if passing.any():
-            if ask.tables(ask.policy(self.policy), self.tables) is not None:
-                found = self._by_ranks(columns, ask, shares, passing)
-            else:
-                search = self._by_columns if together and shares else self._node_by_node
-                found = search(columns, ask, shares, passing)
-        if found is not None:
-            return found
-        told = Told(columns, standing)
-        told.tell_ports(conflicts)
-        telling.tell_compute(told, columns, ask.needs)
-        for share in shares:
-            telling.tell_gpus(told, columns, share.fraction, share.wanted, share.bears, share.wished)
-        telling.tell_together(told, columns, request.containers)
-        return Unplaced(told.tallies())
+        columns = self.prepare()
+        *firsts, last = ask.forms(ask.policy(self.policy), self.tables)
+        for form in firsts:
+            question = self._question(columns, form)
+            found = self._answer(columns, question)
+            if found is not None:
+                return found
+        question = self._question(columns, last)
+        return self._answer(columns, question) or _told(columns, question)
 
     def could_ever(self, ask: Ask) -> Unplaced | None:
         """The same as `engine.could_ever`, looking once at each kind of node."""
@@ -132,6 +127,26 @@ class Engine:
         return self._kinds.smallest_accepted(fraction)
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _question(self, columns: Columns, ask: Ask) -> Question:
+        standing, conflicts = columns.facts.standing(ask.needs), telling.port_conflicts(columns, ask.needs)
+        passing = _passing(columns, standing, ask.needs)
+        passing[list(conflicts)] = False
+        request = ask.request
+        fractions = (fitting.combined(request),) if ask.together and request.same_gpus else request.containers
+        shares = [self._share(columns, fraction) for fraction in fractions]
+        for share in shares:
+            passing &= share.enough
+        return Question(ask, standing, conflicts, shares, passing)
+
+    def _answer(self, columns: Columns, asked: Question) -> Chosen | None:
+        if not asked.passing.any():
+            return None
+        ask, shares, passing = asked.ask, asked.shares, asked.passing
+        if ask.tables(ask.policy(self.policy), self.tables) is not None:
+            return self._by_ranks(columns, ask, shares, passing)
+        search = self._by_columns if ask.together and shares else self._node_by_node
+        return search(columns, ask, shares, passing)
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> Share:
         wanted = _wanted(columns, fraction)
@@ -172,14 +187,14 @@ class Engine:
             self._wished[key] = columns.layout, wished
         return wished
 
-    def _by_ranks(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Decision:
+    def _by_ranks(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen:
         assert self._ranks is not None
         fraction, bears = (shares[0].fraction, shares[0].bears) if shares else (None, passing[None, :])
         row, positions = self._ranks.best(fraction, ask.needs.compute.cpu, bears, np.flatnonzero(passing))
         node = columns.nodes[row]
         return Chosen(node.name, fitting.allocate(node, ask.request, (positions,) * len(ask.request.containers)))
 
-    def _by_columns(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Decision:
+    def _by_columns(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen:
         share, policy = shares[0], ask.policy(self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
         row = _best_node(columns, share, passing, policy)
@@ -190,7 +205,7 @@ class Engine:
         chosen = (positions,) * len(ask.request.containers)
         return Chosen(node.name, fitting.allocate(node, ask.request, chosen))
 
-    def _node_by_node(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Decision | None:
+    def _node_by_node(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen | None:
         """The most promising node first; ends where no node that is left can do better."""
         policy = ask.policy(self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
@@ -209,6 +224,17 @@ class Engine:
             return None
         node = columns.nodes[best[1]]
         return Chosen(node.name, fitting.allocate(node, ask.request, best_fit.chosen))
+
+
+def _told(columns: Columns, asked: Question) -> Unplaced:
+    """Why no node takes the pod."""
+    told, needs = Told(columns, asked.standing), asked.ask.needs
+    told.tell_ports(asked.conflicts)
+    telling.tell_compute(told, columns, needs)
+    for share in asked.shares:
+        telling.tell_gpus(told, columns, share.fraction, share.wanted, share.bears, share.wished)
+    telling.tell_together(told, columns, asked.ask.request.containers)
+    return Unplaced(told.tallies())
 
 
 def _passing(columns: Columns, standing: Standing, needs: PodNeeds) -> Flags:

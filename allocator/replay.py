@@ -136,13 +136,18 @@ def _outcome(position: int, pod: InLine, decision: Decision) -> Outcome:
 def explain(view: View, ask: Ask) -> Iterator[tuple[str, str]]:
     """Every node, the preferred first, with its score or why it does not take the pod."""
     policy, tables = ask.policy(view.policy), view.tables()
-    taking, refusing = [], []
-    for node in view.nodes:
-        verdict = engine.judge(node, ask, view.limits, policy, tables)
-        if isinstance(verdict, Reason):
-            refusing.append((node.name, reasons.of_one(verdict)))
-        else:
-            taking.append((verdict[0], node.name))
-    for score, name in sorted(taking):
-        yield name, f"fits, score {score}"
+    refusing: list[tuple[str, str]] = []
+    left = list(view.nodes)
+    for form in ask.forms(policy, tables):
+        taking, refusing = [], []
+        for node in left:
+            verdict = engine.judge(node, form, view.limits, policy, tables)
+            if isinstance(verdict, Reason):
+                refusing.append((node.name, reasons.of_one(verdict)))
+            else:
+                taking.append((verdict[0], node.name))
+        for score, name in sorted(taking):
+            yield name, f"fits, score {score}"
+        gone = {name for _, name in taking}
+        left = [node for node in left if node.name not in gone]
     yield from sorted(refusing)

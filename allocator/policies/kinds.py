@@ -77,14 +77,15 @@ class Demanded:
 
 def demanded(request: PodRequest, cpu: int) -> Iterator[Demanded]:
     """
-    The classes of request that a pod stands for: one per container, or one for containers that share their GPUs.
+    The classes of request that a pod stands for: one per container, or one for containers that may share their GPUs.
 
     `cpu` is the pod's, in thousandths.
     """
     if not request.containers:
         yield Demanded(cpu, 0)
         return
-    fractions = (fitting.combined(request),) if request.same_gpus else request.containers
+    together = request.same_gpus or fitting.joined(request) is not None
+    fractions = (fitting.combined(request),) if together else request.containers
     lasting = [fraction for fraction in fractions if not fraction.init] or list(fractions)
     for fraction in lasting:
         yield of_fraction(fraction, cpu // len(lasting))

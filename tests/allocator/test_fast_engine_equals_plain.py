@@ -13,6 +13,9 @@ from allocator.demand import per_gpu
 from allocator.engine import Ask, Chosen
 from allocator.filters import Limits
 from allocator.index import Engine
+from allocator.policies import learning
+from allocator.policies.kinds import supply_of
+from allocator.policies.learning import Learner
 from allocator.scores import Policy
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, Usage, Wishes
 from contract.quantity import GIB
@@ -114,10 +117,12 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
 
 
 class TwoEngines(RuleBasedStateMachine):
+    policy = Policy("binpack", "spread")
+
     def __init__(self) -> None:
         super().__init__()
         self.snapshot: dict[str, NodeState] = {}
-        self.fast = Engine(limits=LIMITS, policy=Policy("binpack", "spread"))
+        self.fast = Engine(limits=LIMITS, policy=self.policy)
         self.placed: list[tuple[Ask, Chosen]] = []
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
@@ -138,7 +143,7 @@ class TwoEngines(RuleBasedStateMachine):
 
     @rule(ask=asks())
     def decide(self, ask: Ask) -> None:
-        want = engine.decide(self.snapshot, ask, limits=LIMITS, policy=Policy("binpack", "spread"))
+        want = engine.decide(self.snapshot, ask, limits=LIMITS, policy=self.policy, tables=self.fast.tables)
         assert self.fast.decide(ask) == want
         assert self.fast.could_ever(ask) == engine.could_ever(self.snapshot, ask, limits=LIMITS)
         if isinstance(want, Chosen):
@@ -173,5 +178,26 @@ class TwoEngines(RuleBasedStateMachine):
         self.fast.put(state)
 
 
+class TwoEnginesThatLearn(TwoEngines):
+    """What is learnt is forgotten fast here, so that the demand drifts within one sequence."""
+
+    policy = Policy("value")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learner = Learner(half_life=4)
+
+    @rule(ask=asks(), times=st.integers(1, 5))
+    def somebody_asks(self, ask: Ask, times: int) -> None:
+        for _ in range(times):
+            self.learner.see(ask.request, ask.needs.compute.cpu)
+
+    @rule()
+    def tables_are_swapped(self) -> None:
+        self.fast.adopt(learning.make("value", self.learner.target(), supply_of(self.snapshot, LIMITS)))
+
+
 TestTwoEngines = TwoEngines.TestCase
 TestTwoEngines.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestTwoEnginesThatLearn = TwoEnginesThatLearn.TestCase
+TestTwoEnginesThatLearn.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

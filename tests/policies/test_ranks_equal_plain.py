@@ -46,7 +46,10 @@ def asks(draw: st.DrawFn) -> Ask:
         containers = ()
     elif form != "one":
         small = replace(fraction, memory=2 * GIB, percent=0, cores=10, exclusive=False)
-        containers = (small, replace(small, container="other", memory=GIB))
+        if form == "apart" and draw(st.booleans()):
+            small = replace(small, memory=0, percent=33)
+        other = replace(small, container="other", init=draw(st.booleans()))
+        containers = (small, replace(other, memory=GIB) if small.memory else replace(other, percent=21))
     choice = st.sampled_from(("", "", "", "spread"))
     request = PodRequest("any", containers, form == "same", draw(choice), draw(choice))
     return Ask(request, PodNeeds(Compute(cpu=draw(st.sampled_from((0, 2000, 6000))), pods=1)))

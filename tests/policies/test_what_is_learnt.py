@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from allocator import engine
+from allocator import engine, fitting
 from allocator.engine import Ask, Chosen
 from allocator.filters import DEFAULT_LIMITS
 from allocator.policies import learning, tables
@@ -136,6 +138,50 @@ def test_a_share_goes_where_it_spoils_no_larger_one() -> None:
     cards = _node("n", (10, 0), (7, 0))
     assert _chosen("value", {Demanded(0, memory=5 * GIB): 1.0}, share, cards) == ("n", 1)
     assert _chosen("fragmentation", {Demanded(0, memory=5 * GIB): 1.0}, share, cards) == ("n", 1)
+
+
+TOGETHER = {
+    "two shares that add up to the one that spoils nothing": ((1 * GIB, 2 * GIB), {"a": 1, "b": 1}),
+    "too much for one card": ((4 * GIB, 7 * GIB), {"a": 0, "b": 1}),
+}
+
+
+@pytest.mark.parametrize(("asked", "want"), TOGETHER.values(), ids=TOGETHER)
+def test_containers_that_may_share_a_card(asked: tuple[int, int], want: dict[str, int]) -> None:
+    node = _node("n", (10, 0), (7, 0))
+    request = _request(*(FractionRequest(name, memory=memory) for name, memory in zip("ab", asked, strict=True)))
+    learnt = learning.make("value", {Demanded(0, memory=5 * GIB): 1.0}, supply_of({"n": node}, DEFAULT_LIMITS))
+    found = engine.decide({"n": node}, Ask(request, PodNeeds()), policy=Policy("value"), tables=learnt)
+    assert isinstance(found, Chosen)
+    assert {c.container: c.shares[0].index for c in found.containers} == want
+
+
+JOINED = {
+    "bytes add up": (_request(FractionRequest("a", memory=GIB), FractionRequest("b", memory=GIB)), True),
+    "percent add up": (_request(FractionRequest("a", percent=50), FractionRequest("b", percent=50)), True),
+    "more than all of a card": (_request(FractionRequest("a", percent=50), FractionRequest("b", percent=51)), False),
+    "more than all of its cores": (
+        _request(FractionRequest("a", memory=GIB, cores=60), FractionRequest("b", memory=GIB, cores=60)),
+        False,
+    ),
+    "one after the other": (
+        _request(FractionRequest("a", percent=90, init=True), FractionRequest("b", percent=90)),
+        True,
+    ),
+    "bytes and percent": (_request(FractionRequest("a", memory=GIB), FractionRequest("b", percent=50)), False),
+    "unlike numbers of cards": (_request(FractionRequest("a", 2, GIB), FractionRequest("b", 1, GIB)), False),
+    "unlike wishes": (
+        _request(FractionRequest("a", 1, GIB, wishes=Wishes(("t4",))), FractionRequest("b", memory=GIB)),
+        False,
+    ),
+    "one alone": (_request(FractionRequest("a", memory=GIB)), False),
+}
+
+
+@pytest.mark.parametrize(("request_", "may"), JOINED.values(), ids=JOINED)
+def test_which_containers_may_share_a_card(request_: PodRequest, may: bool) -> None:
+    found = fitting.joined(request_)
+    assert found == (replace(request_, same_gpus=True) if may else None)
 
 
 def test_two_sides_that_disagree() -> None:
