@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from allocator.policies.learning import HALF_LIFE
-from allocator.quality import families, replays, report, trace
+from allocator.quality import families, replays, report, sensitivity, trace
 from allocator.quality.departures import Served
 from allocator.quality.replaying import LOADS, Run, at
 from allocator.quality.replays import DEPARTING, IN_FAMILIES, POLICIES
@@ -29,8 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong:
         parser.error(wrong)
     found: dict[str, report.Runs] = {}
+    served: Mapping[str, Sequence[Served]] = {}
     results, seeds = Results(given.results), _seeds(given.seeds)
     try:
+        if given.sensitivity:
+            return _sensitivity(given.trace, given.sensitivity, seeds, results)
         for number, name in enumerate(given.lists):
             policies = given.others if number else given.policies
             runs = replays.replay(given.trace, name, policies, seeds, given.half_life, results)
@@ -41,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made = _gathered(name, IN_FAMILIES, runs, len(_seeds(given.family_seeds)))
             print(report.table(f"{name} (made up)", made), end="\n\n", flush=True)
         if given.departures:
-            print(_departures(given.trace, _seeds(given.departures)), end="\n\n", flush=True)
+            served = _departures(given.trace, _seeds(given.departures))
+            print(report.departures(served), end="\n\n", flush=True)
     except trace.NoTrace as error:
         print(error, file=sys.stderr)
         return 2
@@ -50,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from allocator.quality import plot
 
         plot.draw(found, given.plot)
+        if served:
+            plot.departures(served, given.plot.with_stem(f"{given.plot.stem}-departures"))
     return 0
 
 
@@ -67,13 +73,25 @@ def _gathered(
     return found
 
 
-def _departures(folder: Path, seeds: Sequence[int]) -> str:
+def _sensitivity(folder: Path, file: Path, seeds: Sequence[int], results: Results) -> int:
+    from allocator.quality import plot
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for what, label, name, mean in sensitivity.measure(folder, sensitivity.LISTS, seeds, results):
+        found.setdefault(what, {}).setdefault(label, {})[name] = mean
+        print(f"{what} {label} {name} {mean:.2f}", file=sys.stderr, flush=True)
+    print(sensitivity.table(found))
+    plot.sensitivity(found, file)
+    return 0
+
+
+def _departures(folder: Path, seeds: Sequence[int]) -> Mapping[str, Sequence[Served]]:
     stayed: dict[str, list[Served]] = {policy: [] for policy in DEPARTING}
     for seed, policy, served in replays.replay_departures(folder, "default", DEPARTING, seeds):
         stayed[policy].append(served)
         part = 100 * served.hours / served.offered
         print(f"departures seed {seed} {policy} served {part:.2f} %", file=sys.stderr, flush=True)
-    return report.departures(stayed)
+    return stayed
 
 
 def _unknown(given: argparse.Namespace) -> str:
@@ -93,7 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m allocator.quality", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("--trace", type=Path, required=True, metavar="DIR", help="folder of the openb trace")
-    add("--lists", type=_words, default=trace.LISTS, help="pod lists, with commas")
+    add(
+        "--lists",
+        type=_words,
+        default=trace.LISTS,
+        help="pod lists, with commas; a+b changes from a to b, late:a has pods of several cards last",
+    )
     add("--policies", type=_words, default=POLICIES, help="policies for the first list, with commas")
     add("--others", type=_words, default=("fragmentation", "value"), help="policies for the other lists")
     add("--families", type=_words, default=tuple(families.FAMILIES), help="made-up clusters, with commas")
@@ -102,7 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", default="42-51", help="first and last seed, or one")
     add("--half-life", type=int, default=HALF_LIFE, help="requests after which one counts half")
     add("--results", type=Path, metavar="FILE", help="where runs are kept, so that one that was cut off goes on")
-    add("--plot", type=Path, metavar="FILE", help="SVG file to write (needs matplotlib)")
+    add("--sensitivity", type=Path, metavar="FILE", help="vary the constants of value instead, and draw it as SVG")
+    add("--plot", type=Path, metavar="FILE", help="SVG file to write, and one beside it of the departures")
     return parser
 
 

@@ -47,15 +47,14 @@ def replay(
     half_life: int = HALF_LIFE,
     results: Results = NOTHING,
 ) -> Iterator[tuple[int, str, Run]]:
-    """One list. Raises `trace.NoTrace`."""
-    machines, listed = trace.machines(folder), trace.tasks(folder, name)
+    """One list, or one that changes (see `trace.ordered`). Raises `trace.NoTrace`."""
+    machines, target = trace.machines(folder), trace.target_of(folder, name)
     capacity = sum(machine.cards for machine in machines) * CARD
-    target = trace.target(listed)
     for seed in seeds:
         missing = [policy for policy in policies if results.get((name, seed, policy, half_life)) is None]
         if missing:
             rng = np.random.default_rng(seed)
-            arriving, nodes = trace.arrivals(listed, capacity, rng), trace.nodes(machines, rng)
+            arriving, nodes = trace.ordered(folder, name, capacity, rng), trace.nodes(machines, rng)
             supply = supply_of({node.name: node for node in nodes}, LIMITS)
             measure = tables.fragmentation(target, supply)
         for policy in policies:

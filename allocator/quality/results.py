@@ -45,6 +45,10 @@ class Results:
         except (ValueError, KeyError, TypeError):
             return  # the last line of a run that was cut off while it was written
 
+    def named(self, variant: str) -> Results:
+        """The same file for rules that differ from these in one thing."""
+        return Results(self._file, f"{self._rules} {variant}")
+
     def get(self, key: Key) -> Run | None:
         """The run under this key, if these rules made it before."""
         return self._runs.get(key)

@@ -146,6 +146,41 @@ def arrivals(listed: Sequence[Task], capacity: int, rng: np.random.Generator) ->
         total += drawn.volume
 
 
+SHIFT, LATE = "+", "late:"
+
+
+def ordered(folder: Path, name: str, capacity: int, rng: np.random.Generator) -> list[Task]:
+    """
+    The pods of one run in their order, where the name may also be of a demand that changes. Raises `NoTrace`.
+
+    `a+b`: pods of list a until half of the cards were asked for, then pods of list b. `late:a`: the pods of list a, but
+    those of several cards after all others, so that nothing tells of them beforehand.
+    """
+    first, shift, then = name.removeprefix(LATE).partition(SHIFT)
+    order = arrivals(tasks(folder, first), capacity, rng)
+    if name.startswith(LATE):
+        return sorted(order, key=lambda task: task.cards > 1)
+    if not shift:
+        return order
+    changed = _upto(order, capacity // 2)
+    return changed + _upto(arrivals(tasks(folder, then), capacity, rng), int(INFLATED_TO * capacity) - _total(changed))
+
+
+def _upto(order: Sequence[Task], bound: int) -> list[Task]:
+    end = int(np.searchsorted(np.cumsum([task.volume for task in order]), bound, side="right"))
+    return list(order[:end])
+
+
+def _total(order: Iterable[Task]) -> int:
+    return sum(task.volume for task in order)
+
+
+def target_of(folder: Path, name: str) -> dict[Demanded, float]:
+    """What a list, or one that changes, asks for in all. Raises `NoTrace`."""
+    lists = name.removeprefix(LATE).split(SHIFT)
+    return target([task for each in lists for task in tasks(folder, each)])
+
+
 def nodes(listed: Sequence[Machine], rng: np.random.Generator) -> list[NodeState]:
     """The empty nodes under names that are in random order, which is how the published runs break ties."""
     return [

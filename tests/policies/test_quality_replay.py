@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from allocator.policies import plain
 from allocator.policies.kinds import CARD
 from allocator.policies.learning import HALF_LIFE
 from allocator.quality import __main__ as quality
-from allocator.quality import families, replays, report, trace
+from allocator.quality import families, plot, replays, report, sensitivity, trace
 from allocator.quality.baselines import SCORES
 from allocator.quality.replaying import Run, at
 from allocator.quality.results import Results
@@ -49,6 +50,38 @@ def test_the_list_is_inflated_to_130_percent(folder: Path) -> None:
     assert 1.25 * capacity < sum(task.volume for task in arriving) <= 1.3 * capacity + 1000
     fewer = trace.arrivals(listed, capacity // 2, np.random.default_rng(1))
     assert sum(task.volume for task in fewer) <= 0.65 * capacity + 1000
+
+
+def test_a_demand_that_changes(folder: Path) -> None:
+    (folder / "openb_pod_list_other.csv").write_text(PODS.replace(",1,500,", ",1,100,"))
+    capacity = 36 * CARD
+
+    def ordered(name: str) -> list[Task]:
+        return trace.ordered(folder, name, capacity, np.random.default_rng(1))
+
+    late = ordered("late:default")
+    assert sorted(map(repr, late)) == sorted(map(repr, ordered("default")))
+    assert [task.cards > 1 for task in late] == sorted(task.cards > 1 for task in late)
+    changing = ordered("default+other")
+    tenth = next(at for at, task in enumerate(changing) if task.parts == 100)
+    assert sum(task.volume for task in changing[:tenth]) >= capacity // 2 - 2 * CARD
+    assert not any(task.parts == 500 for task in changing[tenth:])
+    assert sum(task.volume for task in changing) <= 1.3 * capacity
+    assert trace.target_of(folder, "default").keys() < trace.target_of(folder, "default+other").keys()
+
+
+def test_a_constant_is_varied_for_a_run_and_no_longer(folder: Path, tmp_path: Path) -> None:
+    constant = next(each for each in sensitivity.CONSTANTS if each.name == "STEP")
+    file, rules = tmp_path / "runs", Results(tmp_path / "runs", "rules")
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for what, label, name, mean in sensitivity.measure(folder, ["default"], [1], rules, [constant]):
+        found.setdefault(what, {}).setdefault(label, {})[name] = mean
+    assert constant.values[sensitivity.OWN[constant.what]] == plain.STEP
+    assert found[constant.what].keys() == constant.values.keys()
+    assert len(file.read_text().splitlines()) == len(constant.values), "each under rules of its own"
+    assert sensitivity.table(found).splitlines()[2].split()[-1] == "default"
+    plot.sensitivity(found, tmp_path / "plot.svg")
+    assert "step of worth" in (tmp_path / "plot.svg").read_text()
 
 
 def test_every_policy_fills_the_cluster_and_no_more(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
