@@ -266,6 +266,34 @@ NODE_ISOLATION = MetricSpec(
     "nodeagent",
     labels=("node", "level"),
 )
+MPS_SERVING = MetricSpec(
+    "gpufraction_mps_serving",
+    "gauge",
+    "1 where an MPS daemon serves the GPU and programs past it fail, 0 where one is to and does not.",
+    "nodeagent",
+    labels=("node", "gpu"),
+)
+MPS_CLIENTS = MetricSpec(
+    "gpufraction_mps_clients",
+    "gauge",
+    "Processes that the GPU's MPS servers have as clients.",
+    "nodeagent",
+    labels=("node", "gpu"),
+)
+MPS_CLIENTS_LIMIT = MetricSpec(
+    "gpufraction_mps_clients_limit",
+    "gauge",
+    "The most processes that MPS serves on the GPU at once; further ones fail.",
+    "nodeagent",
+    labels=("node", "gpu"),
+)
+MPS_STARTS = MetricSpec(
+    "gpufraction_mps_daemon_starts",
+    "gauge",
+    "Starts of the GPU's MPS daemon by the supervisor that runs now; an adopted daemon counts as none.",
+    "nodeagent",
+    labels=("node", "gpu"),
+)
 
 METRICS: tuple[MetricSpec, ...] = (
     ADMISSION_REQUESTS,
@@ -300,6 +328,10 @@ METRICS: tuple[MetricSpec, ...] = (
     GPU_MEMORY_UNCLAIMED,
     GPU_XIDS,
     NODE_ISOLATION,
+    MPS_SERVING,
+    MPS_CLIENTS,
+    MPS_CLIENTS_LIMIT,
+    MPS_STARTS,
 )
 
 

@@ -29,6 +29,7 @@ from nodeagent.holding import Holder, Own
 from nodeagent.host import read_host
 from nodeagent.isolation import Isolation, sees_host_processes
 from nodeagent.library import GpuLibrary
+from nodeagent.limiters import Limiters, judged, without_servers
 from nodeagent.mps import commands
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.nvml import Nvml
@@ -136,13 +137,17 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
 
     residents = Residents(on_change=lambda: agent.wake())
     guard = Guard(kube, residents, Watch(_rules(settings)), node=settings.node, show=gauges.show_usage)
-    isolation = _isolation(library, settings, residents)
+    limiters = Limiters(settings.limiters, residents.allocations)
+    isolation = _isolation(library, settings, residents, limiters)
 
     def seen(sight: Sight) -> None:
+        found = limiters.look()
         isolation.enforce(sight)
         gauges.show(sight)
         gauges.show_isolation(isolation.levels())
-        guard.seen(sight)
+        gauges.show_mps(found)
+        # Of a GPU whose daemon is away nobody is to be driven off: what runs there may well run on.
+        guard.seen(without_servers(sight, found))
         agent.wake()
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
@@ -154,13 +159,20 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         handlers=settings.runtime_handlers,
         every=settings.heartbeat,
     )
+
+    def published() -> Sight | None:
+        sight = observer.sight()
+        return judged(sight, limiters.found) if sight is not None else None
+
     agent = Agent(
         kube,
-        observer.sight,
+        published,
         _behaviour(settings),
-        delivery=prober.delivery,
+        delivery=lambda now: limiters.delivery(prober.delivery(now)),
         residents=residents,
         isolation=isolation.levels,
+        conditions=limiters.conditions,
+        told=limiters.told,
     )
     watches = _watches(kube, agent, residents, settings.node)
     process = Process()
@@ -215,12 +227,13 @@ def _rules(settings: AgentSettings) -> Rules:
     )
 
 
-def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Residents) -> Isolation:
+def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Residents, limiters: Limiters) -> Isolation:
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
         groups = Path(settings.host_root) / "sys/fs/cgroup"
         limiter = Limiter(library, lambda: container_groups(groups))
-    return Isolation(residents, limiter, cgroup=read_host().cgroup, watches=sees_host_processes())
+    cgroup, watches = read_host().cgroup, sees_host_processes()
+    return Isolation(residents, limiter, cgroup=cgroup, watches=watches, others=limiters.levels)
 
 
 def _reserve(settings: AgentSettings) -> Reserve:

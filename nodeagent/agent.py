@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contract.model import Delivery, Gpu
+from contract.model import Delivery, Gpu, Inventory
 from nodeagent.changes import Change, changes, published_gpus
 from nodeagent.ownership import HOLDING, Ownership, decide
 from nodeagent.reconcile import (
@@ -44,7 +44,7 @@ from nodeagent.reconcile import (
     settled,
 )
 from nodeagent.residents import Residents
-from nodeagent.status import DEFAULT_TERMS, Desired, Sight, Terms, desired, timestamp
+from nodeagent.status import DEFAULT_TERMS, Condition, Desired, Sight, Terms, desired, timestamp
 from runtime.kube import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
 from runtime.kubepaths import events
 from runtime.watch import Event, Put, Replaced
@@ -73,10 +73,10 @@ class Agent:
     """
     Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
 
-    `sight` gives the latest look at the machine (`Observer.sight`), None while there is none yet. `delivery` tells how
-    GPUs reach containers, at a time of the clock. `residents` are this node's pods;
-    `isolation` tells what is enforced. `clock` is wall time
-    in seconds since the epoch, since the heartbeat is counted from a time that is published.
+    `sight` gives the latest look at the machine (`Observer.sight`), None while there is none yet. `residents` are this
+    node's pods. `told` is given what is about to be published; then `delivery` tells how GPUs reach containers, at a
+    time of the clock, `isolation` what is enforced, and `conditions` what else is to be said. `clock` is wall time in
+    seconds since the epoch, since the heartbeat is counted from a time that is published.
     """
 
     def __init__(
@@ -88,11 +88,14 @@ class Agent:
         delivery: Callable[[float], Delivery | None] = lambda now: None,
         residents: Residents | None = None,
         isolation: Callable[[], tuple[str, ...]] = tuple,
+        conditions: Callable[[], tuple[Condition, ...]] = tuple,
+        told: Callable[[Inventory], None] = lambda inventory: None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
         self._kube, self._sight, self._behaviour, self._delivery = kube, sight, behaviour, delivery
         self._residents, self._isolation = residents or Residents(), isolation
+        self._conditions, self._told = conditions, told
         self._clock, self._rng = clock, rng or random.Random()
         self._pace = Pace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
         self._published: Published | None = None
@@ -164,6 +167,9 @@ class Agent:
             return
         wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, sight))
         now = self._clock()
+        self._told(wanted.inventory)
+        inventory = replace(wanted.inventory, delivery=self._delivery(now), isolation=self._isolation())
+        wanted = replace(wanted, inventory=inventory, others=(*wanted.others, *self._conditions()))
         # What is in memory counts first: while the driver was away, no GPUs were published.
         before = self._gpus or published_gpus(published.gpunode.status if published.gpunode else {})
         todo = reconcile(wanted, published, self._history, now, self._pace)
@@ -192,8 +198,6 @@ class Agent:
         return replace(
             self._behaviour.terms,
             cordoned=node.cordoned,
-            delivery=self._delivery(self._clock()),
-            isolation=self._isolation(),
             shared=sharing.shared,
             not_shared=sharing.why,
             conditions=sharing.conditions,

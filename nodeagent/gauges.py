@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contract import metrics as specs
 from contract.model import ISOLATION
+from nodeagent.limiters import Found
 from nodeagent.status import Sight
 from nodeagent.usage import Usage
 from nodeagent.watching import Watch
@@ -39,6 +40,10 @@ class Gauges:
         """What is enforced now."""
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
 
+    def show_mps(self, found: Found) -> None:
+        """How the MPS daemons are."""
+        self._set(mps_series(self._node, found))
+
     def _set(self, shown: dict[specs.MetricSpec, Series]) -> None:
         for spec, series in shown.items():
             gauge = self._metrics.gauge(spec)
@@ -47,6 +52,17 @@ class Gauges:
             for labels in self._shown.get(spec, {}).keys() - series.keys():
                 gauge.remove(*labels)
             self._shown[spec] = series
+
+
+def mps_series(node: str, found: Found) -> dict[specs.MetricSpec, Series]:
+    """As `series_of`, of GPUs that the supervisor of the MPS daemons reports."""
+    gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items()}
+    return {
+        specs.MPS_SERVING: {labels: float(gpu.serving and not found.stale) for labels, gpu in gpus.items()},
+        specs.MPS_CLIENTS: {labels: gpu.clients for labels, gpu in gpus.items()},
+        specs.MPS_CLIENTS_LIMIT: {labels: gpu.most_clients for labels, gpu in gpus.items()},
+        specs.MPS_STARTS: {labels: gpu.starts for labels, gpu in gpus.items()},
+    }
 
 
 def usage_series(node: str, usage: Usage, watch: Watch) -> dict[specs.MetricSpec, Series]:

@@ -19,10 +19,19 @@ class Isolation:
     Enforces after each look what this node can, and tells what that is.
 
     `limiter`: None where the driver is not to limit memory. `watches`: whether processes can be laid to containers.
+    `others`: what else holds them, the stronger first.
     """
 
-    def __init__(self, residents: Residents, limiter: Limiter | None, *, cgroup: str, watches: bool) -> None:
-        self._residents, self._limiter = residents, limiter
+    def __init__(
+        self,
+        residents: Residents,
+        limiter: Limiter | None,
+        *,
+        cgroup: str,
+        watches: bool,
+        others: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self._residents, self._limiter, self._others = residents, limiter, others
         self._cgroup, self._watches = cgroup, watches
         self._driver = False
 
@@ -35,7 +44,7 @@ class Isolation:
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""
-        return (("driver",) if self._driver else ()) + (("watch",) if self._watches else ())
+        return (("driver",) if self._driver else ()) + self._others() + (("watch",) if self._watches else ())
 
 
 def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:

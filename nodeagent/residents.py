@@ -133,6 +133,10 @@ class Residents:
         with self._lock:
             return tuple(found for _, found in sorted(self._by_key.items()))
 
+    def allocations(self) -> tuple[Allocation, ...]:
+        """What the pods here have."""
+        return tuple(found.allocation for found in self.all() if found.allocation is not None)
+
     def held(self) -> frozenset[str]:
         """UUIDs that holder pods report."""
         return frozenset().union(*(found.held for found in self.all()))

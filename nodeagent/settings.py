@@ -13,6 +13,7 @@ from contract.names import NAMESPACE
 from nodeagent import delivery
 from nodeagent.delivery import HANDLERS
 from nodeagent.health import IGNORED_XIDS
+from nodeagent.limitersettings import LimiterSettings
 from runtime.settings import setting
 
 
@@ -111,6 +112,7 @@ class AgentSettings:
         "Have the driver (615 and later, cgroup v2) hold each container to its share of memory. The agent must run as "
         "root and see the host's control groups below host_root. Not tried on a card by us, hence off.",
     )
+    limiters: LimiterSettings = LimiterSettings()
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")

@@ -1,0 +1,77 @@
+"""
+Whether HAMi-core's library is on this node, whole and for this machine.
+
+An init container of the agent copies it from HAMi's published image into a folder of the host, and writes there:
+
+    libvgpu.so.<digest>   the library; the digest is the start of its SHA-256, so a new one never replaces one in use
+    current               the name of that file
+    ld.so.preload         what containers get as /etc/ld.so.preload
+
+A file that is half copied, or of another architecture, would keep every program in a container from starting, or limit
+none of them without a word. So it is read here before any container gets it.
+
+Must not: change anything there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from nodeagent.cdi import LIBRARY_IN_CONTAINER, Preloaded
+from nodeagent.mps.places import read_text
+
+_NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
+_ELF_64 = b"\x7fELF\x02"
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+"""elf.h, `e_machine`, by the kernel's word."""
+_MOST_BYTES = 64 << 20
+
+
+class Library:
+    """The library in `folder`. One thread uses it."""
+
+    def __init__(self, folder: Path, *, machine: str = "") -> None:
+        self._folder, self._machine = folder, machine or os.uname().machine
+        self._judged: tuple[object, str] | None = None
+        self.trouble = "the preloaded library was not looked for yet"
+
+    def look(self) -> Preloaded | None:
+        """The library's files; None, and `trouble` as a sentence, where it cannot be given to anybody."""
+        name = read_text(self._folder / "current").strip()
+        found = _NAME.fullmatch(name)
+        library, preload = self._folder / (name if found else "missing"), self._folder / "ld.so.preload"
+        if found is None:
+            self.trouble = f"{self._folder}/current names no library; did the init container copy it?"
+        elif read_text(preload).strip() != LIBRARY_IN_CONTAINER:
+            self.trouble = f"{preload} does not say {LIBRARY_IN_CONTAINER}"
+        else:
+            self.trouble = self._wrong_with(library, found["digest"])
+        return None if self.trouble else Preloaded(library, preload)
+
+    def _wrong_with(self, library: Path, digest: str) -> str:
+        try:
+            status = library.stat()
+            # It is some hundred KiB, and it is read again only when it is another one.
+            mark = (library, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
+            if self._judged is None or self._judged[0] != mark:
+                self._judged = mark, self._read(library, digest, status)
+        except OSError as error:
+            return f"{library} cannot be read: {error.strerror}"
+        return self._judged[1]
+
+    def _read(self, library: Path, digest: str, status: os.stat_result) -> str:
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"{library} may be written by others"
+        if status.st_size > _MOST_BYTES:
+            return f"{library} has {status.st_size} bytes, which is no library of this kind"
+        content = library.read_bytes()
+        if hashlib.sha256(content).hexdigest()[: len(digest)] != digest:
+            return f"{library} is not what its name says; was it copied whole?"
+        wanted = _MACHINES.get(self._machine)
+        if content[:5] != _ELF_64 or int.from_bytes(content[18:20], "little") != wanted:
+            return f"{library} is no library for {self._machine}"
+        return ""
