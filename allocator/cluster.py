@@ -16,7 +16,7 @@ from allocator import keeping
 from allocator.engine import Ask, Decision, Snapshot
 from allocator.index import Engine
 from allocator.keeping import Kept
-from allocator.ledger import Holding, Ledger, State, usage_of
+from allocator.ledger import OWN, Holding, Ledger, State, usage_of
 from allocator.nodes import NodeFacts
 from contract import names, pods, quantity, scheduling
 from contract.model import Compute, Inventory, NodeState
@@ -200,9 +200,20 @@ class Cluster:
             self._refresh(known.node)
         return released or (known is not None and known.node in self._snapshot)
 
+    def book(self, holding: Holding) -> None:
+        """Book the share of an ElasticGPU, in place of what was booked under its key before."""
+        before = self.ledger.holding(holding.key)
+        if self.ledger.confirm(holding):
+            for node in {h.allocation.node for h in (before, holding) if h is not None}:
+                self._refresh(node)
+
+    def unbook(self, key: str) -> bool:
+        """An ElasticGPU is gone. True if it had a share booked."""
+        return self._release(key)
+
     def pod_uids(self) -> frozenset[str]:
         """Every pod that this cluster keeps something of."""
-        held = (h.key for h in self.ledger if h.state is State.CONFIRMED)
+        held = (h.key for h in self.ledger if h.state is State.CONFIRMED and not h.key.startswith(OWN))
         return frozenset((*self._on_node, *self._waiting, *self.unreadable, *held))
 
     # -- many changes at once -------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """
 The allocator's decisions: answers the webhook, and places the pods that wait.
 
-With what the watches bring (`allocator.intake`) and what time brings (`allocator.tending`) it is the one owner of the
-allocator's state. Every public method takes the one lock, works on memory only and returns at once; writing to the API
-server is the caller's part, with what is returned here. So a decision and its reservation are one step, and no two can
-take the same share. Time, ids and leadership are injected.
+With what the watches bring (`allocator.intake`), what time brings (`allocator.tending`) and the claims
+(`allocator.claims`) it is the one owner of the allocator's state. Every public method takes the one lock, works on
+memory only and returns at once; writing to the API server is the caller's part, with what is returned here. So a
+decision and its reservation are one step, and no two can take the same share. Time, ids and leadership are injected.
 
 A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
 changed, a pod joined. It is never polled.
@@ -12,10 +12,13 @@ changed, a pod joined. It is never polled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allocator import answering, keeping, looking, pinning, reasons
+from allocator.claims.claiming import Claiming
+from allocator.claims.desk import BINDING
+from allocator.claims.objects import Status
 from allocator.cluster import Cluster, Waiting
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.ledger import Holding, State
@@ -25,20 +28,21 @@ from allocator.mandate import Mandate
 from allocator.options import Options
 from allocator.policies.tables import Tables
 from allocator.replay import InLine, View
-from allocator.tending import Tending
 from contract import names, pods, scheduling
 from contract.model import Allocation, NodeState, PodRequest
-from contract.protocol import Answer, Placed, Question
+from contract.protocol import Answer, Placed, Question, Wait
 
 JSON = dict[str, Any]
+_TELL_AFTER = 2.0
+"""Seconds that the binding of a claim may take before its pod is told."""
 
 
 class NotReady(Exception):
     """This replica may not decide now: it does not lead, or has not seen the cluster yet."""
 
 
-class Controller(Tending):
-    """Decides on the state that `Intake` and `Tending` keep up."""
+class Controller(Claiming):
+    """Decides on the state that `Intake`, `Tending` and `Claiming` keep up."""
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Controller(Tending):
             mandate=Mandate(leading, tenure),
             options=options,
             clock=clock,
+            new_id=new_id,
             wake=wake,
             forgotten=forgotten,
             asked=asked,
@@ -73,6 +78,10 @@ class Controller(Tending):
             lacks = self._mandate.lacks()
             if lacks:
                 raise NotReady(lacks)
+            if question.request.claim:
+                # Only a pod that is there can be tied to a claim: its finalizer looks at pods.
+                told = self._desk.waits(question.namespace, question.request.claim)
+                return Wait(told.reason, told.message)
             held = self._confirmed_hold(question)
             if held is not None:
                 return Placed(held, self._pin(question.pod, ask, held.node))
@@ -154,6 +163,7 @@ class Controller(Tending):
             now = self._clock()
             self._untried = False
             failed: dict[tuple[Ask, bool], Unplaced] = {}
+            self._desk.begin_pass()
             for entry in self._cluster.waiting():
                 self._line.waits(entry.uid, now)
                 if not self._line.may_try(entry.uid, now):
@@ -161,18 +171,32 @@ class Controller(Tending):
                 if entry.foreign:
                     self._tell(entry, answering.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first")
                     continue
+                if entry.ask.request.claim:
+                    commits.extend(self._by_claim(entry, now))
+                    continue
                 shape = (entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority))
                 decision = failed.get(shape) or self._cluster.decide(entry.ask, entry.uid, entry.priority)
                 if isinstance(decision, Chosen):
-                    commits.append(self._reserve_waiting(entry, decision))
+                    allocation = Allocation(self._new_id(), decision.node, decision.containers)
+                    commits.append(self._reserve_waiting(entry, allocation))
                 else:
                     failed[shape] = decision
                     code = answering.code(decision)
                     self._tell(entry, code, f"waiting: {reasons.summary(decision.reasons)}")
+            self._desk.bind_the_rest()
             return commits, self._line.take_news()
 
-    def _reserve_waiting(self, entry: Waiting, decision: Chosen) -> Commit:
-        allocation = Allocation(self._new_id(), decision.node, decision.containers)
+    def _by_claim(self, entry: Waiting, now: float) -> Iterable[Commit]:
+        """A pod that names a claim: its commit, if it can go to the claim's share."""
+        found = self._desk.place(entry)
+        if not isinstance(found, Status):
+            return (self._reserve_waiting(entry, found),)
+        # What is over in a moment is not worth a write to the pod, which would be in the way of its commit.
+        if found.reason != BINDING or now - self._line.waits(entry.uid, now) > _TELL_AFTER:
+            self._tell(entry, found.reason, f"waiting: {found.message}")
+        return ()
+
+    def _reserve_waiting(self, entry: Waiting, allocation: Allocation) -> Commit:
         self._cluster.assume(self._holding(entry.ask, allocation, entry.key))
         commit = Commit(entry, allocation, self._mandate.number())
         self._line.begin(commit)
@@ -265,13 +289,17 @@ class Controller(Tending):
             now = self._clock()
             engine = self._cluster.engine
             line = tuple(
-                InLine(w.key, w.uid, w.ask, w.priority, w.created, w.foreign, self._line.busy(w.uid, now))
+                InLine(w.key, w.uid, w.ask, w.priority, w.created, w.foreign, self._busy(w, now))
                 for w in self._cluster.waiting()
             )
             nodes = tuple(self._cluster.snapshot.values())
             learnt = engine.tables
             demand = tuple(learnt.target.items()) if learnt is not None else ()
             return View(engine.limits, engine.policy, nodes, line, self._cluster.kept, demand)
+
+    def _busy(self, entry: Waiting, now: float) -> str:
+        """A pod that names a claim is decided by the claim, of which a snapshot has nothing."""
+        return "by claim" if entry.ask.request.claim else self._line.busy(entry.uid, now)
 
     def check_invariants(self) -> None:
         """Raise if the state contradicts itself."""

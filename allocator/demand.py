@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from contract.model import Allocation, PodRequest, Usage
+from contract.model import WHOLE, Allocation, PodRequest, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,10 @@ class Demand:
             usage.sharers + 1,
             usage.exclusive or self.exclusive,
         )
+
+    def beside(self, other: Demand) -> Demand:
+        """The two as users of one share: the larger of each."""
+        return Demand(max(self.memory, other.memory), max(self.cores, other.cores), self.exclusive or other.exclusive)
 
 
 @dataclass(slots=True)
@@ -57,7 +61,15 @@ class Running:
 
 
 def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]:
-    """What the pod takes, by GPU UUID. The allocation covers the request's containers in its order."""
+    """
+    What the pod takes, by GPU UUID. The allocation covers the request's containers in its order.
+
+    Of a claim's share every container may use all, so it counts once however many there are. All of a GPU's cores are
+    a whole card there, which nobody else has a share of.
+    """
+    if allocation.claim:
+        shares = [share for container in allocation.containers for share in container.shares]
+        return {s.uuid: Demand(s.memory, s.cores, s.cores >= WHOLE) for s in sorted(shares, key=lambda s: s.memory)}
     placed = ((c.container, share.uuid, share.memory) for c in allocation.containers for share in c.shares)
     return per_gpu(request, placed)
 

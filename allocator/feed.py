@@ -1,5 +1,5 @@
 """
-Watch events into the controller: three informers, and the reading of what they bring.
+Watch events into the controller: the informers, and the reading of what they bring.
 
 Ten lines a kind and no decision. An object that cannot be read is logged and counts as absent, since a damaged GPUNode
 must cost its own node's GPUs and nobody else's.
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from allocator import nodes
+from allocator.claims import feed as claims
+from allocator.claims import objects
 from allocator.controller import Controller
 from contract import codec, names, pods
 from contract.model import Inventory
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Feed:
-    """The three informers. `seen` is told of every pod that is new or changed."""
+    """The informers. `seen` is told of every pod that is new or changed."""
 
     def __init__(
         self,
@@ -42,12 +44,13 @@ class Feed:
             self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event), None),
             self._informer("nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event), nodes.trim),
         )
-        self._pods = self._pods_informer(None)
+        self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS)
+        self._booked = self._booked_informers(None)
 
     @property
     def informers(self) -> tuple[Informer, ...]:
         """Those that feed the controller now."""
-        return (*self._others, self._pods)
+        return (*self._others, *self._claims, *self._booked)
 
     def start(self) -> None:
         """Start them; at most once."""
@@ -59,26 +62,44 @@ class Feed:
         for informer in self.informers:
             informer.stop()
 
-    def relist_pods(self, tenure: int) -> None:
+    def relist(self, tenure: int) -> None:
         """
-        Read all pods anew, for a leadership that has begun before this call.
+        Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call.
 
-        By a new informer in place of the old one, not by a list beside it: only within one stream are a list and the
+        By new informers in place of the old ones, not by lists beside them: only within one stream are a list and the
         events after it in order.
         """
         self._retired.set()
-        self._pods.stop()
-        self._pods = self._pods_informer(tenure)
-        self._pods.start()
+        for informer in self._booked:
+            informer.stop()
+        self._booked = self._booked_informers(tenure)
+        for informer in self._booked:
+            informer.start()
 
-    def _pods_informer(self, tenure: int | None) -> Informer:
+    def _booked_informers(self, tenure: int | None) -> tuple[Informer, ...]:
         retired = self._retired = threading.Event()
 
-        def handle(event: Event) -> None:
+        def pods_event(event: Event) -> None:
             if not retired.is_set():  # one that could not be stopped in time must not speak any more
                 _pod(self._controller, event, self._seen, tenure)
 
-        return self._informer("pods", kubepaths.pods(), handle, pods.trim, parts=True)
+        def shares_event(event: Event) -> None:
+            if not retired.is_set():
+                claims.handle(self._controller, objects.SHARES, event, tenure)
+
+        return (
+            self._informer("pods", kubepaths.pods(), pods_event, pods.trim, parts=True),
+            claims.informer(self._kube, objects.SHARES, shares_event, self._restarted(objects.SHARES)),
+        )
+
+    def _claims_informer(self, plural: str) -> Informer:
+        def handle(event: Event) -> None:
+            claims.handle(self._controller, plural, event)
+
+        return claims.informer(self._kube, plural, handle, self._restarted(plural))
+
+    def _restarted(self, name: str) -> Callable[[str], None]:
+        return lambda why: self._on_restart(name, why)
 
     def _informer(
         self,
@@ -89,9 +110,7 @@ class Feed:
         *,
         parts: bool = False,
     ) -> Informer:
-        def restarted(why: str) -> None:
-            self._on_restart(name, why)
-
+        restarted = self._restarted(name)
         return Informer(self._kube, path, handler, name=name, trim=trim, on_restart=restarted, parts=parts)
 
 

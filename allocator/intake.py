@@ -107,6 +107,8 @@ class Intake:
 
     def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
         waiting = self._cluster.waiting_pod(uid)
+        if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
+            return  # how much a claim asks for is not the pod's to say
         if waiting is not None:
             self._asked(waiting.ask.request, waiting.ask.needs.compute.cpu)
         elif holding is not None:

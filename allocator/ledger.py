@@ -9,11 +9,16 @@ A holding is one pod's, or one admission's whose pod has not been seen yet:
 
 What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
 made, and even beyond what a GPU has; `overfull` then names the GPU. `assume`, which is our own decision, never may.
+
+A claim's share is held by its ElasticGPU and by every pod that uses it. It counts once on each GPU for all of them, so
+it makes no difference who of them is seen first, or goes last.
+
 Pure: time is passed in. Memory in bytes, cores in percent.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,6 +26,9 @@ from enum import Enum
 from allocator.demand import Demand, demands
 from allocator.filters import DEFAULT_LIMITS, Limits
 from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
+
+OWN = "egpu/"
+"""What the keys of holdings start with that are an ElasticGPU's own and no pod's; no pod's uid has a slash."""
 
 
 class LedgerBug(AssertionError):
@@ -58,6 +66,7 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._by_node: dict[str, dict[str, Holding]] = {}
         self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
+        self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -81,6 +90,11 @@ class Ledger:
         for demand in self._usage.get(node, {}).get(uuid, {}).values():
             usage = demand.added_to(usage)
         return usage
+
+    def users(self, claim: str) -> tuple[Holding, ...]:
+        """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
+        keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}
+        return tuple(self._holdings[key] for key in sorted(keys))
 
     def compute_assumed(self, node: str) -> tuple[Holding, ...]:
         """Holdings on the node whose pod has not been seen, so that nothing else counts what they need of it."""
@@ -164,7 +178,9 @@ class Ledger:
             if key != holding.key:
                 raise LedgerBug(f"{holding.pod} is filed under {key}")
             for uuid, demand in demands(holding.request, holding.allocation).items():
-                expected.setdefault(holding.allocation.node, {}).setdefault(uuid, {})[key] = demand
+                taken = expected.setdefault(holding.allocation.node, {}).setdefault(uuid, {})
+                name = holding.allocation.claim and _group(holding.allocation.claim)
+                taken[name or key] = demand.beside(taken[name]) if name in taken else demand
         found = {n: {u: d for u, d in gpus.items() if d} for n, gpus in self._usage.items()}
         if {n: g for n, g in found.items() if g} != expected:
             raise LedgerBug("what is taken is not what the holdings add up to")
@@ -180,7 +196,25 @@ class Ledger:
         self._by_node.setdefault(node, {})[holding.key] = holding
         gpus = self._usage.setdefault(node, {})
         for uuid, demand in demands(holding.request, holding.allocation).items():
-            gpus.setdefault(uuid, {})[holding.key] = demand
+            if holding.allocation.claim:
+                self._share(holding.allocation.claim, node, uuid)[holding.key] = demand
+                self._count_shared(holding.allocation.claim, node, uuid)
+            else:
+                gpus.setdefault(uuid, {})[holding.key] = demand
+
+    def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
+        return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
+
+    def _count_shared(self, claim: str, node: str, uuid: str) -> None:
+        """Book the share of a claim anew after one of its holders came or went."""
+        gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
+        if held:
+            gpus.setdefault(uuid, {})[_group(claim)] = functools.reduce(Demand.beside, held.values())
+            return
+        del gpus[uuid][_group(claim)]
+        del self._shared[claim][f"{node}/{uuid}"]
+        if not self._shared[claim]:
+            del self._shared[claim]
 
     def _remove(self, holding: Holding) -> None:
         node = holding.allocation.node
@@ -190,11 +224,20 @@ class Ledger:
             del self._by_node[node]
         gpus = self._usage[node]
         for uuid in demands(holding.request, holding.allocation):
-            del gpus[uuid][holding.key]
+            if holding.allocation.claim:
+                del self._share(holding.allocation.claim, node, uuid)[holding.key]
+                self._count_shared(holding.allocation.claim, node, uuid)
+            else:
+                del gpus[uuid][holding.key]
             if not gpus[uuid]:
                 del gpus[uuid]
         if not gpus:
             del self._usage[node]
+
+
+def _group(claim: str) -> str:
+    """The key under which a claim's share counts; no pod's uid has a slash."""
+    return f"claim/{claim}"
 
 
 def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:

@@ -63,10 +63,11 @@ class Loop:
         write_timeout: float = 10.0,
         writers: int = 4,
         counted: Counted | None = None,
+        decided: Callable[[], None] = lambda: None,
     ) -> None:
         self._kube, self._controller, self._teller = kube, controller, teller
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or Counted()
-        self._relist, self._write_timeout = relist, write_timeout
+        self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
         self._relisted: int | None = None
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
 
@@ -99,6 +100,7 @@ class Loop:
         started = time.perf_counter()
         commits, told = self._controller.place_waiting()
         self._counted.passed(time.perf_counter() - started)
+        self._decided()
         self._write(commits)
         for news in told:
             self._teller.put(news)

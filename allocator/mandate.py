@@ -1,5 +1,5 @@
 """
-Whether this replica may decide now: it has seen the cluster, it leads, and it has listed the pods since it does.
+Whether this replica may decide now: it has seen the cluster, it leads, and it has listed since then what is booked.
 
 The last is what keeps two leaders from giving away the same share one after the other: what the leader before has
 written is on the API server, and not necessarily in our watch yet. Not thread-safe by itself; its owner's lock guards
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+_BOOKED = ("pods", "elasticgpus")
+"""What says which shares are taken."""
+
 
 class Mandate:
     """
@@ -19,14 +22,20 @@ class Mandate:
 
     def __init__(self, leading: Callable[[], bool], tenure: Callable[[], int | None] | None) -> None:
         self._leading, self._tenure = leading, tenure
-        self._unsynced = {"pods", "nodes", "gpunodes"}
-        self._trusted: int | None = None
+        self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", *_BOOKED}
+        self._listed_in: dict[str, int] = {}
 
     def listed(self, kind: str, tenure: int | None = None) -> None:
         """A whole collection was taken in; with a tenure, it was asked for after that began."""
         self._unsynced.discard(kind)
         if tenure is not None:
-            self._trusted = tenure
+            self._listed_in[kind] = tenure
+
+    @property
+    def _trusted(self) -> int | None:
+        """The tenure in which everything was listed that shares are booked by."""
+        tenures = {self._listed_in.get(kind) for kind in _BOOKED}
+        return tenures.pop() if len(tenures) == 1 else None
 
     def unready(self) -> str:
         """What is still to be seen for the first time; empty if nothing is."""
@@ -51,7 +60,7 @@ class Mandate:
         return not self.lacks()
 
     def untrusted(self) -> int | None:
-        """The tenure for which the pods are still to be listed; None where all is well or another leads."""
+        """The tenure for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
         tenure = self.number()
         return tenure if tenure != self._trusted else None
 

@@ -29,7 +29,12 @@ def worth_keeping(cluster: Cluster, line: Line, after: float, now: float) -> Kep
     """Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0."""
     kept, asked = still_kept(cluster, line), 0
     for entry in cluster.waiting() if after else ():
-        if entry.foreign or line.is_writing(entry.uid) or now - line.waits(entry.uid, now) < after:
+        if (
+            entry.foreign
+            or entry.ask.request.claim
+            or line.is_writing(entry.uid)
+            or now - line.waits(entry.uid, now) < after
+        ):
             continue
         before = kept.node if kept is not None and kept.uid == entry.uid else ""
         node = keeping.soonest(cluster.snapshot.values(), entry.ask, cluster.engine.limits, before)

@@ -43,7 +43,10 @@ class InLine:
     foreign: tuple[str, ...] = ()
     """Other systems' scheduling gates, which must go first."""
     busy: str = ""
-    """`writing` while its commit is on the way, `pausing` after one that failed; such a pod is passed over."""
+    """
+    `writing` while its commit is on the way, `pausing` after one that failed, `by claim` where it has a claim's share;
+    such a pod is passed over.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,13 @@ class Settings:
     unbound_after: float = setting(
         300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
     )
+    card_writes: int = setting(
+        10,
+        "GPU objects (elasticgpu.io) written in a second, at most; each shows what a card has left, and is written "
+        "when that has changed. 0 writes none.",
+        minimum=0,
+        maximum=1000,
+    )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: Placement = field(default_factory=Placement)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from allocator import gauges, serving
+from allocator.claims.running import Claims
 from allocator.cluster import Cluster
 from allocator.controller import Controller
 from allocator.feed import Feed
@@ -113,15 +114,25 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         )
         doors.append(health)
     teller = Teller(kube, clock=lambda: datetime.now(UTC), leading=leading)
+    claims_woken = threading.Event()
+    claims = Claims(
+        kube=kube,
+        controller=controller,
+        woken=claims_woken,
+        limits=_limits(settings),
+        card_writes=settings.card_writes,
+        timeout=_write_timeout(settings),
+    )
     loop = Loop(
         kube=kube,
         controller=controller,
         teller=teller,
         woken=woken,
         now_ns=time.time_ns,
-        relist=fed.relist_pods,
+        relist=fed.relist,
         write_timeout=_write_timeout(settings),
         counted=Counted.of(metrics),
+        decided=claims_woken.set,
     )
     fed.start()
     if elected is not None:
@@ -129,6 +140,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     process.spawn("placing", lambda: loop.run(process.stop))
     if settings.placement.node_policy in LEARNED:
         process.spawn("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+    process.spawn("claims", lambda: claims.run(process.stop))
     process.spawn("telling", lambda: teller.run(process.stop))
     process.spawn("upkeep", lambda: upkeep.run(process.stop))
     return Running(controller, tuple(doors), fed, elected, health)

@@ -68,6 +68,8 @@ def request_to_json(request: PodRequest) -> dict[str, Any]:
         document["unit"] = request.unit
     if request.priority:
         document["priority"] = request.priority
+    if request.claim:
+        document["claim"] = request.claim
     document["containers"] = [_fraction_to_json(fraction) for fraction in request.containers]
     return document
 
@@ -99,7 +101,8 @@ def request_to_text(request: PodRequest) -> str:
 def request_from_json(document: object) -> PodRequest:
     """Read a request. Raises `Malformed`."""
     top = Reader(document, "request")
-    containers = tuple(_fraction(item) for item in top.objects("containers"))
+    claim = top.text("claim", "")
+    containers = tuple(_fraction(item, by_claim=bool(claim)) for item in top.objects("containers"))
     if not containers:
         raise Malformed("request.containers is empty")
     if len({fraction.container for fraction in containers}) != len(containers):
@@ -115,10 +118,11 @@ def request_from_json(document: object) -> PodRequest:
         gpu_policy=top.policy("gpuPolicy"),
         unit=top.amount("unit", 0),
         priority=top.amount("priority", 0, most=1),
+        claim=claim,
     )
 
 
-def _fraction(item: Reader) -> FractionRequest:
+def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
     fraction = FractionRequest(
         container=item.text("name"),
         count=item.amount("count", most=MOST_GPUS),
@@ -136,6 +140,10 @@ def _fraction(item: Reader) -> FractionRequest:
             item.flag("modelsInOrder"),
         ),
     )
+    if by_claim:
+        if fraction != FractionRequest(fraction.container):
+            raise Malformed(f"request of container {shown(fraction.container)} names amounts beside a claim")
+        return fraction
     if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
         raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
     if fraction.exclusive and fraction.cores != WHOLE:
@@ -176,6 +184,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
             }
             for container in allocation.containers
         ],
+        **({"claim": allocation.claim} if allocation.claim else {}),
     }
 
 
@@ -208,7 +217,7 @@ def allocation_from_json(document: object) -> Allocation:
         raise Malformed("allocation lacks its id, its node or its containers")
     if len({container.container for container in containers}) != len(containers):
         raise Malformed("allocation.containers names a container twice")
-    return Allocation(id=top.text("id"), node=top.text("node"), containers=tuple(containers))
+    return Allocation(top.text("id"), top.text("node"), tuple(containers), top.text("claim", ""))
 
 
 def allocation_from_text(text: object) -> Allocation:

@@ -8,7 +8,8 @@ annotation or our gate comes too: it was with us before, in an earlier pass or i
 nobody but we can tell whether what it carries still holds.
 
 Conditions of one webhook are ANDed, hence there is one expression for all dialects. Names are looked up in the pod's
-maps, which costs CEL one step each; nothing here grows with the values that a tenant wrote.
+maps, which costs CEL one step each. Only prefixes of annotations are looked for one annotation after the other; all of
+a pod's may have 256 KiB together, which stays below what CEL allows an expression. Beyond that the pod is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, s
     if resources:
         ways.append(_any(resources, f"{_in_some('containers')} ||\n  {_in_some('initContainers')}"))
     ways.append(_any(annotations, "has(object.metadata.annotations) && name in object.metadata.annotations"))
+    prefixes = [prefix for dialect in table for prefix in dialect.annotation_prefixes]
+    if prefixes:
+        starts = " || ".join(f"name.startsWith({_literal(prefix)})" for prefix in prefixes)
+        ways.append(f"has(object.metadata.annotations) && object.metadata.annotations.exists(name, {starts})")
     gates = "object.spec.schedulingGates"
     ways.append(f"has({gates}) && {gates}.exists(gate, gate.name == {_literal(names.GATE)})")
     return [{"name": NAME, "expression": " ||\n".join(ways)}]

@@ -32,9 +32,11 @@ def names_page() -> str:
         "[dialects.md](dialects.md). A change of any of them is a change of contract.",
         _table(("Name", "On", "Written by", "Meaning"), rows),
         "A container whose name does not fit behind a prefix is known by the start of its name, `_` and a hash.",
-        "## Custom resource",
+        "## Custom resources",
         f"`{names.GPUNODE_KIND}` (`{names.GPUNODE_PLURAL}.{names.GROUP}`, version `{names.VERSION}`, cluster scoped): "
         "one for each node with GPUs, of the same name, written by that node's agent.",
+        "`ElasticGPUClaim`, `ElasticGPUClass`, `ElasticGPU` and `GPU` of `elasticgpu.io/v1alpha1`, as that system has "
+        "them: see [claims.md](claims.md).",
         "## Environment",
         "What a container with a share has in its environment, and the annotation that each variable reads when the "
         "container starts. Without the annotation a variable is empty, and an empty list of devices is no GPU.",
@@ -112,6 +114,8 @@ def outcome(example: Example) -> str:
     found = read({"metadata": metadata, "spec": {"containers": [container]}})
     match found:
         case PodRequest():
+            if found.claim:
+                return f"the share of the claim `{found.claim}`"
             said = (f"warns: `{warning}`" for warning in found.warnings)
             first = ("waits before others",) if found.priority else ()
             return "; ".join((*(described(fraction) for fraction in found.containers), *first, *said))

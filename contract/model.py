@@ -86,6 +86,8 @@ class PodRequest:
     `node_policy`, `gpu_policy`: the tenant's choice, or empty for the administrator's default.
     `unit`: bytes of the unit in which the dialect counts memory, where it writes such counts back; else 0.
     `priority`: 1 goes before 0 among waiting pods of the same Kubernetes priority.
+    `claim`: the pod uses the share that the ElasticGPUClaim of this name in its namespace has; its containers then name
+    no amounts of their own.
     `warnings`: how the pod was read, where its author may have meant something else. They are shown once, at
     admission, and neither stored nor compared.
     """
@@ -97,6 +99,7 @@ class PodRequest:
     gpu_policy: str = ""
     unit: int = 0
     priority: int = 0
+    claim: str = ""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -141,6 +144,11 @@ class Allocation:
     id: str
     node: str
     containers: tuple[ContainerAllocation, ...]
+    claim: str = ""
+    """
+    The ElasticGPU whose share this is, empty for a share of the pod's own. Everything that carries one name here has
+    one share together, and each of its containers may use all of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ ALLOCATION = Key(
     f"{GROUP}/allocation",
     on="Pod annotation",
     writer="webhook or allocator, once",
-    doc="The decision as JSON: id, node, and per container its GPUs with memory bytes and cores percent.",
+    doc="The decision as JSON: id, node, and per container its GPUs with memory bytes and cores percent. On an "
+    "ElasticGPU: the share that its claim has.",
 )
 PLACEMENT = Key(
     f"{GROUP}/placement",
@@ -275,6 +276,24 @@ ALLOCATED_CONDITION = Key(
     on="Pod condition",
     writer="allocator",
     doc="`True` when the pod has its share; `False` with the reason while it waits.",
+)
+CLAIM_FINALIZER = Key(
+    f"{GROUP}/claim-in-use",
+    on="ElasticGPUClaim finalizer",
+    writer="allocator",
+    doc="The claim has a share. A claim that is deleted stays until no pod uses it and its share was given back.",
+)
+SHARE_FINALIZER = Key(
+    f"{GROUP}/share-in-use",
+    on="ElasticGPU finalizer",
+    writer="allocator",
+    doc="The share is booked. An ElasticGPU that is deleted stays until no pod uses it.",
+)
+RECLAIM = Key(
+    f"{GROUP}/reclaim-policy",
+    on="ElasticGPU annotation",
+    writer="allocator",
+    doc="`Delete` or `Retain`: what becomes of it with its claim, as its class said when it was made.",
 )
 GPUNODE_KIND = "GPUNode"
 GPUNODE_PLURAL = "gpunodes"

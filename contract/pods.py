@@ -138,6 +138,8 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
 
 
 def _agrees(pod: Mapping[str, Any], request: PodRequest) -> bool:
+    if request.claim and scheduling.resource_names(pod.get("spec") or {}) & {names.GPU_MEMORY, names.GPU_CORES}:
+        return False
     wanted = list(reversed(request.containers))
     for container, init in scheduling.containers(pod.get("spec") or {}):
         memory = quantity.integer(scheduling.request_of(container, names.GPU_MEMORY))
@@ -165,6 +167,12 @@ def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | N
     if len(allocation.containers) != len(request.containers):
         return None
     pairs = zip(request.containers, allocation.containers, strict=True)
+    if request.claim:
+        # The claim says how much, so there is nothing here to compare it with.
+        same = allocation.claim and all(fraction.container == given.container for fraction, given in pairs)
+        return allocation if same else None
+    if allocation.claim:
+        return None
     return allocation if all(_gives(fraction, given) for fraction, given in pairs) else None
 
 

@@ -29,6 +29,9 @@ _CLUSTER_SCOPED = (
     "ValidatingAdmissionPolicyBinding",
     "Node",
     "GPUNode",
+    "ElasticGPU",
+    "ElasticGPUClass",
+    "GPU",
     "PriorityClass",
 )
 _IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}

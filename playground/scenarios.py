@@ -19,6 +19,7 @@ from runtime import kubepaths
 from runtime.kube import Kube, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
+ELASTIC = "elasticgpu.io/v1alpha1"
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 _PATIENCE = 30.0
 
@@ -52,6 +53,8 @@ class Scenario:
     sample: str
     want: Outcome
     prints: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """Samples that are applied first."""
     replicas: int = 0
     """Scale the Deployment to this many before looking; 0 leaves it."""
     pods: int = field(default=1)
@@ -122,10 +125,11 @@ SCENARIOS = (
         prints=("ALIYUN_COM_GPU_MEM_DEV=22", "GPU 0: NVIDIA A10"),
     ),
     Scenario(
-        "OKE: GPU pool's label and taint",
-        "oke-gpushare.yaml",
+        "OKE: two claims, two pods",
+        "oke-claims-pods.yaml",
         Outcome(running=2, nodes=("a10",), gpus=1),
         prints=("GPU 0: NVIDIA A10", "0MiB / 2048MiB"),
+        before=("oke-claims.yaml",),
         pods=2,
     ),
     Scenario(
@@ -143,7 +147,7 @@ SCENARIOS = (
 def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[JSON]:
     """Apply the sample as a tenant would; the objects that were made."""
     made = []
-    for document in installing.documents(SAMPLES / scenario.sample):
+    for document in (d for name in (*scenario.before, scenario.sample) for d in installing.documents(SAMPLES / name)):
         document["metadata"]["namespace"] = namespace
         if scenario.replicas and document["kind"] == "Deployment":
             document["spec"]["replicas"] = scenario.replicas
@@ -152,12 +156,17 @@ def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[J
 
 
 def remove(kube: Kube, made: Iterable[JSON]) -> None:
-    """Delete the objects and wait until their pods are gone."""
+    """Delete the objects and wait until their pods are gone, and their claims."""
     made = list(made)
     retire(kube, made)
     for document in made:
         kube.delete(installing.path_of(document, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not any(_belongs(pod, made) for pod in all_pods(kube)), lambda: "pods are still there")
+    names_of_claims = {document["metadata"]["name"] for document in made if document["kind"] == "ElasticGPUClaim"}
+    wait_for(
+        lambda: not names_of_claims & {claim["metadata"]["name"] for claim in all_claims(kube)},
+        lambda: "claims are still there",
+    )
 
 
 def retire(kube: Kube, owners: Iterable[JSON]) -> None:
@@ -197,7 +206,13 @@ def clear(kube: Kube, namespace: str = "default") -> None:
             kube.delete(installing.path_of(owner, named=True))
     wait_for(lambda: not owners(), lambda: "controllers are still there")
     kube.delete(kubepaths.pods(namespace))
+    kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))
     wait_for(lambda: not all_pods(kube, namespace), lambda: "pods are still there")
+    wait_for(lambda: not all_claims(kube, namespace), lambda: "claims are still there")
+    shares = kubepaths.path(ELASTIC, "elasticgpus")
+    kube.delete(shares)
+    kube.delete(kubepaths.path(ELASTIC, "elasticgpuclasses"))
+    wait_for(lambda: not kube.list(shares).items, lambda: "ElasticGPUs are still there")
 
 
 _STILL: dict[str, JSON] = {"Deployment": {"replicas": 0}, "ReplicaSet": {"replicas": 0}, "Job": {"suspend": True}}
@@ -233,6 +248,11 @@ def wait_for(done: Callable[[], bool], missing: Callable[[], str], timeout: floa
 def all_pods(kube: Kube, namespace: str = "default") -> list[JSON]:
     """The pods of a namespace, those that are on their way out included."""
     return kube.list(kubepaths.pods(namespace)).items
+
+
+def all_claims(kube: Kube, namespace: str = "default") -> list[JSON]:
+    """The ElasticGPUClaims of a namespace."""
+    return kube.list(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace)).items
 
 
 def is_running(pod: JSON) -> bool:

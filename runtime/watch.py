@@ -38,6 +38,7 @@ from runtime.kube import (
     Kube,
     KubeError,
     KubeMalformed,
+    KubeNotFound,
     KubeTooManyRequests,
     KubeUnavailable,
     Listing,
@@ -208,6 +209,7 @@ class Informer:
     in our programs, the process: a view that missed an event must not be acted on).
     trim: makes an object small before anybody keeps it. May return the object it was given, changed.
     on_restart: told why whenever a list or watch did not end in good order; for a metric.
+    optional: a kind that the server does not serve has no objects; it is asked for again, in case that changes.
     wait: waits so many seconds or until stopped, for tests that own the time.
     parts: a list comes as `Part` after `Part` while it is read, instead of as one `Replaced`.
     page: how many objects are asked for at a time while listing.
@@ -230,6 +232,7 @@ class Informer:
         on_restart: Callable[[str], None] | None = None,
         parts: bool = False,
         page: int = 500,
+        optional: bool = False,
     ) -> None:
         self.name = name
         self.synced = threading.Event()
@@ -242,6 +245,7 @@ class Informer:
         self._clock = clock
         self._on_restart = on_restart
         self._parts, self._page = parts, page
+        self._optional = optional
         self._reflector = Reflector(timing, rng=rng or random.Random())
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
@@ -299,11 +303,20 @@ class Informer:
         if self._parts:
             self._list_in_parts()
         else:
-            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=self._list_timeout)
-            self._handler(self._reflector.listed(listing, self._clock()))
+            self._list_whole()
         if not self._stopping.is_set():
             self.synced.set()
             self._recovered()
+
+    def _list_whole(self) -> None:
+        try:
+            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=self._list_timeout)
+        except KubeNotFound:
+            if self._optional:
+                self._handler(Replaced([]))
+                self.synced.set()
+            raise
+        self._handler(self._reflector.listed(listing, self._clock()))
 
     def _list_in_parts(self) -> None:
         query, seconds = self._query, self._list_timeout

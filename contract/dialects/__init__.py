@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from contract import names
-from contract.dialects import aliyun, elastic, hami, kai, nano, native
+from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native
 from contract.dialects.base import Context, Decided, Dialect, Refusal, Refused, Rendering
 from contract.dialects.options import DEFAULTS, VENDOR, Options
 from contract.model import Allocation, PodRequest
@@ -33,6 +33,7 @@ DIALECTS: tuple[Dialect, ...] = (
     native.DIALECT,
     aliyun.DIALECT,
     elastic.DIALECT,
+    claims.DIALECT,
     hami.DIALECT,
     nano.DIALECT,
     kai.DIALECT,
@@ -70,6 +71,10 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
     for annotation in dialect.annotations:
         if annotation in context.annotations:
             yield f"metadata.annotations[{annotation}]"
+    for prefix in dialect.annotation_prefixes:
+        for annotation in context.annotations:
+            if annotation.startswith(prefix):
+                yield f"metadata.annotations[{annotation}]"
 
 
 def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Refusal | None:

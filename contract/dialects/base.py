@@ -220,6 +220,8 @@ class Dialect:
     read: Callable[[Context], PodRequest | None]
     annotations: tuple[str, ...] = ()
     """Pod annotations that alone mean a request."""
+    annotation_prefixes: tuple[str, ...] = ()
+    """What such annotations start with, where the rest of their name is free."""
     render: Callable[[Decided], Rendering] = _no_rendering
     """The allocation in this system's own annotations and labels."""
     started: Callable[[Mapping[str, Any]], Mapping[str, str]] = _nothing_later
@@ -296,6 +298,7 @@ def pod_request(
     gpu_policy: str = "",
     unit: int = 0,
     priority: int = 0,
+    claim: str = "",
     warnings: Iterable[str] = (),
 ) -> PodRequest | None:
     """The request of a pod, None where no container asks; our own policy annotations win over the dialect's."""
@@ -309,6 +312,7 @@ def pod_request(
         gpu_policy=policy(context, names.GPU_POLICY) or gpu_policy,
         unit=unit,
         priority=priority,
+        claim=claim,
         warnings=tuple(warnings),
     )
 

@@ -10,7 +10,7 @@ from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
-from runtime.kube import KubeError
+from runtime.kube import KubeError, KubeNotFound
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
@@ -91,3 +91,34 @@ def plugin(cluster: Cluster, *arguments: str) -> str:
     out = io.StringIO()
     main([*arguments, "--kubeconfig", str(cluster.kubeconfig)], out=out, err=out, environment={})
     return out.getvalue()
+
+
+def bound(cluster: Cluster, name: str) -> tuple[JSON, JSON]:
+    """An ElasticGPUClaim and its ElasticGPU, once both are bound to each other."""
+    found: list[JSON] = []
+
+    def both() -> bool:
+        claim = cluster.kube.get(kubepaths.path(scenarios.ELASTIC, "elasticgpuclaims", "default", name))
+        if (claim.get("status") or {}).get("phase") != "Bound":
+            return False
+        share = cluster.kube.get(kubepaths.path(scenarios.ELASTIC, "elasticgpus", name=claim["spec"]["elasticGPUName"]))
+        found[:] = [claim, share]
+        return bool(share["status"]["phase"] == "Bound")
+
+    scenarios.wait_for(both, lambda: f"{name} is not bound: {scenarios.all_claims(cluster.kube)}")
+    return found[0], found[1]
+
+
+def phase(cluster: Cluster, share: JSON) -> str:
+    """The phase of an ElasticGPU now; empty where it is gone."""
+    try:
+        found = cluster.kube.get(kubepaths.path(scenarios.ELASTIC, "elasticgpus", name=share["metadata"]["name"]))
+    except KubeNotFound:
+        return ""
+    return str((found.get("status") or {}).get("phase", ""))
+
+
+def left(cluster: Cluster, resource: str) -> dict[str, int]:
+    """What the GPU objects say is left of each card, by the card's UUID."""
+    found = cluster.kube.list(kubepaths.path(scenarios.ELASTIC, "gpus")).items
+    return {c["spec"]["uuid"]: int((c.get("status") or {}).get("allocatable", {}).get(resource, -1)) for c in found}

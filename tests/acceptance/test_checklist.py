@@ -20,12 +20,15 @@ from runtime import kubepaths
 from tests.acceptance.looking import (
     ALIYUN,
     annotated,
+    bound,
     create,
     environment,
     get,
     gpu_mem,
     indexes,
+    left,
     on_t4,
+    phase,
     plugin,
     refusal,
     run,
@@ -195,11 +198,84 @@ def test_row_33_more_than_a_card_in_percent(cluster: Cluster) -> None:
 
 
 def test_row_36_a_tainted_gpu_pool(cluster: Cluster) -> None:
-    scenario = next(s for s in SCENARIOS if s.sample == "oke-gpushare.yaml")
+    scenario = next(s for s in SCENARIOS if s.sample == "oke-claims-pods.yaml")
     scenarios.submit(cluster.kube, scenario)
     assert {p["spec"]["nodeName"] for p in scenarios.settled(cluster.kube, 2, running=2)} == {"a10"}
     nodes = {node["metadata"]["name"]: node for node in cluster.kube.list(kubepaths.nodes()).items}
     assert names.GPU_MEMORY in nodes["a10"]["status"]["allocatable"]
+
+
+def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
+    for document in installing.documents(scenarios.SAMPLES / "oke-claims.yaml"):
+        cluster.kube.create(installing.path_of(document), document)
+    taken: set[str] = set()
+    for name in ("gpushare-egpuc-1", "gpushare-egpuc-2"):
+        claim, share = bound(cluster, name)
+        assert share["spec"]["claimRef"]["name"] == name
+        assert share["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        taken.update(scenarios.held(share).keys())
+    assert len(taken) == 1, "the fullest card is taken first"
+    scenarios.wait_for(
+        lambda: [left(cluster, "elasticgpu.io/gpu-core").get(uuid) for uuid in taken] == [98],
+        lambda: f"the card shows {left(cluster, 'elasticgpu.io/gpu-core')}",
+    )
+
+
+def test_row_21_and_the_pods_that_name_them_have_their_shares(cluster: Cluster) -> None:
+    scenario = next(s for s in SCENARIOS if s.sample == "oke-claims-pods.yaml")
+    scenarios.submit(cluster.kube, scenario)
+    found = {each["metadata"]["name"]: each for each in scenarios.settled(cluster.kube, 2, running=2)}
+    for number, mib in ((1, 2048), (2, 1024)):
+        made = found[f"test-cuda-{number}"]
+        _, share = bound(cluster, f"gpushare-egpuc-{number}")
+        assert scenarios.held(made) == scenarios.held(share), "the pod has the claim's share"
+        assert annotated(made, "elasticgpu.io/") == {"container-dcgmproftester11": "0", "assumed": "true"}
+        assert environment(cluster, made, "NVIDIA_GPU_MEMORY_LIMIT") == {"NVIDIA_GPU_MEMORY_LIMIT": str(mib)}
+        assert environment(cluster, made, "NVIDIA_VISIBLE_DEVICES")["NVIDIA_VISIBLE_DEVICES"] in uuids(share)
+
+
+README = [
+    {
+        "apiVersion": scenarios.ELASTIC,
+        "kind": "ElasticGPUClass",
+        "metadata": {"name": "readme-egpuclass"},
+        "provisioner": "gpushare.provisioner.elasticgpu.io",
+        "reclaimPolicy": "Retain",
+        "egpuBindingMode": "Immediate",
+    },
+    {
+        "apiVersion": scenarios.ELASTIC,
+        "kind": "ElasticGPUClaim",
+        "metadata": {"name": "gpushare-egpuc-1"},
+        "spec": {
+            "egpuClassName": "readme-egpuclass",
+            "resources": {
+                "requests": {
+                    "gpushare.provisioner.elasticgpu.io/gpu-core": 10,
+                    "gpushare.provisioner.elasticgpu.io/gpu-memory": 4,
+                }
+            },
+        },
+    },
+]
+
+
+def test_row_23_the_readmes_own_words(cluster: Cluster) -> None:
+    for document in README:
+        made = cluster.kube.create(installing.path_of(document), document, {"fieldValidation": "Strict"})
+        kept = {key: made[key] for key in document if key not in ("metadata", "status")}
+        assert kept == {key: document[key] for key in kept}, "stored, not pruned"
+    _, share = bound(cluster, "gpushare-egpuc-1")
+    assert list(scenarios.held(share).values()) == [4 << 30]
+    create(cluster, pod("p").container("main").annotated("egpuc.elasticgpu.io/test1", "gpushare-egpuc-1"))
+    found = scenarios.settled(cluster.kube, 1, running=1)[0]
+    assert scenarios.held(found) == scenarios.held(share)
+    cluster.kube.delete(kubepaths.pods("default", "p"))
+    cluster.kube.delete(kubepaths.path(scenarios.ELASTIC, "elasticgpuclaims", "default", "gpushare-egpuc-1"))
+    scenarios.wait_for(
+        lambda: phase(cluster, share) == "Released" and not scenarios.all_claims(cluster.kube),
+        lambda: f"the share is {phase(cluster, share)}",
+    )
 
 
 @pytest.mark.parametrize("sample", ["4paradigm-vgpu.yaml", "4paradigm-vgpu-cores.yaml"])
@@ -240,7 +316,6 @@ def test_indexes_are_the_cards_own(cluster: Cluster) -> None:
 
 
 NEEDS = {
-    "21, 23": "a controller of ElasticGPUClaims, which is not there yet",
     "35": "an OpenShift cluster with CRI-O",
     "38": "a GPU, to see an allocation beyond its limit fail",
 }

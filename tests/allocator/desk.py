@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocator.claims import objects
 from allocator.cluster import Cluster
 from allocator.controller import Controller
 from allocator.filters import DEFAULT_LIMITS, Limits
@@ -53,10 +54,12 @@ class Desk:
             self.sync()
 
     def sync(self, existing: Iterable[JSON] = ()) -> None:
-        """The three first lists."""
+        """The first lists."""
         builders = list(self.nodes)
         self.controller.replace_nodes(facts(trim(b.json())) for b in builders)
         self.controller.replace_inventories(b.inventory() for b in builders)
+        for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
+            self.controller.replace_claims(plural, [])
         self.controller.replace_pods(pods.trim(pod) for pod in existing)
 
     def _new_id(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from allocator.claims import objects
 from allocator.controller import NotReady
 from allocator.line import Commit
 from allocator.loop import Counted, Loop
@@ -63,6 +64,7 @@ class Replica:
 
     def relist(self, tenure: int) -> None:
         self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], tenure=tenure)
+        self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
 
 
 def allocated(api: ApiServer) -> set[str]:

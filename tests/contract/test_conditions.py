@@ -17,6 +17,7 @@ from contract.dialects.base import Dialect
 from tests.builders import pod
 
 ANNOTATED = Dialect(name="annotated", title="", resources=(), annotations=("a.example/gpu",), read=lambda context: None)
+PREFIXED = replace(ANNOTATED, annotations=(), annotation_prefixes=("egpuc.elasticgpu.io/",))
 
 
 def let_through(made: dict[str, Any], conditions: list[dict[str, str]]) -> bool:
@@ -34,6 +35,8 @@ PODS = {
     "an annotation that has a resource's name": (pod("p").annotated("nvidia.com/gpu", "1"), False),
     "a name that only starts like one of ours": (pod("p").asks("nvidia.com/gpus", 1), False),
     "nothing but a priority": (pod("p").asks("nvidia.com/priority", 1), True),
+    "a pod that names a claim, under any key": (pod("p").annotated("egpuc.elasticgpu.io/test1", "claim"), True),
+    "a domain that only ends like a claim's": (pod("p").annotated("my.egpuc.elasticgpu.io/a", "claim"), False),
     "a pod of an earlier pass that waits for a percentage": (pod("p").annotated(names.REQUEST, "{}"), True),
     "a restored pod behind our gate": (pod("p").gated(names.GATE), True),
     "a pod behind another's gate": (pod("p").gated("example.com/quota"), False),
@@ -56,7 +59,9 @@ CONTAINERS = st.lists(
     st.fixed_dictionaries({"name": st.just("c")}, optional={"resources": RESOURCE_FIELDS}), max_size=3
 )
 TEXTS = st.dictionaries(
-    st.sampled_from(["team", "nvidia.com/gpu", "a.example/gpu", str(names.REQUEST)]), st.just("1"), max_size=2
+    st.sampled_from(["team", "egpuc.elasticgpu.io/any", "nvidia.com/gpu", "a.example/gpu", str(names.REQUEST)]),
+    st.just("1"),
+    max_size=2,
 )
 GATES = st.lists(st.sampled_from(["example.com/quota", str(names.GATE)]).map(lambda name: {"name": name}), max_size=2)
 MADE_UP = st.fixed_dictionaries(
@@ -81,7 +86,7 @@ def test_the_condition_is_the_dialects_own_question(made: dict[str, Any]) -> Non
 
 @given(MADE_UP)
 def test_annotations_that_alone_mean_a_request_are_asked_for_too(made: dict[str, Any]) -> None:
-    table = [nano.DIALECT, ANNOTATED]
+    table = [nano.DIALECT, ANNOTATED, PREFIXED]
     assert let_through(made, match_conditions(table)) is (bool(asked(made, table)) or was_with_us(made))
 
 

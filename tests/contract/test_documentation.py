@@ -43,7 +43,8 @@ def test_every_metric_is_on_the_page() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_every_name_of_a_dialect_is_explained_and_shown(dialect: Dialect) -> None:
     explained = {word.name for word in dialect.glossary}
-    assert {*dialect.resources, *dialect.annotations} <= explained
+    prefixes = {f"{prefix}<key>" for prefix in dialect.annotation_prefixes}
+    assert {*dialect.resources, *dialect.annotations, *prefixes} <= explained
     assert dialect.about.strip()
     assert dialect.examples
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import names
-from contract.dialects import DIALECTS, aliyun, elastic, hami, kai, nano
+from contract.dialects import DIALECTS, aliyun, claims, elastic, hami, kai, nano
 
 PINNED = {
     "INJECT_LABEL": "gpufraction.io/inject",
@@ -43,6 +43,9 @@ PINNED = {
     "MPS_MEMORY_PREFIX": "gpufraction.io/mps-memory.",
     "MPS_THREADS_PREFIX": "gpufraction.io/mps-threads.",
     "ALLOCATED_CONDITION": "gpufraction.io/Allocated",
+    "CLAIM_FINALIZER": "gpufraction.io/claim-in-use",
+    "SHARE_FINALIZER": "gpufraction.io/share-in-use",
+    "RECLAIM": "gpufraction.io/reclaim-policy",
     "GPUNODE_KIND": "GPUNode",
     "GPUNODE_PLURAL": "gpunodes",
     "GPUNODE_GROUP_VERSION": "gpufraction.io/v1alpha1",
@@ -111,6 +114,7 @@ def test_the_older_systems_names() -> None:
             "elasticgpu.io/gpu-memory",
             "elasticgpu.com/gpu-memory",
         ),
+        "claims": (),
         "kai": (),
         "hami": (
             "nvidia.com/gpu",
@@ -134,6 +138,9 @@ def test_the_older_systems_names() -> None:
     assert {dialect.name: dialect.annotations for dialect in DIALECTS if dialect.annotations} == {
         "kai": ("gpu-fraction", "gpu-memory")
     }
+    prefixes = {dialect.name: dialect.annotation_prefixes for dialect in DIALECTS if dialect.annotation_prefixes}
+    assert prefixes == {"claims": ("egpuc.elasticgpu.io/",)}
+    assert (claims.ASSUMED, claims.CONTAINER_PREFIX) == (elastic.ASSUMED, elastic.CONTAINER_PREFIX)
     assert (kai.DEVICES, kai.CONTAINER) == ("gpu-fraction-num-devices", "gpu-fraction-container-name")
     assert (elastic.ASSUMED, elastic.CONTAINER_PREFIX) == ("elasticgpu.io/assumed", "elasticgpu.io/container-")
     assert (nano.ASSUME, nano.CONTAINER_PREFIX) == ("nano-gpu/assume", "nano-gpu/container-")

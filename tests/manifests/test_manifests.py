@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
@@ -18,6 +19,7 @@ import nodeagent.settings
 import webhook.settings
 from contract import names
 from contract.conditions import match_conditions
+from playground.api.schemas import prune, validate
 from runtime.settings import load
 from tests.manifests.kube import JSON, MANIFESTS, ROOT, SAMPLES, built, documents, files, of, one, sources, texts
 
@@ -66,13 +68,20 @@ def test_built_objects_are_valid_kubernetes() -> None:
 
 
 def test_the_definition_does_not_describe_metadata_which_the_api_server_refuses() -> None:
-    [definition] = of(sources(), "CustomResourceDefinition")
-    schemas = [version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"]]
+    definitions = of(sources(), "CustomResourceDefinition")
+    schemas = [version["schema"]["openAPIV3Schema"] for each in definitions for version in each["spec"]["versions"]]
     assert [schema["properties"]["metadata"] for schema in schemas] == [{"type": "object"}] * len(schemas)
 
 
 def test_samples_are_valid_kubernetes() -> None:
-    assert wrong([item for path in sorted(SAMPLES.glob("*.yaml")) for item in documents(path)]) == {}
+    items = [item for path in sorted(SAMPLES.glob("*.yaml")) for item in documents(path)]
+    builtin = [item for item in items if not item["apiVersion"].startswith("elasticgpu.io/")]
+    assert wrong(builtin) == {}
+    schemas = {each["spec"]["names"]["kind"]: each for each in of(sources(), "CustomResourceDefinition")}
+    for item in [each for each in items if each not in builtin]:
+        [version] = schemas[item["kind"]]["spec"]["versions"]
+        schema = version["schema"]["openAPIV3Schema"]
+        assert (prune(schema, copy.deepcopy(item)), validate(schema, item)) == ([], []), item["metadata"]["name"]
 
 
 def wrong(items: list[JSON]) -> dict[str, str]:
@@ -309,7 +318,26 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
     read = {(resource, verb, ()) for resource in ("pods", "nodes", "gpunodes") for verb in ("get", "list", "watch")}
     lease = {("leases", "create", ()), *(("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update"))}
     write = {("pods", "patch", ()), ("pods/status", "patch", ()), ("events", "create", ()), ("events", "patch", ())}
-    assert rights("gpufraction-allocator") == read | lease | write
+    claims = {
+        "elasticgpuclaims": ("get", "list", "watch", "patch"),
+        "elasticgpuclaims/status": ("patch",),
+        "elasticgpuclasses": ("list", "watch"),
+        "elasticgpus": ("get", "list", "watch", "create", "patch", "delete"),
+        "elasticgpus/status": ("patch",),
+        "gpus": ("get", "list", "create", "delete"),
+        "gpus/status": ("patch",),
+    }
+    by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
+    assert rights("gpufraction-allocator") == read | lease | write | by_claims
+
+
+def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-claims")
+    assert "labels" not in role["metadata"], "nobody has it by itself"
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"elasticgpuclaims"}
+    view = one(sources(), "ClusterRole", "gpufraction-view")
+    seen = {resource for rule in view["rules"] for resource in rule["resources"]}
+    assert seen == {"gpunodes", "elasticgpuclaims", "elasticgpuclasses", "gpus"}, "an ElasticGPU names a tenant"
 
 
 def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from allocator import engine
+from allocator.claims import objects, shares
 from contract import codec, dialects, quantity, scheduling
 from contract.model import NodeState, PodRequest, Usage
 from tests.builders import node
@@ -49,10 +50,20 @@ def pod_of(item: JSON) -> JSON:
 
 
 def request_of(pod: JSON) -> PodRequest:
-    """What the pod asks for, as admission reads it."""
+    """What the pod asks for, as admission reads it; where it names a claim, what that asks for."""
     found = dialects.read(pod)
     assert isinstance(found, PodRequest), found
-    return found
+    return claimed(found.claim) if found.claim else found
+
+
+def claimed(name: str) -> PodRequest:
+    """What a claim of the samples asks for."""
+    items = [d for p in SAMPLES.glob("*.yaml") for d in documents(p)]
+    [claim] = [objects.claim(d) for d in items if (d["kind"], d["metadata"]["name"]) == (objects.CLAIM, name)]
+    [rules] = [objects.gpu_class(d) for d in items if d["kind"] == "ElasticGPUClass"]
+    found = shares.wanted(claim, rules)
+    assert isinstance(found, shares.Wanted), found
+    return found.request
 
 
 def cluster() -> dict[str, NodeState]:
@@ -94,7 +105,10 @@ by_line = pytest.mark.parametrize("row", ROWS, ids=[f"{r['object']} {file_of(r)}
 
 def test_every_object_of_every_sample_is_in_the_documentation() -> None:
     found = {(p.name, d["kind"], d["metadata"]["name"]) for p in SAMPLES.glob("*.yaml") for d in documents(p)}
-    assert {(file_of(row), *row["object"].split()) for row in ROWS} == found
+    text = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8").replace("\n", " ")
+    claims = {each for each in found if each[1].startswith("ElasticGPU")}
+    assert [each for each in claims if f"{each[1]} {each[2]}" not in " ".join(text.split())] == []
+    assert {(file_of(row), *row["object"].split()) for row in ROWS} == found - claims
 
 
 @by_line
@@ -102,9 +116,9 @@ def test_the_manifest_asks_what_the_documentation_says(row: Row) -> None:
     pod = pod_of(manifest(row))
     [container] = [c for c in pod["spec"]["containers"] if c["name"] == row["container"]]
     limits = container.get("resources", {}).get("limits", {})
-    by_annotation = {key for dialect in dialects.DIALECTS for key in dialect.annotations}
+    starts = tuple(key for d in dialects.DIALECTS for key in (*d.annotations, *d.annotation_prefixes))
     annotations = pod["metadata"].get("annotations", {})
-    amounts = {**limits, **{key: text for key, text in annotations.items() if key in by_annotation}}
+    amounts = {**limits, **{key: text for key, text in annotations.items() if key.startswith(starts)}}
     asked = [f"{key}: {value}" for key, value in amounts.items()]
     assert sorted(asked) == sorted(re.findall(r"`(.+?)`", row["asks"]))
     assert manifest(row)["spec"].get("replicas", 1) == int(row["pods"])
@@ -114,7 +128,7 @@ def test_the_manifest_asks_what_the_documentation_says(row: Row) -> None:
 def test_the_first_pod_gets_the_share_that_the_documentation_says(row: Row) -> None:
     decision = place(cluster(), pod_of(manifest(row)))
     assert isinstance(decision, engine.Chosen)
-    [given] = [c for c in decision.containers if c.container == row["container"]]
+    [given] = [c for c in decision.containers if c.container in (row["container"], shares.CONTAINER)]
     said = [f"{quantity.mib(share.memory)} MiB, {share.cores} %" for share in given.shares]
     assert said == [row["share of each"]] * int(row["GPUs"])
     assert len({share.uuid for share in given.shares}) == int(row["GPUs"])

@@ -2,7 +2,7 @@
 The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
-2. The ledger of every replica holds what the pods say, no more and no less.
+2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
 3. A container sees exactly the GPUs of its allocation; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason.
 """
@@ -13,10 +13,11 @@ import re
 import urllib.request
 from typing import Any
 
-from allocator.demand import demands
-from allocator.filters import DEFAULT_LIMITS
+from allocator.claims import objects
+from allocator.claims.binding import CLAIMED
+from allocator.ledger import OWN, Holding, Ledger, State
 from contract import codec, names, pods
-from contract.model import WHOLE, Usage
+from contract.model import Allocation, Compute, PodRequest
 from playground import scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
@@ -29,11 +30,11 @@ def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",)) -> None
     """Wait until the watch is quiet, then assert all of it."""
 
     def agree() -> bool:
-        wanted = {"assumed": 0, "confirmed": len(_holders(cluster))}
+        wanted = {"assumed": 0, "confirmed": _held(cluster)}
         return all(found == wanted for found in _reservations(cluster))
 
     scenarios.wait_for(
-        agree, lambda: f"{len(_holders(cluster))} pods hold shares, the ledgers say {_reservations(cluster)}"
+        agree, lambda: f"{_held(cluster)} pods and ElasticGPUs hold shares, the ledgers say {_reservations(cluster)}"
     )
     found = _explained(cluster, labelled)
     _nothing_overbooked(cluster, found)
@@ -68,6 +69,16 @@ def _holders(cluster: Cluster) -> list[JSON]:
     return [pod for pod in _unfinished(cluster) if _allocation(pod) is not None]
 
 
+def _booked(cluster: Cluster) -> list[objects.Share]:
+    """The ElasticGPUs that carry a share."""
+    found = cluster.kube.list(kubepaths.path(scenarios.ELASTIC, "elasticgpus")).items
+    return [share for share in map(objects.share, found) if share.allocation is not None]
+
+
+def _held(cluster: Cluster) -> int:
+    return len(_holders(cluster)) + len(_booked(cluster))
+
+
 def _allocation(pod: JSON) -> Any:
     request = pods.admitted(pod)
     if request is None or names.GATE in pods.gates(pod):
@@ -76,19 +87,22 @@ def _allocation(pod: JSON) -> Any:
 
 
 def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
-    taken: dict[str, Usage] = {}
+    ledger = Ledger()
     for pod in found:
         allocation, request = _allocation(pod), pods.admitted(pod)
         if allocation is not None and request is not None:
-            for uuid, demand in demands(request, allocation).items():
-                taken[uuid] = demand.added_to(taken.get(uuid, Usage()))
+            ledger.confirm(_holding(pods.uid(pod), request, allocation))
+    for share in _booked(cluster):
+        assert share.allocation is not None
+        ledger.confirm(_holding(f"{OWN}{share.name}", CLAIMED, share.allocation))
     path = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-    cards = {g.uuid: g for item in cluster.kube.list(path).items for g in codec.inventory_from_object(item).gpus}
-    for uuid, usage in taken.items():
-        assert usage.memory <= cards[uuid].usable, f"{uuid} has {usage} of {cards[uuid]}"
-        assert usage.cores <= WHOLE, f"{uuid} has {usage}"
-        assert usage.sharers <= DEFAULT_LIMITS.max_sharers, f"{uuid} has {usage}"
-        assert not usage.exclusive or usage.sharers == 1, f"{uuid} is held whole and shared: {usage}"
+    known = {i.node: i for i in map(codec.inventory_from_object, cluster.kube.list(path).items)}
+    assert {holding.allocation.node for holding in ledger} <= known.keys()
+    assert [uuid for i in known.values() for uuid in ledger.overfull(i.node, i.gpus)] == []
+
+
+def _holding(key: str, request: PodRequest, allocation: Allocation) -> Holding:
+    return Holding(key, key, request, allocation, Compute(), State.CONFIRMED, 0.0)
 
 
 def _reservations(cluster: Cluster) -> list[dict[str, int]]:

@@ -20,7 +20,9 @@ def test_a_sample_goes_in_unchanged(cluster: Cluster, scenario: Scenario) -> Non
 
 
 def test_every_sample_has_its_outcome() -> None:
-    assert {s.sample for s in SCENARIOS} == {path.name for path in scenarios.SAMPLES.glob("*.yaml")}
+    assert {sample for s in SCENARIOS for sample in (s.sample, *s.before)} == {
+        path.name for path in scenarios.SAMPLES.glob("*.yaml")
+    }
 
 
 def test_deleting_one_running_pod_starts_exactly_one_that_waited(cluster: Cluster) -> None:

@@ -1,0 +1,374 @@
+"""
+Where claims are decided: which share a claim gets, whether a pod may use it, and what is to be written.
+
+It keeps the claims, classes and ElasticGPUs that the watch brings, books every ElasticGPU's share in the ledger, and
+hands out what must be written. Not thread-safe: the controller calls it under its lock, and it decides only when the
+controller may.
+
+A claim is bound in two ways. A pod in line that names it binds it where that pod can go. With binding mode Immediate a
+claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves, where a pod comes that cannot go to
+it: a share holds nothing that would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator import answering, reasons
+from allocator.claims import lifecycle, objects, shares
+from allocator.claims.binding import CLAIMED, Bind
+from allocator.claims.lifecycle import Step
+from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, GpuClass, Share, Status
+from allocator.claims.shares import Problem, Wanted
+from allocator.cluster import Cluster, Waiting
+from allocator.engine import Ask, Chosen, Decision
+from allocator.filters import node_reason
+from allocator.ledger import OWN, Holding, State
+from allocator.reasons import Code, Reason
+from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
+from contract.scheduling import PodNeeds, Toleration
+
+JSON = dict[str, Any]
+_SEEN_WITHIN, _DOUBT, _PAUSE = 10.0, 1.0, 2.0
+"""Seconds: until a share that was written must have been seen, or is written again; until a write whose outcome nobody
+knows is repeated; until a step that failed is tried again."""
+BINDING = "ClaimBinding"
+"""The reason of a pod whose claim is bound in a moment."""
+_OF_THE_SYSTEM = "node.kubernetes.io/"
+
+
+@dataclass(slots=True)
+class _Going:
+    """A binding that is to be written, is being written, or was written and not seen yet."""
+
+    bind: Bind
+    due: float
+    out: bool = False
+
+
+class Desk:
+    """Claims and what becomes of them."""
+
+    def __init__(self, cluster: Cluster, *, new_id: Callable[[], str], clock: Callable[[], float]) -> None:
+        self._cluster, self._new_id, self._clock = cluster, new_id, clock
+        self._claims: dict[str, Claim] = {}
+        self._classes: dict[str, GpuClass] = {}
+        self._shares: dict[str, Share] = {}
+        self._going: dict[str, _Going] = {}  # by the claim's uid
+        self._paused: dict[str, float] = {}  # by an object's uid
+        self._told: dict[str, Status] = {}  # why a claim is not bound, by its uid
+        self._tried: set[str] = set()  # claims for which a pod in line was tried in this pass
+
+    # -- what the watch brings ------------------------------------------------------------------------------------
+
+    def replace(self, plural: str, items: Iterable[Mapping[str, Any]]) -> None:
+        """The whole list of one kind."""
+        documents = list(items)
+        listed = {_key(plural, document) for document in documents}
+        for gone in set(self._kept(plural)) - listed:
+            self._drop(plural, gone)
+        for document in documents:
+            self.put(plural, document)
+
+    def put(self, plural: str, document: Mapping[str, Any], *, known_only: bool = False) -> bool:
+        """
+        An object is new or changed. True if that may help a pod or a claim.
+
+        `known_only`: it is the answer to a write, so it is news only of an object that is still there.
+        """
+        key = _key(plural, document)
+        if plural == objects.CLASSES:
+            found = objects.gpu_class(document)
+            changed = self._classes.get(key) != found
+            self._classes[key] = found
+            return changed
+        if known_only and key not in self._kept(plural):
+            return False
+        return self._put_claim(key, document) if plural == objects.CLAIMS else self._put_share(key, document)
+
+    def _put_claim(self, key: str, document: Mapping[str, Any]) -> bool:
+        claim, known = objects.claim(document), self._claims.get(key)
+        if known is not None and known.version >= claim.version:
+            return False
+        self._claims[key] = claim
+        return True
+
+    def _put_share(self, key: str, document: Mapping[str, Any]) -> bool:
+        share, known = objects.share(document), self._shares.get(key)
+        if known is not None and known.version >= share.version:
+            return False
+        self._shares[key] = share
+        if share.allocation is None:
+            self._cluster.unbook(OWN + key)
+        else:
+            self._cluster.book(_holding(OWN + key, share.key, share.allocation, State.CONFIRMED, self._clock()))
+            self._seen(share.claim_uid, share.allocation.id)
+        return True
+
+    def _seen(self, claim_uid: str, allocation: str) -> None:
+        """The ElasticGPU is there. Where it carries another share than the one being bound, that one is void."""
+        going = self._going.get(claim_uid)
+        if going is None or (going.bind.moves and going.bind.allocation.id != allocation):
+            return
+        del self._going[claim_uid]
+        if going.bind.allocation.id != allocation:
+            self._cluster.forget(going.bind.allocation.id)
+
+    def drop(self, plural: str, document: Mapping[str, Any]) -> bool:
+        """An object is gone. True if that may help."""
+        return self._drop(plural, _key(plural, document))
+
+    def _drop(self, plural: str, key: str) -> bool:
+        gone = self._kept(plural).pop(key, None)
+        if plural == objects.SHARES and gone is not None:
+            self._cluster.unbook(OWN + key)
+        for notes in (self._told, self._paused):
+            notes.pop(getattr(gone, "uid", ""), None)
+        return gone is not None
+
+    def _kept(self, plural: str) -> dict[str, Any]:
+        kept: dict[str, dict[str, Any]] = {
+            objects.CLAIMS: self._claims,
+            objects.CLASSES: self._classes,
+            objects.SHARES: self._shares,
+        }
+        return kept[plural]
+
+    # -- pods in line ---------------------------------------------------------------------------------------------
+
+    def begin_pass(self) -> None:
+        """The line is about to be tried."""
+        self._tried.clear()
+
+    def place(self, entry: Waiting) -> Allocation | Status:
+        """The share of the claim that a pod in line names; or why it waits, and where that helps the claim is bound."""
+        namespace, name = entry.key.split("/", 1)[0], entry.ask.request.claim
+        claim = self._claims.get(f"{namespace}/{name}")
+        waits = self.waits(namespace, name)
+        if claim is None or claim.deleting or claim.uid in self._going:
+            return waits
+        self._tried.add(claim.uid)
+        share = self._shares.get(claim.own_share)
+        if share is None and not claim.bound:
+            return self._bind(claim, entry)
+        if waits.phase != objects.BOUND or share is None or share.allocation is None:
+            return waits
+        return self._use(claim, share, share.allocation, entry)
+
+    def waits(self, namespace: str, name: str) -> Status:
+        """Where a claim stands, as a pod that names it is told."""
+        claim = self._claims.get(f"{namespace}/{name}")
+        if claim is None:
+            return Status(PENDING, "ClaimMissing", f"ElasticGPUClaim {name} is not in the namespace; create it")
+        if claim.deleting:
+            return Status(PENDING, "ClaimDeleted", f"ElasticGPUClaim {name} is being deleted; make it anew")
+        share = self._shares.get(claim.own_share)
+        if share is None and claim.bound:
+            return Status(LOST, "ClaimLost", f"ElasticGPUClaim {name} is lost; delete it and make it anew")
+        if share is None:
+            told = self._told.get(claim.uid)
+            if told is None:
+                return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
+            return Status(PENDING, f"Claim{told.reason}", f"ElasticGPUClaim {name}: {told.message}")
+        if not self._has_card(share):
+            return Status(LOST, "ClaimLost", f"the GPU of ElasticGPUClaim {name} is not there any more")
+        ready = claim.status.phase == share.status.phase == objects.BOUND and claim.kept and claim.bound
+        if share.deleting or share.claim_uid != claim.uid or not ready or claim.uid in self._going:
+            return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
+        return Status(objects.BOUND, "ClaimBound", f"ElasticGPUClaim {name} is bound; the pod is placed in a moment")
+
+    def _use(self, claim: Claim, share: Share, held: Allocation, entry: Waiting) -> Allocation | Status:
+        state = self._cluster.snapshot[held.node]
+        reason = _unwell(state, held) or node_reason(state, entry.ask.needs)
+        if reason is None:
+            given = held.containers[0].shares
+            containers = tuple(ContainerAllocation(f.container, given) for f in entry.ask.request.containers)
+            return Allocation(self._new_id(), held.node, containers, share.name)
+        if not self._in_use(share.name):
+            moved = self._bind(claim, entry, share)
+            if moved.reason == BINDING:
+                return moved
+        text = f"ElasticGPUClaim {claim.name} has its share on node {held.node}: {reasons.of_one(reason)}"
+        return Status(objects.BOUND, answering.name_of(reason.code), text)
+
+    # -- binding --------------------------------------------------------------------------------------------------
+
+    def bind_the_rest(self) -> None:
+        """Bind the claims with binding mode Immediate that no pod in line was tried for, the oldest first."""
+        failed: dict[PodRequest, Status] = {}
+        for claim in sorted(self._claims.values(), key=lambda c: (c.created, c.key)):
+            if not self._unbound(claim) or claim.uid in self._tried:
+                continue
+            wanted = self._wanted(claim)
+            if isinstance(wanted, Problem):
+                continue
+            if wanted.binding != IMMEDIATE:
+                text = "it is bound for the first pod that names it"
+                self._told[claim.uid] = Status(PENDING, objects.FIRST_CONSUMER, text)
+                continue
+            if wanted.request in failed:
+                self._told[claim.uid] = failed[wanted.request]
+                continue
+            told = self._decided(claim, wanted, self._anywhere(wanted.request))
+            if told is not None:
+                failed[wanted.request] = told
+
+    def _unbound(self, claim: Claim) -> bool:
+        nothing = claim.own_share not in self._shares and not claim.bound
+        return nothing and not claim.deleting and claim.uid not in self._going and claim.uid not in self._paused
+
+    def _wanted(self, claim: Claim) -> Wanted | Problem:
+        found = shares.wanted(claim, self._classes.get(claim.class_name))
+        if isinstance(found, Problem):
+            self._told[claim.uid] = Status(PENDING, found.code, found.message)
+        return found
+
+    def _bind(self, claim: Claim, entry: Waiting, share: Share | None = None) -> Status:
+        """Bind, or move, a claim for a pod in line; where it stands then."""
+        wanted = self._wanted(claim)
+        if isinstance(wanted, Wanted) and claim.uid not in self._paused:
+            ask = Ask(wanted.request, entry.ask.needs)
+            self._decided(claim, wanted, self._cluster.decide(ask, entry.uid, entry.priority), share)
+        return self.waits(claim.namespace, claim.name)
+
+    def _anywhere(self, request: PodRequest) -> Decision:
+        """A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class."""
+        nodes = self._cluster.snapshot.values()
+        keys = {taint.key for node in nodes for taint in node.taints if not taint.key.startswith(_OF_THE_SYSTEM)}
+        tolerations = tuple(Toleration(key, "Exists") for key in sorted(keys))
+        classes = {name for node in nodes if node.delivery is not None for name in node.delivery.classes}
+        decision = None
+        for name in ("", *sorted(classes - {""})):
+            needs = PodNeeds(compute=Compute(), tolerations=tolerations, runtime_class=name)
+            decision = self._cluster.decide(Ask(request, needs))
+            if isinstance(decision, Chosen):
+                break
+        assert decision is not None
+        return decision
+
+    def _decided(self, claim: Claim, wanted: Wanted, decision: Decision, share: Share | None = None) -> Status | None:
+        """Reserve what was decided and note it to be written; or why there is no place, which the claim is told."""
+        if not isinstance(decision, Chosen):
+            told = Status(PENDING, answering.code(decision), reasons.summary(decision.reasons))
+            self._told[claim.uid] = told
+            return told
+        self._told.pop(claim.uid, None)
+        allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
+        now = self._clock()
+        self._cluster.assume(_holding(allocation.id, claim.key, allocation, State.ASSUMED, now))
+        self._going[claim.uid] = _Going(Bind(claim, wanted.reclaim, allocation, share), now)
+        return None
+
+    def take_bindings(self) -> list[Bind]:
+        """What is to be written now, each until its outcome is told. One that was not seen in time is written again."""
+        now = self._clock()
+        due = [going for going in self._going.values() if not going.out and going.due <= now]
+        for going in due:
+            going.out = True
+        return [going.bind for going in due]
+
+    def written(self, bind: Bind) -> None:
+        """The ElasticGPU is there as it was to be; the watch will bring it."""
+        self._again(bind, _SEEN_WITHIN)
+
+    def doubtful(self, bind: Bind) -> None:
+        """Nobody knows whether it was written. Writing it again tells, since there can be one of its name only."""
+        self._again(bind, _DOUBT)
+
+    def _again(self, bind: Bind, after: float) -> None:
+        going = self._going.get(bind.claim.uid)
+        if going is not None and going.bind.allocation.id == bind.allocation.id:
+            going.out, going.due = False, self._clock() + after
+
+    def not_written(self, bind: Bind) -> None:
+        """It was not written, and will not be."""
+        going = self._going.get(bind.claim.uid)
+        if going is not None and going.bind.allocation.id == bind.allocation.id:
+            del self._going[bind.claim.uid]
+            self._paused[bind.claim.uid] = self._clock() + _PAUSE
+        self._cluster.forget(bind.allocation.id)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def take_steps(self) -> list[Step]:
+        """What is to be written next, at most one step for each claim. Tell what came of it: `stepped` or `failed`."""
+        steps = (*map(self._step_of_claim, self._claims.values()), *map(self._step_of_share, self._shares.values()))
+        return [step for step in steps if step is not None]
+
+    def _step_of_claim(self, claim: Claim) -> Step | None:
+        if claim.uid in self._going or claim.uid in self._paused:
+            return None
+        share = self._shares.get(claim.own_share)
+        if share is not None and share.claim_uid != claim.uid:
+            return None
+        return lifecycle.of_claim(
+            claim,
+            share,
+            in_use=self._in_use(claim.own_share),
+            card=share is not None and self._has_card(share),
+            pending=self._told.get(claim.uid),
+        )
+
+    def _step_of_share(self, share: Share) -> Step | None:
+        """Only for those that no claim's own step takes care of."""
+        claim = self._claims.get(share.key)
+        if share.allocation is None or share.uid in self._paused or share.claim_uid in self._going:
+            return None
+        if claim is not None and claim.uid == share.claim_uid:
+            return None
+        return lifecycle.of_orphan(share, in_use=self._in_use(share.name))
+
+    def stepped(self, step: Step, answer: Mapping[str, Any]) -> bool:
+        """A step was taken; `answer` is the object as it is now. True if that may help."""
+        plural = objects.SHARES if isinstance(step, lifecycle.Delete) else step.plural
+        return self.put(plural, answer, known_only=True)
+
+    def failed(self, uid: str) -> None:
+        """A step for this object was not taken; it is looked at again a little later."""
+        self._paused[uid] = self._clock() + _PAUSE
+
+    def uid_of(self, step: Step) -> str:
+        """The object that a step is about."""
+        if isinstance(step, lifecycle.Delete):
+            return step.uid
+        key = f"{step.namespace}/{step.name}" if step.namespace else step.name
+        found = self._kept(step.plural).get(key)
+        return found.uid if found is not None else ""
+
+    def settle(self) -> bool:
+        """End the pauses that are over. True if there was one."""
+        now = self._clock()
+        over = [uid for uid, until in self._paused.items() if until <= now]
+        for uid in over:
+            del self._paused[uid]
+        return bool(over)
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def _in_use(self, share: str) -> bool:
+        return any(not holding.key.startswith(OWN) for holding in self._cluster.ledger.users(share))
+
+    def _has_card(self, share: Share) -> bool:
+        if share.allocation is None:
+            return False
+        state = self._cluster.snapshot.get(share.allocation.node)
+        there = {gpu.uuid for gpu in state.gpus} if state is not None else set()
+        return all(each.uuid in there for container in share.allocation.containers for each in container.shares)
+
+
+def _unwell(state: NodeState, held: Allocation) -> Reason | None:
+    uuids = {share.uuid for share in held.containers[0].shares}
+    unwell = any(gpu.uuid in uuids and not gpu.healthy for gpu in state.gpus)
+    return Reason(Code.UNHEALTHY) if unwell else None
+
+
+def _holding(key: str, claim: str, allocation: Allocation, state: State, since: float) -> Holding:
+    return Holding(key, claim, CLAIMED, allocation, Compute(), state, since)
+
+
+def _key(plural: str, document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata") or {}
+    name = str(metadata.get("name", ""))
+    return f"{metadata.get('namespace', '')}/{name}" if plural == objects.CLAIMS else name

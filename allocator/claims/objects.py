@@ -1,0 +1,191 @@
+"""
+The objects of `elasticgpu.io/v1alpha1` as values: what of them a decision or a next step depends on.
+
+Two spellings of a field mean the same: the published schemas say `elasticGPUClassName` and `elasticGPUName`, their
+README `egpuClassName` and `egpuName`. Reading never fails: what is missing or of the wrong type reads as empty, since
+a damaged object may cost nobody but its owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import codec, names, pods
+from contract.model import Allocation
+
+JSON = dict[str, Any]
+
+GROUP_VERSION = "elasticgpu.io/v1alpha1"
+CLAIMS, CLASSES, SHARES, CARDS = "elasticgpuclaims", "elasticgpuclasses", "elasticgpus", "gpus"
+CLAIM, SHARE, CARD = "ElasticGPUClaim", "ElasticGPU", "GPU"
+PROVISIONER = "gpushare.provisioner.elasticgpu.io"
+RETAIN, DELETE = "Retain", "Delete"
+IMMEDIATE, FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
+PENDING, BOUND, LOST, RELEASED, FAILED = "Pending", "Bound", "Lost", "Released", "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A phase, and why in a word and in a sentence."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuClass:
+    """An ElasticGPUClass. Empty texts are what its author did not say."""
+
+    name: str
+    provisioner: str = ""
+    reclaim: str = ""
+    binding: str = ""
+    unit: str = ""
+    """The unit of a claim's plain number of memory: `GiB`, which is meant where nothing is said, or `MiB`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An ElasticGPUClaim. `amounts`: what it asks for, by the full name of the resource."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    class_name: str = ""
+    amounts: tuple[tuple[str, object], ...] = ()
+    share_name: str = ""
+    """The ElasticGPU that its spec names."""
+    finalizers: tuple[str, ...] = ()
+    deleting: bool = False
+    status: Status = Status()
+    created: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def own_share(self) -> str:
+        """The name of its ElasticGPU: made from the claim's uid, so that a claim can never have two."""
+        return f"egpu-{self.uid}"
+
+    @property
+    def kept(self) -> bool:
+        """Whether it has our finalizer."""
+        return names.CLAIM_FINALIZER in self.finalizers
+
+    @property
+    def bound(self) -> bool:
+        """Whether its ElasticGPU was bound to it at some time."""
+        return self.share_name == self.own_share
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An ElasticGPU: the share that a claim has. `allocation` is None where it is not one that we made."""
+
+    name: str
+    uid: str
+    version: int
+    namespace: str = ""
+    """The claim that it is for: namespace, name and uid."""
+    claim: str = ""
+    claim_uid: str = ""
+    allocation: Allocation | None = None
+    reclaim: str = ""
+    finalizers: tuple[str, ...] = ()
+    deleting: bool = False
+    status: Status = Status()
+
+    @property
+    def key(self) -> str:
+        """The claim's `namespace/name`."""
+        return f"{self.namespace}/{self.claim}"
+
+    @property
+    def kept(self) -> bool:
+        """Whether it has our finalizer."""
+        return names.SHARE_FINALIZER in self.finalizers
+
+
+def gpu_class(document: Mapping[str, Any]) -> GpuClass:
+    """Read an ElasticGPUClass."""
+    return GpuClass(
+        name=_text(_part(document, "metadata"), "name"),
+        provisioner=_text(document, "provisioner"),
+        reclaim=_text(document, "reclaimPolicy"),
+        binding=_text(document, "egpuBindingMode"),
+        unit=_text(_part(document, "parameters"), "memoryUnit"),
+    )
+
+
+def claim(document: Mapping[str, Any]) -> Claim:
+    """Read an ElasticGPUClaim."""
+    metadata, spec = _part(document, "metadata"), _part(document, "spec")
+    resources = _part(spec, "resources")
+    amounts = _part(resources, "requests") or _part(resources, "limits")
+    return Claim(
+        namespace=_text(metadata, "namespace"),
+        name=_text(metadata, "name"),
+        uid=_text(metadata, "uid"),
+        version=pods.version(document) or 0,
+        class_name=_text(spec, "elasticGPUClassName") or _text(spec, "egpuClassName"),
+        amounts=tuple(sorted(amounts.items())),
+        share_name=_text(spec, "elasticGPUName") or _text(spec, "egpuName"),
+        finalizers=_texts(metadata, "finalizers"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        status=_status(document),
+        created=_text(metadata, "creationTimestamp"),
+    )
+
+
+def share(document: Mapping[str, Any]) -> Share:
+    """Read an ElasticGPU."""
+    metadata, reference = _part(document, "metadata"), _part(_part(document, "spec"), "claimRef")
+    annotations = _part(metadata, "annotations")
+    return Share(
+        name=_text(metadata, "name"),
+        uid=_text(metadata, "uid"),
+        version=pods.version(document) or 0,
+        namespace=_text(reference, "namespace"),
+        claim=_text(reference, "name"),
+        claim_uid=_text(reference, "uid"),
+        allocation=_allocation(annotations, _text(metadata, "name")),
+        reclaim=_text(annotations, names.RECLAIM),
+        finalizers=_texts(metadata, "finalizers"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        status=_status(document),
+    )
+
+
+def _allocation(annotations: Mapping[str, Any], name: str) -> Allocation | None:
+    try:
+        found = codec.allocation_from_text(annotations.get(names.ALLOCATION))
+    except codec.Malformed:
+        return None
+    return found if found.claim == name else None
+
+
+def _status(document: Mapping[str, Any]) -> Status:
+    status = _part(document, "status")
+    return Status(_text(status, "phase"), _text(status, "reason"), _text(status, "message"))
+
+
+def _part(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = parent.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(parent: Mapping[str, Any], key: str) -> str:
+    value = parent.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(parent: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = parent.get(key)
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,0 +1,82 @@
+"""
+Elastic GPU's claims: the pod annotation `egpuc.elasticgpu.io/<key>: <name>` gives a pod an ElasticGPUClaim's share.
+
+The key is free, as it was there. The claim says how much (see [claims.md](claims.md)), so the pod's containers name no
+resources: every app container sees the claim's GPUs, init containers and sidecars among them see none. A pod has one
+claim; several annotations may name the same one. A claim that is not there yet is waited for. Several pods may name
+one claim: they have its one share together, which is booked once.
+"""
+
+from __future__ import annotations
+
+import re
+
+from contract import names
+from contract.dialects.base import (
+    ANNOTATION,
+    Context,
+    Decided,
+    Dialect,
+    Example,
+    Refused,
+    Rendering,
+    Word,
+    per_container_indexes,
+    pod_request,
+)
+from contract.messages import shown
+from contract.model import FractionRequest, PodRequest
+
+PREFIX = "egpuc.elasticgpu.io/"
+ASSUMED, CONTAINER_PREFIX = "elasticgpu.io/assumed", "elasticgpu.io/container-"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def _read(context: Context) -> PodRequest | None:
+    found = {key: context.annotation(key) for key in sorted(context.annotations) if key.startswith(PREFIX)}
+    if not found:
+        return None
+    for key, name in found.items():
+        if not _NAME.fullmatch(name):
+            raise Refused(_path(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace")
+    first, *others = found
+    for key in others:
+        if found[key] != found[first]:
+            raise Refused(
+                _path(key),
+                f"{shown(found[key])} beside {shown(found[first])}",
+                "a pod has one claim: keep one, or ask for the sum of both in one claim",
+            )
+    containers = [FractionRequest(a.name) for a in context.containers() if a.path.startswith("spec.containers")]
+    warnings = [
+        f"{_path(key)}: not counted, since the claim chooses the GPU"
+        for key in names.CONTAINER_WISHES
+        if context.annotation(key)
+    ]
+    return pod_request("claims", context, containers, claim=found[first], warnings=warnings)
+
+
+def _path(key: str) -> str:
+    return f"metadata.annotations[{key}]"
+
+
+def _render(decided: Decided) -> Rendering:
+    annotations = {ASSUMED: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
+    return Rendering(annotations=annotations, labels={ASSUMED: "true"})
+
+
+DIALECT = Dialect(
+    name="claims",
+    title="Elastic GPU's claims",
+    resources=(),
+    annotation_prefixes=(PREFIX,),
+    read=_read,
+    render=_render,
+    about=__doc__ or "",
+    glossary=(Word(f"{PREFIX}<key>", ANNOTATION, "name of the ElasticGPUClaim, in the pod's namespace"),),
+    examples=(
+        Example({}, annotations={f"{PREFIX}test1": "gpushare-egpuc-1"}),
+        Example({}, annotations={f"{PREFIX}a": "one", f"{PREFIX}b": "two"}),
+        Example({"elasticgpu.io/gpu-memory": "256"}, annotations={f"{PREFIX}a": "one"}),
+    ),
+)
