@@ -57,7 +57,9 @@ def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tup
     return tuple(
         dialect
         for dialect in dialects
-        if not resources.isdisjoint(dialect.resources) or not annotations.isdisjoint(dialect.annotations)
+        if not resources.isdisjoint(dialect.resources)
+        or not annotations.isdisjoint(dialect.annotations)
+        or (dialect.annotation_prefixes and any(key.startswith(dialect.annotation_prefixes) for key in annotations))
     )
 
 

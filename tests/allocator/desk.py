@@ -58,9 +58,13 @@ class Desk:
         builders = list(self.nodes)
         self.controller.replace_nodes(facts(trim(b.json())) for b in builders)
         self.controller.replace_inventories(b.inventory() for b in builders)
+        self.no_claims()
+        self.controller.replace_pods(pods.trim(pod) for pod in existing)
+
+    def no_claims(self) -> None:
+        """The lists of a cluster that has none of them."""
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
             self.controller.replace_claims(plural, [])
-        self.controller.replace_pods(pods.trim(pod) for pod in existing)
 
     def _new_id(self) -> str:
         self.made += 1

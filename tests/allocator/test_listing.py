@@ -21,6 +21,7 @@ def test_nodes_states_are_made_when_everything_has_been_seen() -> None:
     desk.controller.replace_nodes(facts(trim(each.json())) for each in NODES)
     assert desk.controller.nodes() == ()
     desk.controller.check_invariants()
+    desk.no_claims()
     desk.controller.replace_inventories(each.inventory() for each in NODES)
     whole.controller.put_pod(worker("plain").on("a").json())
     assert {state.name: state for state in desk.controller.nodes()} == {
