@@ -142,7 +142,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
 
     def seen(sight: Sight) -> None:
         found = limiters.look()
-        isolation.enforce(sight)
+        isolation.seen(sight)
         gauges.show(sight)
         gauges.show_isolation(isolation.levels())
         gauges.show_mps(found)
@@ -180,6 +180,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     process.watch_threads()
     server = _serve(settings, metrics, agent)
     process.spawn("gpu-observer", lambda: observer.run(process.stop))
+    process.spawn("limits", lambda: isolation.run(process.stop))
     process.spawn("guard", lambda: guard.run(process.stop))
     publisher = process.spawn("publisher", lambda: agent.run(process.stop))
     for watch in watches:
@@ -231,7 +232,8 @@ def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Resident
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
         groups = Path(settings.host_root) / "sys/fs/cgroup"
-        limiter = Limiter(library, lambda: container_groups(groups))
+        # A library of its own, since it is used by another thread; NVML itself takes several at a time.
+        limiter = Limiter(Nvml(path=settings.nvml_library), lambda pods: container_groups(groups, pods))
     cgroup, watches = read_host().cgroup, sees_host_processes()
     return Isolation(residents, limiter, cgroup=cgroup, watches=watches, others=limiters.levels)
 

@@ -6,6 +6,7 @@ Must not: claim a level because it is switched on; what counts is that it was se
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,16 @@ from nodeagent.driverlimits import Limiter, possible
 from nodeagent.residents import Residents
 from nodeagent.status import Sight
 
+PAUSE = 0.5
+"""Seconds between two looks for containers whose group is new."""
+_AGAIN = 120
+"""Every which time all limits are set again and read back: somebody else may have changed one."""
+
 
 class Isolation:
     """
-    Enforces after each look what this node can, and tells what that is.
+    Enforces what this node can, and tells what that is. `run` has a thread and a driver's library of its own, since a
+    container's limit is to be there before its program allocates.
 
     `limiter`: None where the driver is not to limit memory. `watches`: whether processes can be laid to containers.
     `others`: what else holds them, the stronger first.
@@ -33,14 +40,27 @@ class Isolation:
     ) -> None:
         self._residents, self._limiter, self._others = residents, limiter, others
         self._cgroup, self._watches = cgroup, watches
-        self._driver = False
+        self._driver = self._possible = False
+        self._rounds = 0
 
-    def enforce(self, sight: Sight) -> None:
-        """Bring the driver's limits up to date. On the thread that looks, since the library takes one at a time."""
-        self._driver = False
-        if self._limiter is not None and not sight.problem and not possible(sight.driver, self._cgroup):
-            self._limiter.apply(self._residents.all())
-            self._driver = not self._limiter.trouble
+    def seen(self, sight: Sight) -> None:
+        """A new look: whether the driver can limit at all. From any thread."""
+        self._possible = not sight.problem and not possible(sight.driver, self._cgroup)
+
+    def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
+        """Keep the driver's limits until stopped; at once where there are none to be kept."""
+        while self._limiter is not None and not stopping.is_set():
+            self.limit()
+            stopping.wait(pause)
+
+    def limit(self) -> None:
+        """Bring the driver's limits up to date once."""
+        if self._limiter is None or not self._possible:
+            self._driver = False
+            return
+        self._limiter.apply(self._residents.all(), again=self._rounds % _AGAIN == 0)
+        self._rounds += 1
+        self._driver = not self._limiter.trouble
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""
