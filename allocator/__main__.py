@@ -11,9 +11,11 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 
 from allocator import commands, wiring
+from allocator.controller import Controller
 from allocator.settings import Settings
 from runtime import logs
 from runtime.httpserver import SocketInUse
@@ -30,9 +32,12 @@ Decides which GPUs pods get, and places those that wait.
        python -m allocator waiting [--socket PATH]            the line
 """
 log = logging.getLogger("allocator")
+_LOOK_EVERY = 0.1
 GC_THRESHOLDS = (50_000, 20, 100)
-"""A list of 100,000 pods makes a million small dicts that all stay; by default half its time goes into looking for
-garbage among them."""
+"""A list of 100,000 pods makes half a million small objects that all stay; by default half its time goes into looking
+for garbage among them."""
+GC_THRESHOLDS_LATER = (5_000, 1_000, 100)
+"""An admission leaves a dozen objects behind. Looked at a few thousand at a time, they hold nobody up for long."""
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -65,9 +70,22 @@ def _run(settings: Settings) -> int:
     except (KubeError, wiring.TooOld, SocketInUse, OSError) as error:
         log.critical("cannot start", extra={"reason": str(error)})
         return 1
+    process.spawn("settling", lambda: _settle(running.controller, process.stop))
     code = process.wait()
     running.stop()
     return code
+
+
+def _settle(controller: Controller, stop: threading.Event) -> None:
+    """
+    Once the cluster has been seen, take it out of the garbage collector's sight: it would look for cycles among half a
+    million objects, while everybody waits, and what goes of them goes without it.
+    """
+    while controller.ready():
+        if stop.wait(_LOOK_EVERY):
+            return
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS_LATER)
 
 
 if __name__ == "__main__":

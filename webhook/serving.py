@@ -8,6 +8,7 @@ that it is never our end that closes one while a review is on its way.
 
 from __future__ import annotations
 
+import gc
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +64,11 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 
     def load(self) -> Flask:
         """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
-        return self._make()
+        made = self._make()
+        # What is there by now stays. Looking for garbage among all of it holds every review up for 20 ms and more.
+        gc.collect()
+        gc.freeze()
+        return made
 
 
 def gunicorn_settings(listening: Listening) -> dict[str, Any]:
