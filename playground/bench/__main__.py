@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from playground.bench import admission, coldstart, decisions, freed
+from playground.bench import admission, coldstart, creation, decisions, freed
 from playground.bench.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": decisions.decisions,
     "curve": decisions.curve,
     "admission": admission.admission,
+    "creation": creation.real,
     "freed": freed.freed,
     "coldstart": coldstart.coldstart,
 }

@@ -1,6 +1,6 @@
 """
 Admission over HTTPS, with the webhook and the allocator as the processes that they are: latency at a fixed rate, the
-most that can be had, and what a pod's creation costs more on the API server.
+most that can be had, and what a pod's creation costs more on the embedded API server.
 
 The cluster is loaded, the API server is the embedded one, and the reviews come from a process of their own. All of them
 share the machine's cores, as does the load generator.
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from contract import names
-from playground import installing
-from playground.bench import workload
+from playground.bench import creation
 from playground.bench.figures import MIB, MILLISECOND, Spread, machine_line, table
 from playground.bench.processes import cpu_seconds, rss
 from playground.bench.progress import say
@@ -28,7 +27,6 @@ from playground.bench.quiet import Quiet
 from playground.cluster import Cluster
 from playground.probes import accepts_tls, free_port
 from playground.programs import Program
-from runtime import kubepaths
 
 JSON = dict[str, Any]
 _TOP = Path(__file__).resolve().parents[2]
@@ -37,8 +35,7 @@ RATES = (100, 200)
 _SECONDS, _FLAT_OUT_SECONDS, _WARM_UP_SECONDS = 10.0, 5.0, 2.0
 _CONNECTIONS, _FLAT_OUT_CONNECTIONS = 4, 8
 _SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
-_TENANT, _UNLABELLED = "tenant", "unlabelled"
-_CREATES = 150
+_TENANT = creation.TENANT
 _ASSUME_TTL = "10m"
 """Reviews are sent without a pod that follows them, and a reservation must not expire while it is measured."""
 
@@ -64,7 +61,7 @@ def admission() -> Iterator[str]:
     with loaded_cluster(nodes=NODES, sharers=SHARERS) as cluster:
         yield from _latency(cluster)
         yield from _most(cluster)
-        yield from _creation(cluster)
+        yield from creation.added(cluster, "the embedded API server")
 
 
 # -- reviews ------------------------------------------------------------------------------------------------------
@@ -205,46 +202,6 @@ def _empty(cluster: Cluster, port: int) -> Program:
     arguments = ["gunicorn", *(f"--{key}={value}" for key, value in flags.items())]
     arguments.append("playground.bench.empty:create_app()")
     return Program("empty", arguments, log=cluster.directory / "empty.log", environment={})
-
-
-# -- creating pods ------------------------------------------------------------------------------------------------
-
-
-def _creation(cluster: Cluster) -> Iterator[str]:
-    """Pods of three kinds by turns, so that whatever else the machine does meets all of them alike."""
-    say("creating pods with and without a webhook on their way")
-    installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
-    kinds = {
-        "no webhook: namespace without the label": (_UNLABELLED, False),
-        "matchConditions only: asks for no share": (_TENANT, False),
-        "through the webhook: asks for a share": (_TENANT, True),
-    }
-    took: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for number in range(_CREATES):
-        for kind, (namespace, asks) in kinds.items():
-            wanted = workload.limits(number) if asks else {}
-            made = workload.pod(number, namespace=namespace, wanted=wanted)
-            before = time.perf_counter_ns()
-            cluster.kube.create(kubepaths.pods(namespace), made)
-            took[kind].append(time.perf_counter_ns() - before)
-    spreads = [(kind, Spread.of(values)) for kind, values in took.items()]
-    base = spreads[0][1].p50
-    yield table(
-        f"Creating a pod on the embedded API server, {_CREATES} each, by turns",
-        ("pod", "p50 ms", "p99 ms", "max ms", "added at p50"),
-        [
-            (kind, *spread.cells(MILLISECOND), f"{(spread.p50 - base) / MILLISECOND:+.2f} ms")
-            for kind, spread in spreads
-        ],
-    )
-    yield machine_line(
-        "create",
-        {
-            "without_p50_ms": f"{base / MILLISECOND:.2f}",
-            "with_p50_ms": f"{spreads[-1][1].p50 / MILLISECOND:.2f}",
-            "added_p50_ms": f"{(spreads[-1][1].p50 - base) / MILLISECOND:.2f}",
-        },
-    )
 
 
 # -- small things -------------------------------------------------------------------------------------------------

@@ -1,0 +1,95 @@
+"""
+What we add to a pod's creation: on the embedded API server that the reviews were measured on, and on a real one.
+
+Pods of three kinds are created by turns, so that whatever else the machine does meets all of them alike. No kubelet and
+no scheduler has a part in it: on the real API server the pods name a scheduler that nobody is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+from playground import installing
+from playground.bench import workload
+from playground.bench.figures import MILLISECOND, Spread, machine_line, table
+from playground.bench.progress import say
+from playground.cluster import Cluster
+from playground.real import Real, assets_of
+from playground.shapes import gpu_node
+from runtime import kubepaths
+from runtime.kube import KubeNotFound
+
+TENANT, _UNLABELLED = "tenant", "unlabelled"
+_CREATES = 150
+_NOBODY = "nobody"
+_ACCOUNT_SECONDS = 30.0
+
+
+def real(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """On the API server of KUBEBUILDER_ASSETS, with a node of 8 GPUs for each of the workload's pools."""
+    assets = assets_of(environment)
+    if isinstance(assets, str):
+        yield f"Creating a pod on a real API server was not measured: {assets}"
+        return
+    nodes = [
+        gpu_node(f"gpu-{pool}", "8 x NVIDIA A100-SXM4-80GB 81920MiB", labels={"pool": pool}) for pool in workload.POOLS
+    ]
+    with Cluster(
+        nodes=nodes, control_plane=lambda gpus_of: Real(assets, gpus_of=gpus_of), namespaces=(TENANT,)
+    ) as cluster:
+        version = ".".join(map(str, cluster.kube.version()))
+        yield from added(cluster, f"a real API server, Kubernetes {version}", scheduler=_NOBODY, section="create-real")
+
+
+def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "create") -> Iterator[str]:
+    """Create the pods and compare. `scheduler`: what the pods name, the default one where empty."""
+    say(f"creating pods with and without a webhook on their way, on {where}")
+    installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
+    _await_account(cluster)
+    kinds = {
+        "no webhook: namespace without the label": (_UNLABELLED, False),
+        "matchConditions only: asks for no share": (TENANT, False),
+        "through the webhook: asks for a share": (TENANT, True),
+    }
+    took: dict[str, list[int]] = {kind: [] for kind in kinds}
+    for number in range(_CREATES):
+        for kind, (namespace, asks) in kinds.items():
+            made = workload.pod(number, namespace=namespace, wanted=workload.limits(number) if asks else {})
+            if scheduler:
+                made["spec"]["schedulerName"] = scheduler
+            before = time.perf_counter_ns()
+            cluster.kube.create(kubepaths.pods(namespace), made)
+            took[kind].append(time.perf_counter_ns() - before)
+    spreads = [(kind, Spread.of(values)) for kind, values in took.items()]
+    base = spreads[0][1].p50
+    yield table(
+        f"Creating a pod on {where}, {_CREATES} each, by turns",
+        ("pod", "p50 ms", "p99 ms", "max ms", "added at p50"),
+        [
+            (kind, *spread.cells(MILLISECOND), f"{(spread.p50 - base) / MILLISECOND:+.2f} ms")
+            for kind, spread in spreads
+        ],
+    )
+    yield machine_line(
+        section,
+        {
+            "without_p50_ms": f"{base / MILLISECOND:.2f}",
+            "with_p50_ms": f"{spreads[-1][1].p50 / MILLISECOND:.2f}",
+            "added_p50_ms": f"{(spreads[-1][1].p50 - base) / MILLISECOND:.2f}",
+        },
+    )
+
+
+def _await_account(cluster: Cluster) -> None:
+    """No pod can be created before the namespace has its default service account."""
+    deadline = time.monotonic() + _ACCOUNT_SECONDS
+    while True:
+        try:
+            cluster.kube.get(kubepaths.path("v1", "serviceaccounts", _UNLABELLED, "default"))
+            return
+        except KubeNotFound:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
