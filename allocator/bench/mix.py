@@ -10,7 +10,7 @@ gives the same cluster and the same shapes.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.engine import Ask
 from allocator.nodes import NodeFacts
@@ -66,7 +66,7 @@ def inventory(number: int, *, sick: int = -1) -> Inventory:
 
 
 def shapes(rng: random.Random) -> list[Ask]:
-    """60 requests, no two alike; a few find no room on most days, as in any cluster."""
+    """60 requests, no two alike; a few find no room on most days, as in any cluster. A third chose `spread`."""
     return [
         *(_ask(rng, number, (_share(rng, number, "main"),)) for number in range(_PLAIN)),
         *(_ask(rng, _PLAIN + n, (_share(rng, n, "main", count=2 + n % 3),)) for n in range(_SEVERAL_GPUS)),
@@ -75,6 +75,11 @@ def shapes(rng: random.Random) -> list[Ask]:
             for n in range(_SEVERAL_CONTAINERS)
         ),
     ]
+
+
+def left_to_the_default(shapes: list[Ask]) -> list[Ask]:
+    """The same requests by tenants who chose no policy of their own."""
+    return [replace(ask, request=replace(ask.request, node_policy="", gpu_policy="")) for ask in shapes]
 
 
 def _share(rng: random.Random, number: int, container: str, *, count: int = 1) -> FractionRequest:

@@ -14,6 +14,11 @@ from allocator.cluster import Cluster
 from allocator.engine import Ask, Chosen
 from allocator.index import Engine
 from allocator.ledger import Holding, State
+from allocator.policies import learning
+from allocator.policies.kinds import supply_of
+from allocator.policies.learning import Learner
+from allocator.policies.tables import Tables
+from allocator.scores import Policy
 from contract.model import Allocation, Compute, ContainerAllocation, FractionRequest, GpuShare, Inventory, PodRequest
 from contract.quantity import MIB
 
@@ -23,9 +28,10 @@ _NEEDS = Compute(100, 1 << 30, 0, 1)
 class World:
     """A cluster of `nodes` x 8 GPUs with `sharers` pods on them, and the moves that a benchmark makes on it."""
 
-    def __init__(self, *, nodes: int, sharers: int, rng: random.Random) -> None:
+    def __init__(self, *, nodes: int, sharers: int, rng: random.Random, policy: str = "binpack") -> None:
         self.nodes = nodes
-        self.cluster = Cluster(engine=Engine())
+        self.cluster = Cluster(engine=Engine(policy=Policy(policy)))
+        self._learner = Learner()
         self._rng = rng
         self._ids = 0
         self._live: list[str] = []
@@ -65,6 +71,17 @@ class World:
         allocation = Allocation(f"{self._ids:08}", node, containers)
         self._live.append(allocation.id)
         return Holding(allocation.id, f"bench/{self._ids}", request, allocation, compute, State.ASSUMED, 0.0)
+
+    def lesson_due(self, ask: Ask) -> bool:
+        """The pod asks for the first time; True if tables are to be made."""
+        learned = self.cluster.engine.policy.learned
+        return self._learner.see(ask.request, ask.needs.compute.cpu) and learned
+
+    def lesson(self) -> Tables | None:
+        """Tables of what was asked for so far, which production makes on a thread of its own."""
+        engine = self.cluster.engine
+        supply = supply_of(self.cluster.snapshot, engine.limits)
+        return learning.make(engine.policy.node, self._learner.target(), supply)
 
     def book(self, ask: Ask, chosen: Chosen) -> None:
         """Reserve what was decided."""

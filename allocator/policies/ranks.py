@@ -84,6 +84,7 @@ class Wanted:
     over: Longs
     by_cores: int
     scarce: Longs
+    scarce_at_all: bool
 
 
 class Ranks:
@@ -168,7 +169,9 @@ class Ranks:
             taken = CARD if fraction.exclusive else CARD - left(capacity, asked, fraction.cores)
             scarcity = int(self.tables.scarcity[self._rooms.kind_of(number)])
             scarce[number] = scarcity * taken * times // (CARD * per)
-        return Wanted(fraction, cpu, whole, over, (fraction.cores if fraction else 0) * CARD // WHOLE, scarce)
+        return Wanted(
+            fraction, cpu, whole, over, (fraction.cores if fraction else 0) * CARD // WHOLE, scarce, bool(scarce.any())
+        )
 
     def _least(self, wanted: Wanted, bears: Flags, rows: Longs, slots: Longs, known: Known) -> int:
         """Where the least cost is, computing no more costs than it takes to be sure."""
@@ -192,7 +195,7 @@ class Ranks:
             cards = cards[:, :, :0]
         elif fraction.count > 1:
             chosen = _best_fit(self._columns, bears, rows, fraction.count)
-            cards = np.take_along_axis(cards, chosen[:, None, :], axis=2)
+            cards = _picked(cards, np.arange(len(rows)), chosen)
         alone = fraction is not None and fraction.count == 1
         together = _as_it_is if alone else _added_up
         after = _after(wanted, cards)
@@ -200,7 +203,7 @@ class Ranks:
         change = together(cards[:, FRAGMENTS] - rooms.fragments.take(cards[:, FRAGMENTS_AT] + after))
         several_at = nodes[:, SEVERAL_AT, None]
         change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
-        bins = np.clip((change >> self._shift) - self._lowest_bin, 0, len(self._levels) - 1)
+        bins = np.maximum(np.minimum((change >> self._shift) - self._lowest_bin, len(self._levels) - 1), 0)
         cost = self._levels.take(bins) * (-plain.PER_LEVEL if rooms.functions else -1)
         if rooms.functions:
             losses = [
@@ -209,7 +212,7 @@ class Ranks:
                 for f in range(rooms.functions)
             ]
             cost += _in_steps(losses[0], losses[-1])
-            if wanted.scarce.any():
+            if wanted.scarce_at_all:
                 cost += together(wanted.scarce[cards[:, MODEL]])
         if alone:
             cost[~bears[:, rows].T] = _NEVER >> scores.TIE_BITS
@@ -239,7 +242,7 @@ class Ranks:
         """`plain.cost` of each trial: `of` says on which of the nodes, `chosen` on which of its cards."""
         tables, rooms = self.tables, self._rooms
         all_cards, nodes = rooms.cards[slots], rooms.nodes[slots]
-        cards = np.take_along_axis(all_cards[of], chosen[:, None, :], axis=2)
+        cards = _picked(all_cards, of, chosen)
         kinds, before, after = cards[:, KIND], cards[:, LEFT], _after(wanted, cards)
         cpu = nodes[:, CPU] - wanted.cpu
         at, several_at = rooms.fragments_at(all_cards[:, KIND], all_cards[:, LEFT], cpu)
@@ -257,7 +260,7 @@ class Ranks:
             sums -= tables.worth[kinds[:, card], before[:, card]]
         lost = nodes[of, LOWEST:PRICE] - rooms.totals(sums, cpu[of]).min(axis=2)
         cost = _in_steps(lost[:, 0], lost[:, 1]) - plain.PER_LEVEL * level
-        if wanted.fraction is not None:
+        if wanted.scarce_at_all:
             cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
         return cost
 
@@ -267,8 +270,14 @@ def _as_it_is(per_card: npt.NDArray[Any]) -> Longs:
 
 
 def _added_up(per_card: npt.NDArray[Any]) -> Longs:
-    added: Longs = per_card.sum(axis=1, keepdims=True)
+    added: Longs = np.add.reduce(per_card, axis=1, keepdims=True)
     return added
+
+
+def _picked(cards: Longs, of: Longs, chosen: Longs) -> Longs:
+    """The fields of the cards `chosen` on nodes `of` these."""
+    picked: Longs = cards.transpose(0, 2, 1)[of[:, None], chosen].transpose(0, 2, 1)
+    return picked
 
 
 def _after(wanted: Wanted, cards: Longs) -> Longs:

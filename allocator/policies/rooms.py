@@ -115,7 +115,7 @@ class Rooms:
         sums: Ints = self.tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
         totals = self.totals(sums, nodes[:, CPU])
         lane = totals.argmin(axis=2)
-        nodes[:, LOWEST:PRICE] = np.take_along_axis(totals, lane[:, :, None], axis=2)[:, :, 0]
+        nodes[:, LOWEST:PRICE] = totals.min(axis=2)
         nodes[:, PRICE:] = self.tables.cpu_prices[lane]
         for function in range(self.functions):
             at = (kinds * (2 * LANES) + (function * LANES + lane[:, function])[:, None]) * (CARD + 1)
