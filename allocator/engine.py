@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from allocator import fitting, scores
+from allocator import fitting, linking, scores
 from allocator.filters import DEFAULT_LIMITS, Limits, node_reason
 from allocator.fitting import Fit
 from allocator.policies import plain
@@ -115,13 +115,13 @@ def decide(
     decision: Decision = Unplaced(())
     for form in ask.forms(chosen, tables):
         verdicts = ((node, judge(node, form, limits, chosen, tables)) for node in snapshot.values())
-        decision = _choose(snapshot, form, verdicts)
+        decision = _choose(snapshot, form, limits, verdicts)
         if isinstance(decision, Chosen):
             break
     return decision
 
 
-def _choose(snapshot: Snapshot, ask: Ask, verdicts: Iterable[tuple[NodeState, Verdict]]) -> Decision:
+def _choose(snapshot: Snapshot, ask: Ask, limits: Limits, verdicts: Iterable[tuple[NodeState, Verdict]]) -> Decision:
     best: tuple[int, str] | None = None
     best_fit: Fit | None = None
     reasons = []
@@ -135,7 +135,12 @@ def _choose(snapshot: Snapshot, ask: Ask, verdicts: Iterable[tuple[NodeState, Ve
     if best is None or best_fit is None:
         return Unplaced(tally(reasons))
     node = snapshot[best[1]]
-    return Chosen(node.name, fitting.allocate(node, ask.request, best_fit.chosen))
+    return given(node, ask.request, best_fit.chosen, limits)
+
+
+def given(node: NodeState, request: PodRequest, chosen: fitting.Chosen, limits: Limits) -> Chosen:
+    """The decision for a node and its GPUs, of those alike the ones that reach each other best."""
+    return Chosen(node.name, fitting.allocate(node, request, linking.connected(node, request, chosen, limits)))
 
 
 def could_ever(snapshot: Snapshot, ask: Ask, *, limits: Limits = DEFAULT_LIMITS) -> Unplaced | None:

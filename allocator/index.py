@@ -192,7 +192,7 @@ class Engine:
         fraction, bears = (shares[0].fraction, shares[0].bears) if shares else (None, passing[None, :])
         row, positions = self._ranks.best(fraction, ask.needs.compute.cpu, bears, np.flatnonzero(passing))
         node = columns.nodes[row]
-        return Chosen(node.name, fitting.allocate(node, ask.request, (positions,) * len(ask.request.containers)))
+        return engine.given(node, ask.request, (positions,) * len(ask.request.containers), self.limits)
 
     def _by_columns(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen:
         share, policy = shares[0], ask.policy(self.policy)
@@ -203,7 +203,7 @@ class Engine:
         positions = tuple(int(position) for position in keys.argsort(kind="stable")[: share.fraction.count])
         node = columns.nodes[row]
         chosen = (positions,) * len(ask.request.containers)
-        return Chosen(node.name, fitting.allocate(node, ask.request, chosen))
+        return engine.given(node, ask.request, chosen, self.limits)
 
     def _node_by_node(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen | None:
         """The most promising node first; ends where no node that is left can do better."""
@@ -223,7 +223,7 @@ class Engine:
         if best is None or best_fit is None:
             return None
         node = columns.nodes[best[1]]
-        return Chosen(node.name, fitting.allocate(node, ask.request, best_fit.chosen))
+        return engine.given(node, ask.request, best_fit.chosen, self.limits)
 
 
 def _told(columns: Columns, asked: Question) -> Unplaced:

@@ -62,7 +62,8 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
     for index in range(draw(st.integers(0, 4))):
         model, size = draw(st.sampled_from(MODELS)) if draw(st.integers(0, 5)) == 0 else common
         well = draw(st.integers(0, 9)) > 0
-        gpus.append(Gpu(f"GPU-{name}-{index}", index, model, size * GIB, size * GIB, well, "" if well else "XID 79"))
+        reason, links = "" if well else "XID 79", ((f"GPU-{name}-{index ^ 2}", "NVLink"),)
+        gpus.append(Gpu(f"GPU-{name}-{index}", index, model, size * GIB, size * GIB, well, reason, links=links))
     return NodeState(name, tuple(gpus), (Usage(),) * len(gpus), allocatable=Compute(cpu=16_000, pods=40))
 
 
