@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-quality check fmt docs plugin image clean
+.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ test-gpu: $(STAMP) ## the node agent's binding on this machine's GPU, printing w
 bench: $(STAMP) ## print what it costs: decisions, admissions, memory
 	@$(RUN) -m playground.bench
 	@$(RUN) -m nodeagent bench
+
+bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and draw docs/benchmark-scale.svg
+	@$(RUN) -m playground.bench scale
 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }

@@ -24,11 +24,16 @@ class Placement:
         "would, else affinity.",
     )
     node_policy: NodePreference = setting(
-        "binpack",
-        "Which nodes are preferred; binpack keeps whole nodes free. value (what could still be put on the node) and "
-        "fragmentation (what nobody could use of it) learn from the requests, and choose the GPUs of the node too.",
+        "value",
+        "Which nodes are preferred. value (what could still be put on the node) and fragmentation (what nobody could "
+        "use of it) learn from the requests and choose the GPUs of the node too; until 64 were seen they place as "
+        "binpack does, which keeps whole nodes free.",
     )
-    gpu_policy: Preference = setting("binpack", "Which GPUs of a node are preferred; binpack keeps whole GPUs free.")
+    gpu_policy: Preference = setting(
+        "binpack",
+        "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Asked only where node_policy is binpack or "
+        "spread.",
+    )
     unsatisfiable: Literal["deny", "wait"] = setting(
         "deny", "What becomes of a request that no GPU of the cluster could ever serve."
     )

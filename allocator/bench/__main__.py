@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plain", type=int, default=5, help="decisions also asked of the plain engine")
     parser.add_argument("--policy", default=Placement().node_policy, help="node policy, where the tenant chose none")
     parser.add_argument(
-        "--no-choice", action="store_true", help="no tenant chooses a policy; else a third of the shapes"
+        "--no-choice", type=int, default=0, help="1: no tenant chooses a policy; 0: a third of the shapes"
     )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -104,6 +104,7 @@ def _placements(world: World, shapes: list[Ask], decisions: int, rng: random.Ran
             world.replace_a_node()
     seconds = time.perf_counter() - started
     return {
+        "decisions": decisions,
         "decide_ns": took,
         "cpu_ns": worked,
         "first_ns": first,

@@ -45,20 +45,26 @@ def facts(number: int, *, cordoned: bool = False, pool: str = "") -> NodeFacts:
 
 
 def inventory(number: int, *, sick: int = -1) -> Inventory:
-    """The node's GPUs, all of one model; `sick` is the position of an unhealthy one."""
+    """The node's GPUs, all of one model, four and four with NVLink; `sick` is the position of an unhealthy one."""
     name = node_name(number)
+    uuids = [f"GPU-{name}-{position}" for position in range(GPUS)]
+    links = [
+        tuple((uuid, "NVLink" if at // 4 == to // 4 else "System") for to, uuid in enumerate(uuids) if to != at)
+        for at in range(GPUS)
+    ]
     model, gib = _MODELS[number % len(_MODELS)]
     return Inventory(
         name,
         tuple(
             Gpu(
-                f"GPU-{name}-{position}",
+                uuids[position],
                 position,
                 model,
                 gib * GIB,
                 gib * GIB,
                 position != sick,
                 "XID 79" if position == sick else "",
+                links=links[position],
             )
             for position in range(GPUS)
         ),

@@ -14,24 +14,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from playground.bench import admission, coldstart, creation, decisions, freed
+from playground.bench import admission, coldstart, creation, decisions, freed, scale
 from playground.bench.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": decisions.decisions,
-    "curve": decisions.curve,
     "admission": admission.admission,
     "creation": creation.real,
     "freed": freed.freed,
     "coldstart": coldstart.coldstart,
+    "scale": scale.scale,
 }
+_ON_REQUEST = frozenset({"scale"})
+"""Sections that take as long as all the others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sections asked for; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m playground.bench", description="Measure on this machine.")
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; all without any")
-    given = parser.parse_args(arguments).sections or list(SECTIONS)
+    parser.add_argument(
+        "sections",
+        nargs="*",
+        metavar="SECTION",
+        help=f"{', '.join(SECTIONS)}; without any all but {', '.join(_ON_REQUEST)}",
+    )
+    given = parser.parse_args(arguments).sections or [name for name in SECTIONS if name not in _ON_REQUEST]
     unknown = [name for name in given if name not in SECTIONS]
     if unknown:
         parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
@@ -40,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines: list[str] = []
     for name in given:
         for text in SECTIONS[name]():
-            if text.startswith("bench "):
+            if text.startswith(("bench ", "scale ")):
                 lines.append(text)
             else:
                 print(f"{text}\n", flush=True)
-    print("\n".join(lines))
     say(f"{time.monotonic() - started:.0f} s in all")
+    print("\n".join(lines))
     return 0
 
 

@@ -1,6 +1,6 @@
 """
-Decisions and how their cost grows with the cluster: `python -m allocator.bench` per cluster size, each in a process of
-its own, so that memory is that of one cluster. Here its raw latencies become tables.
+Decisions: `python -m allocator.bench` per cluster size, each in a process of its own, so that memory is that of one
+cluster. Here its raw latencies become tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from playground.bench.figures import MIB, MICROSECOND, Spread, exponent, machine_line, table
+from playground.bench.figures import MIB, MICROSECOND, Spread, machine_line, table
 from playground.bench.progress import say
 
 JSON = dict[str, Any]
@@ -20,13 +20,11 @@ _TOP = Path(__file__).resolve().parents[2]
 _TIMEOUT = 240.0
 SIZES = ((1_000, 16_000), (5_000, 100_000))
 """Nodes of 8 GPUs, and pods that hold a share of one."""
-CURVE = (100, 300, 1_000, 3_000, 10_000, 20_000)
-_SHARERS_PER_NODE = 16
 
 
 def decisions(count: int = 3000) -> Iterator[str]:
     """The decision at two sizes, beside the plain engine, and the "no" of each kind."""
-    results = [_measure(nodes, sharers, decisions=count, refusals=50, plain=12) for nodes, sharers in SIZES]
+    results = [measure(nodes, sharers, decisions=count, refusals=50, plain=12) for nodes, sharers in SIZES]
     yield table(
         f"One decision, {count} of each: {results[0]['shapes']} request shapes, a release for every placement, a node"
         " changed every 5",
@@ -50,37 +48,16 @@ def decisions(count: int = 3000) -> Iterator[str]:
         yield machine_line("decision", _values(result))
 
 
-def curve(count: int = 600) -> Iterator[str]:
-    """The same from 100 to 20,000 nodes, and the exponent of its growth."""
-    results = [_measure(nodes, nodes * _SHARERS_PER_NODE, decisions=count, refusals=0, plain=0) for nodes in CURVE]
-    spreads = [(result["nodes"], Spread.of(result["decide_ns"])) for result in results]
-    worked = [(result["nodes"], Spread.of(result["cpu_ns"])) for result in results]
-    p50, p99 = (exponent((nodes, getattr(spread, name)) for nodes, spread in worked) for name in ("p50", "p99"))
-    largest = exponent((nodes, spread.p50) for nodes, spread in worked[-3:])
-    yield table(
-        f"How a decision grows with the cluster: {_SHARERS_PER_NODE} sharers a node, {count} decisions each",
-        ("nodes x 8", "p50 us", "p99 us", "max us", "cpu p50", "cpu p99", "RSS MiB"),
-        [
-            (
-                str(result["nodes"]),
-                *spread.cells(MICROSECOND, 0),
-                *Spread.of(result["cpu_ns"]).cells(MICROSECOND, 0)[:2],
-                f"{result['rss'] / MIB:.0f}",
-            )
-            for result, (_, spread) in zip(results, spreads, strict=True)
-        ],
-    )
-    yield (
-        f"fitted exponent of the processor's time: p50 {p50:.2f}, p99 {p99:.2f}; p50 over the last three sizes"
-        f" {largest:.2f} (1 is linear)"
-    )
-    yield machine_line("curve", {"exponent_p50": f"{p50:.3f}", "exponent_p99": f"{p99:.3f}"})
-
-
-def _measure(nodes: int, sharers: int, *, decisions: int, refusals: int, plain: int) -> JSON:
-    say(f"decisions at {nodes} nodes with {sharers} sharers")
-    flags = {"nodes": nodes, "sharers": sharers, "decisions": decisions, "refusals": refusals, "plain": plain}
-    command = [sys.executable, "-m", "allocator.bench", *(f"--{name}={value}" for name, value in flags.items())]
+def measure(nodes: int, sharers: int, **given: object) -> JSON:
+    """What `python -m allocator.bench` says of one size; `given` are its other flags."""
+    say(f"decisions at {nodes} nodes with {sharers} sharers" + (f" by {given['policy']}" if "policy" in given else ""))
+    flags = {"nodes": nodes, "sharers": sharers, **given}
+    command = [
+        sys.executable,
+        "-m",
+        "allocator.bench",
+        *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items()),
+    ]
     done = subprocess.run(command, cwd=_TOP, stdout=subprocess.PIPE, check=True, timeout=_TIMEOUT)
     found: JSON = json.loads(done.stdout)
     return found
