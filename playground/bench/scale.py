@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator.settings import Placement
 from playground.bench.decisions import measure
 from playground.bench.figures import MIB, MICROSECOND, Spread, exponent, table
 
@@ -27,21 +26,21 @@ PLOT = Path(__file__).resolve().parents[2] / "docs" / "benchmark-scale.svg"
 
 
 def scale(sizes: Sequence[int] = SIZES, decisions: int = _DECISIONS, plot: Path | None = PLOT) -> Iterator[str]:
-    """The default policy and `binpack` at every size; the last text is the line for programs."""
+    """The default policy, then `binpack`, at every size; the last text is the line for programs, of the default."""
     found: dict[str, list[JSON]] = {}
-    for policy in dict.fromkeys((Placement().node_policy, "binpack")):
-        found[policy] = [
-            measure(
-                nodes, nodes * SHARERS_PER_NODE, decisions=decisions, refusals=0, plain=0, policy=policy, no_choice=1
-            )
+    for chosen in ({}, {"policy": "binpack"}):
+        results = [
+            measure(nodes, nodes * SHARERS_PER_NODE, decisions=decisions, refusals=0, plain=0, no_choice=1, **chosen)
             for nodes in sizes
         ]
-        yield _table(policy, found[policy])
-        yield _growth(policy, found[policy])
+        policy = results[0]["policy"]
+        found[policy] = results
+        yield _table(policy, results)
+        yield _growth(policy, results)
     if plot is not None:
         draw(found, plot)
         yield f"plot: {plot}"
-    yield _line(found[Placement().node_policy])
+    yield _line(next(iter(found.values())))
 
 
 def _table(policy: str, results: Sequence[JSON]) -> str:
