@@ -295,7 +295,8 @@ class Controller(Claiming):
             nodes = tuple(self._cluster.snapshot.values())
             learnt = engine.tables
             demand = tuple(learnt.target.items()) if learnt is not None else ()
-            return View(engine.limits, engine.policy, nodes, line, self._cluster.kept, demand)
+            scarcity = tuple(learnt.scarcity.tolist()) if learnt is not None else ()
+            return View(engine.limits, engine.policy, nodes, line, self._cluster.kept, demand, scarcity)
 
     def _busy(self, entry: Waiting, now: float) -> str:
         """A pod that names a claim is decided by the claim, of which a snapshot has nothing."""

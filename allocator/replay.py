@@ -10,8 +10,10 @@ environment, no annotation, no secret. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from allocator import answering, booking, engine, jsonform, keeping, reasons
 from allocator.engine import Ask, Chosen, Decision, Unplaced
@@ -61,13 +63,18 @@ class View:
     """The node that is kept for one pod, if any."""
     demand: tuple[tuple[Demanded, float], ...] = ()
     """What was learnt of the requests, where the policy is one that learns."""
+    scarcity: tuple[int, ...] = ()
+    """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
 
     def tables(self) -> Tables | None:
         """The tables that decide, made again."""
         if not self.policy.learned:
             return None
         nodes = {node.name: node for node in self.nodes}
-        return learning.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
+        made = learning.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
+        if made is None or len(made.scarcity) != len(self.scarcity):
+            return made
+        return replace(made, scarcity=np.array(self.scarcity, np.int64))
 
 
 def to_json(view: View) -> JSON:

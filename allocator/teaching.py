@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 
 from allocator.filters import Limits
 from allocator.policies import learning
-from allocator.policies.kinds import supply_of
+from allocator.policies.kinds import Supply, supply_of
 from allocator.policies.learning import Learner
 from allocator.policies.tables import Tables
 from allocator.scores import LEARNED
 from contract.model import NodeState, PodRequest
 
 _LOOK_EVERY = 30.0
-"""Seconds between two looks at whether there are kinds of card that the tables do not know."""
+"""Seconds between two looks at what the cluster has, which the tables may not know."""
 
 
 class Teaching:
@@ -32,6 +32,8 @@ class Teaching:
         self._learner = Learner()
         self._due = threading.Event()
         self._last: Tables | None = None
+        self._taught: Supply | None = None
+        """What the cluster had when the last tables were made."""
 
     def see(self, request: PodRequest, cpu: int) -> None:
         """A pod asked, for the first time; `cpu` in thousandths of a core."""
@@ -55,14 +57,23 @@ class Teaching:
             self.once(nodes(), adopt, due=due)
 
     def once(self, nodes: Iterable[NodeState], adopt: Callable[[Tables], None], *, due: bool) -> None:
-        """One lesson, if it is due or the cluster has kinds of card that the tables do not know."""
+        """
+        One lesson, if it is due or the cluster has changed: it has kinds of card that the tables do not know, or some
+        kinds are scarce and much was taken or given back since.
+        """
         supply = supply_of({node.name: node for node in nodes}, self._limits)
-        news = self._last is not None and not supply.stocks.keys() <= self._last.kinds.keys()
-        if not due and not news:
+        if not due and not self._news(supply):
             return
         with self._lock:
             target = self._learner.target()
         made = learning.make(self._policy, target, supply)
         if made is not None:
-            self._last = made
+            self._last, self._taught = made, supply
             adopt(made)
+
+    def _news(self, supply: Supply) -> bool:
+        if self._last is None or self._taught is None:
+            return False
+        if not supply.stocks.keys() <= self._last.kinds.keys():
+            return True
+        return bool(self._last.scarcity.any()) and learning.filled(self._taught, supply)

@@ -121,15 +121,24 @@ def left(capacity: int, memory: int, cores: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """How many cards there are of one kind, and the CPU (thousandths) of the largest node that has them."""
+    """
+    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, and how many
+    thousandths of the cards are taken.
+    """
 
     cards: int
     cpu: int
+    taken: int = 0
+
+    @property
+    def free(self) -> int:
+        """Thousandths of cards that are not taken."""
+        return self.cards * CARD - self.taken
 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What the cluster has in all, whatever is taken of it. `cpu` in thousandths, of the nodes with GPUs."""
+    """What the cluster has in all. `cpu` in thousandths, of the nodes with GPUs, whatever is taken of it."""
 
     stocks: Mapping[Kind, Stock]
     cpu: int
@@ -138,6 +147,11 @@ class Supply:
     def cards(self) -> int:
         """All cards."""
         return sum(stock.cards for stock in self.stocks.values())
+
+    @property
+    def free(self) -> int:
+        """Thousandths of all cards that are not taken."""
+        return sum(stock.free for stock in self.stocks.values())
 
     @property
     def capacity(self) -> int:
@@ -152,8 +166,9 @@ def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
     for node in nodes.values():
         if node.gpus:
             cpu += node.allocatable.cpu
-        for gpu in node.gpus:
+        for gpu, usage in zip(node.gpus, node.usage, strict=True):
             kind = kind_of(gpu, limits)
             known = stocks.get(kind, Stock(0, 0))
-            stocks[kind] = Stock(known.cards + 1, max(known.cpu, node.allocatable.cpu))
+            taken = known.taken + CARD - remainder(gpu, usage, limits)
+            stocks[kind] = Stock(known.cards + 1, max(known.cpu, node.allocatable.cpu), taken)
     return Supply(stocks, cpu)

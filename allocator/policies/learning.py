@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from allocator.policies import tables
-from allocator.policies.kinds import Demanded, Supply, demanded
+from allocator.policies.kinds import CARD, Demanded, Supply, demanded
 from allocator.policies.tables import Tables, Target
 from contract.model import PodRequest
 
@@ -24,6 +24,8 @@ SELDOM = 8192
 HALF_LIFE = 32_768
 """Requests after which one counts half. A few times what a large cluster holds at a time: it bears a day that is unlike
 the others, and follows a change of the demand within what is asked of the cluster in a few fillings."""
+FILLED = 0.1
+"""The part of the cluster that must have been taken or given back since for `filled`."""
 _CLASSES = 4096
 """Classes kept; the ones that count least are forgotten first."""
 _TOO_LARGE = 1e200
@@ -67,6 +69,13 @@ class Learner:
     def _forget(self) -> None:
         kept = sorted(self.target().items(), key=lambda item: -item[1])[: _CLASSES // 2]
         self._amounts, self._weight = dict(kept), 1.0
+
+
+def filled(before: Supply, now: Supply) -> bool:
+    """Whether so much was taken or given back that other kinds of card may be scarce."""
+    if not before.cards or not now.cards:
+        return False
+    return abs(before.free / before.cards - now.free / now.cards) >= FILLED * CARD
 
 
 def make(policy: str, target: Mapping[Demanded, float], supply: Supply) -> Tables | None:

@@ -46,6 +46,8 @@ COVERED = 0.95
 """The part of the requests that the fragmentation measure counts, the most frequent classes first, as published."""
 _WEIGHTS = 1 << 20
 _MOST_CPU_STEPS = 64
+_MOST_SCARCE = 8.0
+"""Of a kind that is nearly used up the next card is worth so many times its price at most; more would decide alone."""
 _PRESSED_FROM, _PRESSED_OVER, _PRESSED = 0.70, 0.08, 0.1
 """Where the demand's CPU per card reaches 70% of what the cluster has per card, CPU begins to count in a share's worth,
 and at 78% it makes a tenth of it. Before, it only led to whole nodes being opened for the sake of CPU."""
@@ -204,19 +206,19 @@ def _typical(demanded: Demanded, supply: Supply) -> float:
 
 def scarce(target: Target, supply: Supply, kind: Kind) -> float:
     """
-    The part of the demand that only some kinds can serve, this one among them, over this kind's part of the cards.
+    The part of the demand that only some kinds can serve, this one among them, over this kind's part of what is free.
 
     Because it names models, or because it is too large for other cards. Demand that several kinds can serve is split
-    between them by their cards.
+    between them by what is free of them.
     """
     total = only = 0.0
     for demanded, amount in target.items():
-        able = {each: stock.cards for each, stock in supply.stocks.items() if _serves(each, demanded)}
+        able = {each: stock.free for each, stock in supply.stocks.items() if _serves(each, demanded)}
         volume = amount * demanded.count * _typical(demanded, supply) if demanded.count else 0.0
         total += volume
         if kind in able and len(able) < len(supply.stocks):
-            only += volume / sum(able.values())
-    return only / total * supply.cards if total else 0.0
+            only += volume / max(sum(able.values()), 1)
+    return min(_MOST_SCARCE, only / total * supply.free) if total else 0.0
 
 
 def _serves(kind: Kind, demanded: Demanded) -> bool:

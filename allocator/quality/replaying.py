@@ -26,6 +26,8 @@ from contract.model import Compute, NodeState, Usage
 
 LIMITS = Limits(max_sharers=CARD)
 LOADS = (80, 90, 95, 100, 130)
+_LOOK_EVERY = 64
+"""Requests between two looks at how full the cluster is."""
 
 
 class Pod(Hashable, Protocol):
@@ -112,7 +114,8 @@ class Engines:
         self._nodes = {node.name: node for node in nodes}
         self._asks: dict[Pod, Ask] = {}
         self._last: tuple[Ask, Chosen]
-        self._supply = supply_of(self._nodes, LIMITS)
+        self._taught = supply_of(self._nodes, LIMITS)
+        self._asked = 0
         for node in nodes:
             self.engine.put(node)
         self.engine.adopt(tables)
@@ -122,8 +125,8 @@ class Engines:
         ask = self._asks.get(pod)
         if ask is None:
             ask = self._asks[pod] = pod.ask()
-        if self._learner is not None and self._learner.see(ask.request, ask.needs.compute.cpu):
-            self.engine.adopt(learning.make(self.engine.policy.node, self._learner.target(), self._supply))
+        if self._learner is not None:
+            self._learn(self._learner, ask)
         before = self._clock()
         found = self.engine.decide(ask)
         self.deciding += self._clock() - before
@@ -134,6 +137,18 @@ class Engines:
         self.engine.put(node)
         self._last = ask, found
         return True
+
+    def _learn(self, learner: Learner, ask: Ask) -> None:
+        """What `allocator.teaching` does beside the decisions, which looks at the cluster by the clock."""
+        due = learner.see(ask.request, ask.needs.compute.cpu)
+        self._asked += 1
+        tables = self.engine.tables
+        look = tables is not None and tables.scarcity.any() and self._asked % _LOOK_EVERY == 0
+        if due or look:
+            supply = supply_of(self._nodes, LIMITS)
+            if due or learning.filled(self._taught, supply):
+                self._taught = supply
+                self.engine.adopt(learning.make(self.engine.policy.node, learner.target(), supply))
 
     def last(self) -> tuple[Ask, Chosen]:
         """What `leave` needs of the pod that was placed last."""

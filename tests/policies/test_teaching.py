@@ -9,13 +9,13 @@ from dataclasses import replace
 from allocator import replay
 from allocator.engine import Ask, Chosen
 from allocator.filters import DEFAULT_LIMITS
-from allocator.policies.kinds import Demanded
+from allocator.policies.kinds import Demanded, demanded
 from allocator.policies.learning import FIRST
-from allocator.policies.tables import Tables
+from allocator.policies.tables import ONE, Tables
 from allocator.replay import InLine, View
 from allocator.scores import Policy
 from allocator.teaching import Teaching
-from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.protocol import Placed
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds
@@ -69,6 +69,38 @@ def test_lessons_come_when_due_and_when_the_cluster_has_new_cards() -> None:
     assert len(lessons) == 1
     made.once([one, two], lessons.append, due=False)
     assert [kind.model for kind in lessons[-1].kinds] == ["A10", "T4"]
+
+
+def test_a_lesson_comes_when_scarce_cards_were_taken() -> None:
+    lessons: list[Tables] = []
+    one, two = _node("one", "T4"), _node("two", "A10")
+    taken = replace(two, usage=(Usage(8 * GIB, 0, 1),))
+    unscarce, made = (Teaching(policy="value", limits=DEFAULT_LIMITS) for _ in range(2))
+    unscarce.see(HALF, 1000)
+    unscarce.once([one, two], lessons.append, due=True)
+    unscarce.once([one, taken], lessons.append, due=False)
+    assert len(lessons) == 1, "no kind of card is scarce"
+    named = replace(HALF.containers[0], wishes=Wishes(use_models=("A10",)))
+    made.see(replace(HALF, containers=(named,)), 1000)
+    made.once([one, two], lessons.append, due=True)
+    made.once([one, two], lessons.append, due=False)
+    assert len(lessons) == 2
+    made.once([one, taken], lessons.append, due=False)
+    before, after = (lesson.scarcity.tolist() for lesson in lessons[1:])
+    assert (before, after) == ([0, 2 * ONE, 0], [0, 3 * ONE, 0])
+
+
+def test_a_snapshot_holds_how_scarce_cards_were_at_the_last_lesson() -> None:
+    share = FractionRequest("main", percent=10, wishes=Wishes(use_models=("A10",)))
+    (wanted,) = demanded(PodRequest("any", (share,)), 0)
+    states = (_node("one", "T4"), _node("two", "A10"))
+    view = View(DEFAULT_LIMITS, Policy("value"), states, demand=((wanted, 1.0),), scarcity=(0, 7, 0))
+    made = replay.from_json(json.loads(json.dumps(replay.to_json(view)))).tables()
+    assert made is not None
+    assert made.scarcity.tolist() == [0, 7, 0]
+    joined = replace(view, nodes=(*states, _node("three", "H100"))).tables()
+    assert joined is not None
+    assert len(joined.scarcity) == 4, "a kind has joined since, and the next lesson is due"
 
 
 def test_a_policy_that_does_not_learn_has_no_lessons() -> None:

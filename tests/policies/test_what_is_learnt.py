@@ -114,6 +114,31 @@ def test_scarce_is_what_is_asked_for_by_name_or_by_size() -> None:
     assert tables.scarce({large_card: 1.0}, SUPPLY, T4) == 0
 
 
+def test_scarce_goes_by_what_is_free() -> None:
+    anything, named = Demanded(0, exclusive=True), Demanded(0, exclusive=True, use_models=("a100",))
+    asked = {anything: 1.0, named: 1.0}
+
+    def scarce(t4: int, a100: int) -> float:
+        """With so many thousandths of the four cards of either kind taken."""
+        supply = Supply({T4: Stock(4, 8000, t4), A100: Stock(4, 8000, a100)}, 16_000)
+        return tables.scarce(asked, supply, A100)
+
+    assert [scarce(0, 0), scarce(2000, 2000)] == pytest.approx([1.0, 1.0])
+    assert scarce(4000, 2000) == pytest.approx(0.5), "nobody else has anywhere to go, so nothing is to be kept for"
+    assert scarce(0, 3000) == pytest.approx(2.5)
+    assert scarce(0, 4000) == 8.0, "bounded"
+    assert scarce(4000, 4000) == 0.0
+
+
+def test_the_cluster_has_filled_when_a_tenth_more_is_taken() -> None:
+    def supply(taken: int) -> Supply:
+        return Supply({T4: Stock(4, 8000, taken)}, 16_000)
+
+    found = [learning.filled(supply(1000), supply(taken)) for taken in (0, 700, 1000, 1300, 1500)]
+    assert found == [True, False, False, False, True]
+    assert not learning.filled(Supply({}, 0), supply(1000))
+
+
 def _node(name: str, *cards: tuple[int, int], cpu: int = 64_000) -> NodeState:
     """A node with T4s; of each the GiB and the percent of cores that are taken."""
     gpus = tuple(Gpu(f"GPU-{name}-{at}", at, T4.model, T4.memory, T4.usable) for at in range(len(cards)))
