@@ -19,7 +19,7 @@ import numpy.typing as npt
 from allocator.filters import Limits
 from allocator.scores import tie
 from allocator.standing import Facts
-from contract.model import WHOLE, Gpu, NodeState
+from contract.model import WHOLE, Gpu, NodeState, Sharing
 
 Amounts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -27,7 +27,9 @@ Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
-    **dict.fromkeys(("usable", "capacity", "free", "left", "free_cores", "sharers", "model"), np.int64),
+    **dict.fromkeys(
+        ("usable", "capacity", "free", "left", "free_cores", "sharers", "most_sharers", "model", "numa"), np.int64
+    ),
 }
 _PER_NODE: Mapping[str, type] = dict.fromkeys(
     (
@@ -63,7 +65,9 @@ class Columns:
     """Of the usable memory, which is what best fit compares."""
     free_cores: Amounts
     sharers: Amounts
+    most_sharers: Amounts
     model: Amounts
+    numa: Amounts
 
     gpus: Amounts
     free_cpu: Amounts
@@ -92,8 +96,8 @@ class Columns:
         self.names = [node.name for node in self.nodes]
         self.row_of = {name: row for row, name in enumerate(self.names)}
         self.models: list[Gpu] = []
-        """One GPU of each sort, alike in model and memory, by the number that `model` has for them."""
-        self._model_ids: dict[tuple[str, int, int], int] = {}
+        """One GPU of each sort, alike in model, memory and sharing, by the number that `model` has for them."""
+        self._model_ids: dict[tuple[str, int, int, Sharing], int] = {}
         height, self.width = len(self.nodes), max((len(node.gpus) for node in self.nodes), default=1) or 1
         for name, kind in _PER_GPU.items():
             setattr(self, name, np.zeros((self.width, height), kind))
@@ -166,13 +170,15 @@ class Columns:
         self.healthy[:width, row] = [gpu.healthy for gpu in gpus]
         self.usable[:width, row] = [gpu.usable for gpu in gpus]
         self.capacity[:width, row] = [self.limits.capacity(gpu) for gpu in gpus]
+        self.most_sharers[:width, row] = [self.limits.sharers(gpu) for gpu in gpus]
         self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
+        self.numa[:width, row] = [gpu.numa for gpu in gpus]
         self.gpus[row] = width
         self.layout += before != (self.model[:, row].tolist(), width)
         self.total[row] = sum(gpu.usable for gpu in gpus)
 
     def _model_id(self, gpu: Gpu) -> int:
-        sort = gpu.model, gpu.memory, gpu.usable
+        sort = gpu.model, gpu.memory, gpu.usable, gpu.sharing
         number = self._model_ids.get(sort)
         if number is None:
             number = self._model_ids[sort] = len(self.models)
@@ -180,15 +186,17 @@ class Columns:
         return number
 
     def _write_usage(self, row: int, node: NodeState) -> None:
-        usage, width, most = node.usage, len(node.gpus), self.limits.max_sharers
+        usage, width = node.usage, len(node.gpus)
         memory = np.array([u.memory for u in usage], np.int64)
         self.exclusive[:width, row] = [u.exclusive for u in usage]
-        self.open[:width, row] = [
-            gpu.healthy and not u.exclusive and u.sharers < most for gpu, u in zip(node.gpus, usage, strict=True)
-        ]
         self.free[:width, row] = self.capacity[:width, row] - memory
         self.left[:width, row] = self.usable[:width, row] - memory
         self.free_cores[:width, row] = [WHOLE - u.cores for u in usage]
         self.sharers[:width, row] = [u.sharers for u in usage]
+        self.open[:width, row] = (
+            self.healthy[:width, row]
+            & ~self.exclusive[:width, row]
+            & (self.sharers[:width, row] < self.most_sharers[:width, row])
+        )
         self.taken[row] = sum(u.memory for u in usage)
         self.taken_cores[row] = sum(u.cores for u in usage)

@@ -45,13 +45,19 @@ class Ask:
         """Whether all containers are on the same GPUs, as a single one always is."""
         return len(self.request.containers) <= 1 or self.request.same_gpus
 
+    @property
+    def numa_bound(self) -> bool:
+        """Whether some container's GPUs must all be on one NUMA node."""
+        return any(fraction.one_numa for fraction in self.request.containers)
+
     def tables(self, policy: Policy, tables: Tables | None) -> Tables | None:
         """
         The tables that decide, if any.
 
-        Nothing learnt yet, or containers on GPUs of their own: the best fit, `scores.DEFAULT_POLICY`, decides.
+        Nothing learnt yet, containers on GPUs of their own, or several GPUs that must be on one NUMA node: the best
+        fit, `scores.DEFAULT_POLICY`, decides.
         """
-        return tables if policy.learned and self.together else None
+        return tables if policy.learned and self.together and not self.numa_bound else None
 
     def forms(self, policy: Policy, tables: Tables | None) -> tuple[Ask, ...]:
         """
@@ -60,7 +66,7 @@ class Ask:
         Where tables decide, containers that may be on the same GPUs are first asked for as the one share that they add
         up to: the tables know what a share does to a card, and not what several on several cards do together.
         """
-        if not policy.learned or tables is None or self.together:
+        if not policy.learned or tables is None or self.together or self.numa_bound:
             return (self,)
         request = fitting.joined(self.request)
         return (self,) if request is None else (replace(self, request=request), self)
@@ -162,7 +168,5 @@ def could_ever(snapshot: Snapshot, ask: Ask, *, limits: Limits = DEFAULT_LIMITS)
 
 def emptied(node: NodeState) -> NodeState:
     """The node with all its GPUs free and well."""
-    gpus = tuple(
-        gpu if gpu.healthy else type(gpu)(gpu.uuid, gpu.index, gpu.model, gpu.memory, gpu.usable) for gpu in node.gpus
-    )
+    gpus = tuple(gpu if gpu.healthy else replace(gpu, healthy=True, reason="", withheld="") for gpu in node.gpus)
     return NodeState(node.name, gpus, (Usage(),) * len(gpus))

@@ -17,7 +17,7 @@ from contract.scheduling import PodNeeds
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the administrator allows on one GPU."""
+    """What the administrator allows on one GPU where the options of its node's pool (`Gpu.sharing`) do not say."""
 
     max_sharers: int = 48
     """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""
@@ -26,7 +26,13 @@ class Limits:
 
     def capacity(self, gpu: Gpu) -> int:
         """Bytes that the GPU may promise in all."""
+        if gpu.sharing.memory_factor:
+            return gpu.sharing.promised(gpu.usable)
         return gpu.usable if self.memory_factor == 1.0 else int(gpu.usable * self.memory_factor)
+
+    def sharers(self, gpu: Gpu) -> int:
+        """Pods that the GPU may have in all."""
+        return gpu.sharing.max_sharers or self.max_sharers
 
 
 DEFAULT_LIMITS = Limits()
@@ -113,8 +119,8 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
         return Reason(Code.EXCLUSIVE)
     if fraction.exclusive and usage.sharers:
         return Reason(Code.BUSY)
-    if usage.sharers >= limits.max_sharers:
-        return Reason(Code.SHARERS, limits.max_sharers, 0)
+    if usage.sharers >= limits.sharers(gpu):
+        return Reason(Code.SHARERS, limits.sharers(gpu), 0)
     wanted, free = fraction.memory_on(gpu.usable), limits.capacity(gpu) - usage.memory
     if wanted > free:
         return Reason(Code.MEMORY, wanted, max(0, free))

@@ -8,7 +8,7 @@ bounded, and a node on which it gives up counts as not fitting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
@@ -62,7 +62,16 @@ def allocate(node: NodeState, request: PodRequest, chosen: Chosen) -> tuple[Cont
 def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
     gpu = node.gpus[position]
     kinds, nri = (node.delivery.kinds, node.delivery.nri) if node.delivery else ("", False)
-    return GpuShare(gpu.uuid, gpu.index, fraction.memory_on(gpu.usable), fraction.cores, gpu.memory, kinds, nri)
+    return GpuShare(
+        gpu.uuid,
+        gpu.index,
+        fraction.memory_on(gpu.usable),
+        fraction.cores,
+        gpu.memory,
+        kinds,
+        nri,
+        gpu.sharing.cores_free,
+    )
 
 
 def _fit_one(node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
@@ -134,8 +143,12 @@ def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScor
         fitting, reason = _candidates(node, fraction, limits, score)
         if len(fitting) < fraction.count:
             return _shortfall(node, fraction, reason)
+        if fraction.one_numa:
+            most = max(map(len, _by_numa(node, fitting)))
+            if most < fraction.count:
+                return Reason(Code.NUMA, fraction.count, most)
         candidates.append(fitting)
-    for chosen in islice(_choices(request, candidates, len(candidates)), _MOST_STEPS):
+    for chosen in islice(_choices(node, request, candidates, len(candidates)), _MOST_STEPS):
         demands = _demands(node, request, chosen)
         if all(_bears(node, position, demand, limits) for position, demand in demands.items()):
             memory = sum(demand.memory for demand in demands.values())
@@ -166,16 +179,26 @@ def _shortfall(node: NodeState, fraction: FractionRequest, reason: Reason | None
     return reason
 
 
-def _choices(request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
+def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
+    """The positions by NUMA node, in their order; the group of the first of them first."""
+    groups: dict[int, list[int]] = {}
+    for position in positions:
+        groups.setdefault(node.gpus[position].numa, []).append(position)
+    return list(groups.values())
+
+
+def _choices(node: NodeState, request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
     """Every choice of GPUs for the first `end` containers, in the order of preference of the first, then the next."""
     if end == 0:
         yield ()
         return
     position = end - 1
-    for before in _choices(request, candidates, position):
+    fraction = request.containers[position]
+    for before in _choices(node, request, candidates, position):
         preferred = _used_first(candidates[position], before)
-        for chosen in combinations(preferred, request.containers[position].count):
-            yield (*before, chosen)
+        for group in _by_numa(node, preferred) if fraction.one_numa else (preferred,):
+            for chosen in combinations(group, fraction.count):
+                yield (*before, chosen)
 
 
 def _used_first(candidates: list[int], before: Chosen) -> list[int]:

@@ -145,7 +145,8 @@ class Engine:
         ask, shares, passing = asked.ask, asked.shares, asked.passing
         if ask.tables(ask.policy(self.policy), self.tables) is not None:
             return self._by_ranks(columns, ask, shares, passing)
-        search = self._by_columns if ask.together and shares else self._node_by_node
+        alike = ask.together and shares and not ask.numa_bound
+        search = self._by_columns if alike else self._node_by_node
         return search(columns, ask, shares, passing)
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> Share:
@@ -158,6 +159,8 @@ class Engine:
             if accepted is not None:
                 bears &= accepted
         enough: Flags = bears.sum(axis=0, dtype=np.int16) >= fraction.count
+        if fraction.one_numa:
+            enough &= telling.on_one_numa(columns, bears) >= fraction.count
         return Share(fraction, wanted, wished, bears, enough)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
@@ -233,6 +236,7 @@ def _told(columns: Columns, asked: Question) -> Unplaced:
     telling.tell_compute(told, columns, needs)
     for share in asked.shares:
         telling.tell_gpus(told, columns, share.fraction, share.wanted, share.bears, share.wished)
+        telling.tell_numa(told, columns, share.fraction, share.bears)
     telling.tell_together(told, columns, asked.ask.request.containers)
     return Unplaced(told.tallies())
 

@@ -147,8 +147,9 @@ def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> 
     capacity = max(limits.capacity(gpu), 1)
     memory = fraction.memory_on(gpu.usable) + usage.memory - capacity
     cores = (fraction.cores or 1) + usage.cores - WHOLE
-    sharers = usage.sharers + 1 - limits.max_sharers
-    lack = max(memory * FINE // capacity, cores * FINE // WHOLE, sharers * FINE // limits.max_sharers, 0)
+    most = limits.sharers(gpu)
+    sharers = usage.sharers + 1 - most
+    lack = max(memory * FINE // capacity, cores * FINE // WHOLE, sharers * FINE // most, 0)
     if usage.exclusive or (fraction.exclusive and usage.sharers):
         # All of its users must go, however little they use.
         lack = max(lack, FINE * usage.sharers)

@@ -1,7 +1,7 @@
 """
 Which kinds of node there are, and who owns which GPU: what `engine.could_ever` needs, without a look at every node.
 
-Nodes whose GPUs are alike in model and usable memory, position by position, are one kind and have one answer. Only a
+Nodes whose GPUs are alike in all but their UUIDs, position by position, are one kind and have one answer. Only a
 wish for certain GPUs by UUID tells two of a kind apart, so the nodes that own one of those are asked on their own.
 """
 
@@ -13,10 +13,10 @@ from allocator import engine
 from allocator.engine import Ask, Unplaced
 from allocator.filters import Limits, kind_accepted
 from allocator.reasons import Code, Tally
-from contract.model import FractionRequest, NodeState
+from contract.model import FractionRequest, NodeState, Sharing
 
-Kind = tuple[tuple[str, int, int], ...]
-"""Model, memory in all and usable memory of each GPU, in their order."""
+Kind = tuple[tuple[str, int, int, Sharing, int], ...]
+"""Model, memory in all, usable memory, how it is shared and the NUMA node of each GPU, in their order."""
 
 
 class Kinds:
@@ -35,7 +35,7 @@ class Kinds:
             self.drop(node.name)
             before = None
         if before is None and node.gpus:
-            kind = tuple((gpu.model, gpu.memory, gpu.usable) for gpu in node.gpus)
+            kind = tuple((gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa) for gpu in node.gpus)
             self._kind_of[node.name] = kind
             self._members.setdefault(kind, {})[node.name] = None
             alone = (node.name,)
@@ -91,7 +91,9 @@ class Kinds:
     def smallest_accepted(self, fraction: FractionRequest) -> int:
         """Usable bytes of the smallest GPU whose model the request accepts; 0 where there is none."""
         gpus = {gpu for kind in self._members for gpu in kind}
-        return min((usable for model, memory, usable in gpus if kind_accepted(model, memory, fraction)), default=0)
+        return min(
+            (usable for model, memory, usable, _, _ in gpus if kind_accepted(model, memory, fraction)), default=0
+        )
 
 
 def _plus(before: Tally | None, found: Tally, number: int) -> Tally:

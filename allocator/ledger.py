@@ -165,7 +165,7 @@ class Ledger:
             if (
                 usage.memory > limits.capacity(gpu)
                 or usage.cores > WHOLE
-                or usage.sharers > limits.max_sharers
+                or usage.sharers > limits.sharers(gpu)
                 or (usage.exclusive and usage.sharers > 1)
             ):
                 over.append(gpu.uuid)

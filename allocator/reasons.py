@@ -43,6 +43,7 @@ class Code(IntEnum):
     SHARERS = 20
     MEMORY = 21
     CORES = 22
+    NUMA = 23
     KEPT = 99
 
 
@@ -114,6 +115,8 @@ def _sentence(found: Tally) -> str:
             return f"{count} with {wanted} pods on each GPU already"
         case Code.TOO_FEW_GPUS:
             return f"{count} with too few GPUs (most {most}, wanted {wanted})"
+        case Code.NUMA:
+            return f"{count} without enough such GPUs on one NUMA node (most {most}, wanted {wanted})"
         case Code.CPU:
             return f"{count} short of CPU (most free {most}m, wanted {wanted}m)"
         case Code.MEMORY_OF_NODE:

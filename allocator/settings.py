@@ -41,13 +41,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What one GPU may bear."""
+    """What one GPU may bear. How much memory it may promise, its node's agent says."""
 
     max_sharers: int = setting(
-        48, "Pods on one GPU; the default is the least number of clients that NVIDIA MPS allows.", minimum=1
-    )
-    memory_factor: float = setting(
-        1.0, "Memory oversubscription: how many times its memory a GPU may promise.", minimum=0.1, maximum=16
+        48,
+        "Pods on one GPU where the options (deviceSplitCount) do not say; the default is the least number of clients "
+        "that NVIDIA MPS allows.",
+        minimum=1,
     )
 
 

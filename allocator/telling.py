@@ -104,12 +104,27 @@ def tell_gpus(
     told.tell(short, *_furthest(columns, fraction, wanted, wished))
 
 
+def on_one_numa(columns: Columns, bears: Flags) -> Amounts:
+    """Per node the most GPUs of one NUMA node that take the share."""
+    most: Amounts = np.zeros(len(columns.nodes), np.int64)
+    for numa in np.unique(columns.numa):
+        np.maximum(most, np.count_nonzero(bears & (columns.numa == numa), axis=0), out=most)
+    return most
+
+
+def tell_numa(told: Told, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
+    """Nodes on which enough GPUs take the share, but not on one NUMA node."""
+    if fraction.one_numa:
+        most = on_one_numa(columns, bears)
+        told.tell(most < fraction.count, Code.NUMA, fraction.count, most)
+
+
 def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Per node the furthest code among GPUs that refuse the share, what was wanted, and the most free there."""
     by_uuid, by_model = wished
-    cores, sharers = fraction.cores or 1, columns.limits.max_sharers
+    cores = fraction.cores or 1
     height = len(columns.nodes)
     code, want, most = (np.zeros(height, np.int64) for _ in range(3))
     left = columns.exists.copy()  # GPUs that nothing has been said of
@@ -119,11 +134,12 @@ def _furthest(
         (Code.MODEL, None if by_model is None else ~by_model, 0),
         (Code.EXCLUSIVE, columns.exclusive, 0),
         (Code.BUSY, columns.sharers > 0 if fraction.exclusive else None, 0),
-        (Code.SHARERS, columns.sharers >= sharers, sharers),
+        (Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers),
     ):
         if refuses is not None:
-            here = (left & refuses).any(axis=0)
-            code[here], want[here] = stage, amount
+            refused = left & refuses
+            here = refused.any(axis=0)
+            code[here], want[here] = stage, np.where(refused, amount, 0).max(axis=0)[here]
             left &= ~refuses
     short_memory = left & (columns.free < wanted)
     here = short_memory.any(axis=0)

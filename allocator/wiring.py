@@ -168,7 +168,7 @@ def _write_timeout(settings: Settings) -> float:
 
 
 def _limits(settings: Settings) -> Limits:
-    return Limits(settings.sharing.max_sharers, settings.sharing.memory_factor)
+    return Limits(settings.sharing.max_sharers)
 
 
 def _controller(

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from contract import names
+from contract import names, quantity
 from contract.messages import shown
 from contract.model import (
     MOST_GPUS,
@@ -25,6 +25,7 @@ from contract.model import (
     GpuShare,
     Inventory,
     PodRequest,
+    Sharing,
     Wishes,
 )
 from contract.quantity import mib
@@ -88,6 +89,7 @@ def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
         "avoidUuids": list(fraction.wishes.avoid_uuids),
         "leastMemory": fraction.wishes.least_memory,
         "modelsInOrder": fraction.wishes.ordered,
+        "oneNuma": fraction.one_numa,
     }
     document.update({key: value for key, value in optional.items() if value})
     return document
@@ -139,6 +141,7 @@ def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
             item.amount("leastMemory", 0),
             item.flag("modelsInOrder"),
         ),
+        one_numa=item.flag("oneNuma"),
     )
     if by_claim:
         if fraction != FractionRequest(fraction.container):
@@ -178,6 +181,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
                         "of": share.gpu_memory,
                         **({"cdi": share.cdi} if share.cdi else {}),
                         **({"nri": True} if share.nri else {}),
+                        **({"coresFree": True} if share.cores_free else {}),
                     }
                     for share in container.shares
                 ],
@@ -207,6 +211,7 @@ def allocation_from_json(document: object) -> Allocation:
                 gpu_memory=gpu.amount("of"),
                 cdi=gpu.text("cdi", ""),
                 nri=gpu.flag("nri"),
+                cores_free=gpu.flag("coresFree"),
             )
             for gpu in item.objects("gpus")
         )
@@ -238,6 +243,8 @@ def inventory_to_status(inventory: Inventory) -> dict[str, Any]:
         "cgroupMode": inventory.cgroup,
         "delivery": _delivery_to_json(inventory.delivery),
         "isolation": list(inventory.isolation),
+        "pool": inventory.pool,
+        "options": [{"name": name, "value": value} for name, value in inventory.options],
         "gpus": [_gpu_to_json(gpu) for gpu in inventory.gpus],
     }
 
@@ -303,7 +310,9 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
         raise Malformed("the GPUNode is not an object")
     name = Reader(gpunode.get("metadata"), "metadata").text("name")
     status = Reader(gpunode.get("status") or {}, "status")
-    gpus = [_gpu_from_json(item) for item in status.objects("gpus")]
+    options = _options(status)
+    sharing = sharing_of(dict(options))
+    gpus = [_gpu_from_json(item, sharing) for item in status.objects("gpus")]
     if len({gpu.uuid for gpu in gpus}) != len(gpus):
         raise Malformed("status.gpus names a GPU twice")
     return Inventory(
@@ -316,10 +325,36 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
         cgroup=status.text("cgroupMode", ""),
         delivery=_delivery_from_json(status),
         isolation=status.texts("isolation"),
+        pool=status.text("pool", ""),
+        options=options,
     )
 
 
-def _gpu_from_json(item: Reader) -> Gpu:
+def published_options(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The options in a GPUNode's status; none where there is nothing that could be read."""
+    try:
+        return _options(Reader(status, "status"))
+    except Malformed:
+        return ()
+
+
+def _options(status: Reader) -> tuple[tuple[str, str], ...]:
+    return tuple((item.text("name"), item.text("value")) for item in status.objects("options"))
+
+
+def sharing_of(options: Mapping[str, str]) -> Sharing:
+    """What options by their names say about sharing. Raises `Malformed`."""
+    try:
+        sharers = quantity.integer(options.get("deviceSplitCount", "0"))
+        factor = float(quantity.parse(options.get("deviceMemoryScaling", "0")))
+    except quantity.BadQuantity as error:
+        raise Malformed(f"status.options: {error}") from error
+    if not 0 <= sharers <= 1024 or not (factor == 0 or 1 <= factor <= 10):
+        raise Malformed("status.options asks for sharers or scaling beyond what a GPU can bear")
+    return Sharing(sharers, factor, options.get("disablecorelimit") == "true")
+
+
+def _gpu_from_json(item: Reader, sharing: Sharing) -> Gpu:
     memory = item.amount("memoryBytes")
     health = item.text("health", "Unhealthy")
     return Gpu(
@@ -338,6 +373,7 @@ def _gpu_from_json(item: Reader) -> Gpu:
         nvlinks=item.amount("nvlinks", 0),
         links=tuple((link.text("uuid"), link.text("path")) for link in item.objects("links")),
         parent=item.text("parent", ""),
+        sharing=sharing,
     )
 
 
@@ -361,7 +397,7 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
     for container in allocation.containers:
         shares, name = container.shares, container.container
         smallest = max(1, mib(min(share.memory for share in shares)))
-        cores = min(share.cores for share in shares)
+        cores = min(0 if share.cores_free else share.cores for share in shares)
         devices = ",".join(map(_visible, shares))
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):

@@ -118,7 +118,9 @@ def outcome(example: Example) -> str:
                 return f"the share of the claim `{found.claim}`"
             said = (f"warns: `{warning}`" for warning in found.warnings)
             first = ("waits before others",) if found.priority else ()
-            return "; ".join((*(described(fraction) for fraction in found.containers), *first, *said))
+            needed = example.annotations.get(names.ISOLATION, "")
+            where = (f"only where {needed} or stronger is enforced",) if needed else ()
+            return "; ".join((*(described(fraction) for fraction in found.containers), *where, *first, *said))
         case Refusal():
             return f"refused: `{found}`"
         case None:
@@ -138,6 +140,7 @@ def described(fraction: FractionRequest) -> str:
     ):
         words += f", {verb} {between.join(wanted)}" if wanted else ""
     words += f", cards of {format_bytes(wished.least_memory)} or more" if wished.least_memory else ""
+    words += ", all on one NUMA node" if fraction.one_numa else ""
     return f"{words}, shared with no other pod" if fraction.exclusive else words
 
 

@@ -76,6 +76,12 @@ CERTIFICATE_EXPIRY = MetricSpec(
     "When the webhook's serving certificate ends, in seconds since 1970.",
     "webhook",
 )
+WEBHOOK_OPTIONS_REFUSED = MetricSpec(
+    "gpufraction_webhook_options_refused",
+    "gauge",
+    "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
+    "webhook",
+)
 DECISIONS = MetricSpec(
     "gpufraction_decisions_total",
     "counter",
@@ -294,12 +300,20 @@ MPS_STARTS = MetricSpec(
     "nodeagent",
     labels=("node", "gpu"),
 )
+AGENT_OPTIONS_REFUSED = MetricSpec(
+    "gpufraction_agent_options_refused",
+    "gauge",
+    "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
+    "nodeagent",
+    labels=("node",),
+)
 
 METRICS: tuple[MetricSpec, ...] = (
     ADMISSION_REQUESTS,
     ADMISSION_SECONDS,
     QUESTIONS,
     CERTIFICATE_EXPIRY,
+    WEBHOOK_OPTIONS_REFUSED,
     DECISIONS,
     DECISION_SECONDS,
     COMMITS,
@@ -332,6 +346,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MPS_CLIENTS,
     MPS_CLIENTS_LIMIT,
     MPS_STARTS,
+    AGENT_OPTIONS_REFUSED,
 )
 
 

@@ -70,6 +70,8 @@ class FractionRequest:
     init: bool = False
     """An init container that ends before the app containers start; a sidecar (restartPolicy Always) is none."""
     wishes: Wishes = ANY_GPU
+    one_numa: bool = False
+    """All its GPUs on one NUMA node. Those that tell none count as one node of their own."""
 
     def memory_on(self, gpu_memory: int) -> int:
         """Bytes that this share takes on a GPU with `gpu_memory` usable bytes; a percentage rounds down."""
@@ -123,6 +125,8 @@ class GpuShare:
     runtime knows its GPUs, and ours where the node has one. Empty where the runtime knows GPUs by UUID alone."""
     nri: bool = False
     """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
+    cores_free: bool = False
+    """Whether `cores` is counted and not enforced, as the node's pool was set when the pod was placed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,25 @@ class Allocation:
     The ElasticGPU whose share this is, empty for a share of the pod's own. Everything that carries one name here has
     one share together, and each of its containers may use all of it.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the GPUs of a node are shared, as the options of its pool say. 0 leaves it to the allocator's settings."""
+
+    max_sharers: int = 0
+    """Pods on one GPU."""
+    memory_factor: float = 0.0
+    """How many times its usable memory a GPU may promise."""
+    cores_free: bool = False
+    """Whether cores are counted and not enforced."""
+
+    def promised(self, usable: int) -> int:
+        """Bytes that a GPU with so many usable ones may promise, where these options say so; else all of them."""
+        return usable if self.memory_factor in (0.0, 1.0) else int(usable * self.memory_factor)
+
+
+AS_SET = Sharing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +202,8 @@ class Gpu:
     """How it reaches the node's other GPUs: (UUID, one of `LINKS`), the nearest path that there is."""
     parent: str = ""
     """UUID of the GPU that this is a MIG slice of; empty for a whole GPU."""
+    sharing: Sharing = AS_SET
+    """The node's, on each of its GPUs, where decisions look for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +249,10 @@ class Inventory:
     """None where the agent could not tell; then pods are placed as if every way worked."""
     isolation: tuple[str, ...] = ()
     """What of `ISOLATION` is enforced here, as seen, not as configured."""
+    pool: str = ""
+    """The node pool whose options count here; empty where only the cluster's do."""
+    options: tuple[tuple[str, str], ...] = ()
+    """What counts here of the administrator's options: name and value, in the names' order; see `codec.sharing_of`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,13 @@ ISOLATION = Key(
     "`preload` or `watch`, each of which stands for those before it too. Only nodes that enforce it are taken.",
 )
 
+NUMA_BIND = Key(
+    f"{GROUP}/numa-bind",
+    on="Pod annotation",
+    writer="tenant",
+    doc="`true`: all GPUs of a container on one NUMA node of their machine; the pod goes where there are enough.",
+)
+
 DEVICES_PREFIX = Key(
     f"{GROUP}/devices.",
     on="Pod annotation, one per container",
@@ -298,6 +305,14 @@ RECLAIM = Key(
 GPUNODE_KIND = "GPUNode"
 GPUNODE_PLURAL = "gpunodes"
 GPUNODE_GROUP_VERSION = f"{GROUP}/{VERSION}"
+
+OPTIONS = Key(
+    "gpufraction-options",
+    on="ConfigMap in our namespace",
+    writer="administrator",
+    doc="`options.yaml`: how GPUs are shared and older manifests are read, for the cluster and for pools of nodes.",
+)
+OPTIONS_FILE = "options.yaml"
 
 # -- environment --------------------------------------------------------------------------------------------------
 

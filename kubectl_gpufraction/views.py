@@ -69,7 +69,7 @@ def _gpu_row(state: State, node: Node, gpu: Gpu) -> Row:
         "model": gpu.model,
         "shares": len(holders),
         "memoryMiB": mib(memory),
-        "freeMiB": 0 if exclusive or not gpu.healthy else mib(max(0, gpu.usable - memory)),
+        "freeMiB": 0 if exclusive or not gpu.healthy else mib(max(0, gpu.sharing.promised(gpu.usable) - memory)),
         "cores": cores,
         "health": "Healthy" if gpu.healthy else "Unhealthy",
         "isolation": node.isolation,
@@ -212,4 +212,7 @@ def fits(gpu: Gpu, fraction: FractionRequest, others: Sequence[Share]) -> bool:
     memory, cores = _taken(others)
     if others and (fraction.exclusive or any(share.exclusive for share in others)):
         return False
-    return fraction.memory_on(gpu.usable) <= gpu.usable - memory and cores + (fraction.cores or 1) <= WHOLE
+    return (
+        fraction.memory_on(gpu.usable) <= gpu.sharing.promised(gpu.usable) - memory
+        and cores + (fraction.cores or 1) <= WHOLE
+    )

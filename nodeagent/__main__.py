@@ -9,6 +9,7 @@ Must not: decide anything.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from contract.metrics import metrics_of
+from contract.pools import PoolOptions
 from contract.quantity import MIB
 from nodeagent import bench, delivery
 from nodeagent.agent import Agent, Behaviour
@@ -34,15 +36,17 @@ from nodeagent.mps import commands
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.nvml import Nvml
 from nodeagent.observe import Observer
+from nodeagent.pooled import Said
 from nodeagent.probing import Prober
 from nodeagent.residents import Residents, trim
 from nodeagent.settings import AgentSettings, BenchSettings, HoldSettings, address
 from nodeagent.simulated import BadSimulation, Simulated
 from nodeagent.status import Reserve, Sight, Terms, look, usable
 from nodeagent.watching import Rules, Watch
-from runtime import logs
+from runtime import logs, pooloptions
 from runtime.kube import Kube, KubeConfigError, gpunodes, nodes
 from runtime.kubepaths import pods
+from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
 from runtime.settings import SettingsError, describe, effective, load, settings_file
@@ -173,6 +177,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         isolation=isolation.levels,
         conditions=limiters.conditions,
         told=limiters.told,
+        options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
     )
     watches = _watches(kube, agent, residents, settings.node)
     process = Process()
@@ -236,6 +241,12 @@ def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Resident
         limiter = Limiter(Nvml(path=settings.nvml_library), lambda pods: container_groups(groups, pods))
     cgroup, watches = read_host().cgroup, sees_host_processes()
     return Isolation(residents, limiter, cgroup=cgroup, watches=watches, others=limiters.levels)
+
+
+def _said(file: LiveFile[PoolOptions], gauges: Gauges) -> Said:
+    said = Said(file.value(), file.trouble)
+    gauges.show_options(refused=bool(said.trouble))
+    return said
 
 
 def _reserve(settings: AgentSettings) -> Reserve:

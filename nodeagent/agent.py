@@ -23,9 +23,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from contract import codec
 from contract.model import Delivery, Gpu, Inventory
+from contract.pools import NOTHING_SAID
 from nodeagent.changes import Change, changes, published_gpus
 from nodeagent.ownership import HOLDING, Ownership, decide
+from nodeagent.pooled import Said, pooled
 from nodeagent.reconcile import (
     Action,
     AdoptObject,
@@ -44,12 +47,16 @@ from nodeagent.reconcile import (
     settled,
 )
 from nodeagent.residents import Residents
-from nodeagent.status import DEFAULT_TERMS, Condition, Desired, Sight, Terms, desired, timestamp
+from nodeagent.status import DEFAULT_TERMS, Amounts, Condition, Desired, Sight, Terms, desired, timestamp
 from runtime.kube import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
 from runtime.kubepaths import events
 from runtime.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
+
+_ON_THEIR_WAY = 60.0
+"""Seconds after a change of options in which a pod may still come that was placed before it; the allocator waits half
+of that for a pod by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,9 @@ class Agent:
 
     `sight` gives the latest look at the machine (`Observer.sight`), None while there is none yet. `residents` are this
     node's pods. `told` is given what is about to be published; then `delivery` tells how GPUs reach containers, at a
-    time of the clock, `isolation` what is enforced, and `conditions` what else is to be said. `clock` is wall time in
-    seconds since the epoch, since the heartbeat is counted from a time that is published.
+    time of the clock, `isolation` what is enforced, and `conditions` what else is to be said. `options` is what the
+    administrator's document says. `clock` is wall time in seconds since the epoch, since the heartbeat is counted from
+    a time that is published.
     """
 
     def __init__(
@@ -90,11 +98,12 @@ class Agent:
         isolation: Callable[[], tuple[str, ...]] = tuple,
         conditions: Callable[[], tuple[Condition, ...]] = tuple,
         told: Callable[[Inventory], None] = lambda inventory: None,
+        options: Callable[[], Said] = lambda: Said(NOTHING_SAID),
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
         self._kube, self._sight, self._behaviour, self._delivery = kube, sight, behaviour, delivery
-        self._residents, self._isolation = residents or Residents(), isolation
+        self._residents, self._isolation, self._options = residents or Residents(known=True), isolation, options
         self._conditions, self._told = conditions, told
         self._clock, self._rng = clock, rng or random.Random()
         self._pace = Pace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
@@ -104,6 +113,7 @@ class Agent:
         self._trouble = "no GPU was looked at yet"
         self._refused: Desired | None = None
         self._gpus: tuple[Gpu, ...] = ()
+        self._promised = Amounts(), 0.0
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._seen: dict[str, NodeView | ObjectView | None] = {}
@@ -165,7 +175,7 @@ class Agent:
             # Nobody is known to hold anything yet, and saying so would take every GPU out of sharing at each start.
             self._trouble = "the pods of this node are not known yet"
             return
-        wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, sight))
+        wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, published.gpunode, sight))
         now = self._clock()
         self._told(wanted.inventory)
         inventory = replace(wanted.inventory, delivery=self._delivery(now), isolation=self._isolation())
@@ -192,15 +202,39 @@ class Agent:
             except KubeError as error:
                 log.warning("the Event was not written", extra={"said": str(error)})
 
-    def _terms(self, node: NodeView, sight: Sight) -> Terms:
+    def _terms(self, node: NodeView, gpunode: ObjectView | None, sight: Sight) -> Terms:
         cards = (card.uuid for card in sight.cards if card.uuid and not card.parent)
         sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
+        said = self._options()
+        status = gpunode.status if gpunode else {}
+        terms = pooled(self._behaviour.terms, said, node.labels, status)
+        now = self._clock()
+        if codec.published_options(status) != terms.options:
+            # Pods that were given a place by the earlier options are still on their way to kubelet.
+            self._promised = node.capacity, now + _ON_THEIR_WAY
         return replace(
-            self._behaviour.terms,
+            terms,
+            booked=self._booked(node, all_shared=sharing.shared is None),
             cordoned=node.cordoned,
             shared=sharing.shared,
             not_shared=sharing.why,
-            conditions=sharing.conditions,
+            conditions=(*sharing.conditions, *terms.conditions),
+        )
+
+    def _booked(self, node: NodeView, *, all_shared: bool) -> Amounts:
+        """
+        What this node's pods hold, and those that are on their way. Before its pods are known, as much as the node has:
+        that takes nothing from any.
+        """
+        least, until = self._promised
+        if not self._residents.known:
+            least = node.capacity
+        elif not 0 <= until - self._clock() <= _ON_THEIR_WAY:
+            least = Amounts()
+        least = least if all_shared else Amounts()
+        here = self._residents.all()
+        return Amounts(
+            max(least.memory, sum(each.memory for each in here)), max(least.cores, sum(each.cores for each in here))
         )
 
     def _wrote(self, wanted: Desired, published: Published) -> None:

@@ -44,6 +44,10 @@ class Gauges:
         """How the MPS daemons are."""
         self._set(mps_series(self._node, found))
 
+    def show_options(self, *, refused: bool) -> None:
+        """Whether the administrator's document cannot be read now. By one thread, which may be another."""
+        self._set({specs.AGENT_OPTIONS_REFUSED: {(self._node,): float(refused)}})
+
     def _set(self, shown: dict[specs.MetricSpec, Series]) -> None:
         for spec, series in shown.items():
             gauge = self._metrics.gauge(spec)

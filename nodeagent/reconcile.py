@@ -49,6 +49,8 @@ class NodeView:
     """The label that says how GPUs are kept apart from a vendor's device plugin."""
     offered: int = 0
     """GPUs that such a plugin offers."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """By which the node is in a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +151,21 @@ def reconcile(wanted: Desired, published: Published, history: History, now: floa
     if found is None:
         about = {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": names.GPUNODE_KIND}
         actions.append(CreateObject({**about, **metadata}))
+    amounts = wanted.amounts
+    stands = published.node.capacity == amounts == published.node.allocatable
+    # What is promised more must be there for kubelet before the allocator learns of it, and what is promised less must
+    # not be promised any more when it goes.
+    grows = _below(published.node.allocatable, amounts)
+    if not stands and grows and _may_write(wrote_capacity, amounts, now, pace):
+        actions.append(WriteCapacity(_capacity_patch(amounts)))
+        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     content = (content_of(wanted), wanted.condition, wanted.others)
     due = not says(standing, wanted) or _heartbeat_due(standing, now, pace)
     # A new object has no status that anybody could have undone.
     if found is None or (due and _may_write(wrote_status, content, now, pace)):
         actions.append(WriteStatus({"status": status_of(wanted, previous=standing, now=now)}))
         wrote_status = _after(None if says(standing, wanted) else wrote_status, content, now, pace)
-    amounts = wanted.amounts
-    stands = published.node.capacity == amounts == published.node.allocatable
-    if not stands and _may_write(wrote_capacity, amounts, now, pace):
+    if not stands and not grows and _may_write(wrote_capacity, amounts, now, pace):
         actions.append(WriteCapacity(_capacity_patch(amounts)))
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     # Last, because a cluster may forbid a change of owners, and the figures must not wait for that.
@@ -165,6 +173,10 @@ def reconcile(wanted: Desired, published: Published, history: History, now: floa
         actions.append(AdoptObject(metadata))
         wrote_metadata = _after(wrote_metadata, metadata, now, pace)
     return Plan(tuple(actions), History(wrote_metadata, wrote_status, wrote_capacity))
+
+
+def _below(here: Amounts, wanted: Amounts) -> bool:
+    return here.memory < wanted.memory or here.cores < wanted.cores
 
 
 def settled(wanted: Desired, published: Published) -> bool:
@@ -192,6 +204,7 @@ def node_view(node: Mapping[str, Any]) -> NodeView:
         cordoned=_listed(_annotations(node).get(names.CORDON)),
         choice=ours.choice,
         offered=ours.offered,
+        labels=(node.get("metadata") or {}).get("labels") or {},
     )
 
 

@@ -27,7 +27,8 @@ class Resident:
     """
     One pod that runs here and has shares, or holds GPUs for us.
 
-    `containers`: name by container id, without the runtime's prefix.
+    `containers`: name by container id, without the runtime's prefix. `memory` and `cores` are what kubelet counts of
+    the accounting resources, in bytes and in percent of one GPU.
     """
 
     uid: str
@@ -36,6 +37,8 @@ class Resident:
     allocation: Allocation | None = None
     held: frozenset[str] = frozenset()
     containers: tuple[tuple[str, str], ...] = ()
+    memory: int = 0
+    cores: int = 0
 
 
 def trim(pod: JSON) -> JSON:
@@ -68,6 +71,7 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
     if allocation is None and not held:
         return None
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    memory, cores = _booked(allocation, annotations.get(names.REQUEST))
     return Resident(
         uid=pods.uid(pod),
         namespace=str(metadata.get("namespace", "")),
@@ -77,7 +81,26 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
         containers=tuple(
             (item["containerID"].rpartition("//")[2], item["name"]) for item in statuses if item["containerID"]
         ),
+        memory=memory,
+        cores=cores,
     )
+
+
+def _booked(allocation: Allocation | None, request: object) -> tuple[int, int]:
+    """
+    Memory and cores of all that runs together at the worst moment. Where the request cannot be read that is everything.
+    """
+    try:
+        ends = {fraction.container for fraction in codec.request_from_text(request).containers if fraction.init}
+    except codec.Malformed:
+        ends = set()
+    together, peak = [0, 0], [0, 0]
+    for container in allocation.containers if allocation else ():
+        amounts = sum(share.memory for share in container.shares), sum(share.cores for share in container.shares)
+        for kind, amount in enumerate(amounts):
+            peak[kind] = max(peak[kind], together[kind] + amount)
+            together[kind] += 0 if container.container in ends else amount
+    return peak[0], peak[1]
 
 
 def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
@@ -96,11 +119,13 @@ def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
 class Residents:
     """The pods of this node. `on_change` is told, on the watch's thread, whenever something that matters is new."""
 
-    def __init__(self, *, namespace: str = names.NAMESPACE, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, *, namespace: str = names.NAMESPACE, on_change: Callable[[], None] = lambda: None, known: bool = False
+    ) -> None:
         self._namespace, self._on_change = namespace, on_change
         self._lock = threading.Lock()
         self._by_key: dict[str, Resident] = {}
-        self.known = False
+        self.known = known
         """Whether the pods were listed once: before that, nobody being here means nothing."""
 
     def event(self, event: Event) -> None:

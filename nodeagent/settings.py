@@ -7,6 +7,7 @@ Must not: open anything. What a setting means for the rest of the agent is made 
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Literal
 
 from contract.names import NAMESPACE
@@ -14,6 +15,7 @@ from nodeagent import delivery
 from nodeagent.delivery import HANDLERS
 from nodeagent.health import IGNORED_XIDS
 from nodeagent.limitersettings import LimiterSettings
+from runtime import pooloptions
 from runtime.settings import setting
 
 
@@ -33,6 +35,7 @@ class AgentSettings:
         "Path of libnvidia-ml.so.1 where the dynamic linker would not find it, such as below a driver container's "
         "root; empty: the linker's choice.",
     )
+    options: Path = setting(Path(), pooloptions.SETTING)
     interval: float = setting(10.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
     patience: float = setting(
         60.0,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contract import names
-from contract.codec import inventory_to_status
+from contract.codec import inventory_to_status, sharing_of
 from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
 from contract.quantity import format_bytes
 from nodeagent.host import UNKNOWN, Host
@@ -84,6 +84,11 @@ class Terms:
     not_shared: str = ""
     """Why the others may not be, as a sentence."""
     conditions: tuple[Condition, ...] = ()
+    pool: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """These two as in `contract.model.Inventory`."""
+    booked: Amounts = Amounts()
+    """What pods hold here, whatever is promised now."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
         """One of `contract.model.WITHHELD` and the reason, or twice empty."""
@@ -106,6 +111,14 @@ class Desired:
     condition: Condition
     others: tuple[Condition, ...] = ()
     """Further conditions, one of each kind. What is not among them is taken out."""
+    booked: Amounts = Amounts()
+    """As in `Terms`."""
+
+    @property
+    def promised(self) -> Amounts:
+        """What the cards may promise, those that the vendor's device plugin has aside."""
+        gpus = [gpu for gpu in self.inventory.gpus if gpu.withheld != NOT_SHARED]
+        return Amounts(sum(gpu.sharing.promised(gpu.usable) for gpu in gpus), WHOLE * len(gpus))
 
     @property
     def amounts(self) -> Amounts:
@@ -117,9 +130,11 @@ class Desired:
         would count that share against the healthy cards, and refuse (kubelet, after its restart: end) pods that have
         their place there. Which card takes new pods is decided card by card, from the GPUNode. Nor can the two differ:
         kubelet sets allocatable to capacity for every extended resource that no device plugin of its own provides.
+
+        For the same reason it is never less than what pods hold, however little may be promised to others now.
         """
-        gpus = [gpu for gpu in self.inventory.gpus if gpu.withheld != NOT_SHARED]
-        return Amounts(memory=sum(gpu.usable for gpu in gpus), cores=WHOLE * len(gpus))
+        promised, booked = self.promised, self.booked
+        return Amounts(max(promised.memory, booked.memory), max(promised.cores, booked.cores))
 
 
 def look(library: GpuLibrary) -> Sight:
@@ -161,8 +176,10 @@ def desired(node: str, sight: Sight, *, terms: Terms = DEFAULT_TERMS) -> Desired
         cgroup=terms.host.cgroup,
         delivery=terms.delivery,
         isolation=terms.isolation,
+        pool=terms.pool,
+        options=terms.options,
     )
-    return Desired(inventory, _condition(sight), terms.conditions)
+    return Desired(inventory, _condition(sight), terms.conditions, terms.booked)
 
 
 def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:
@@ -198,6 +215,7 @@ def _gpu(card: Card, terms: Terms) -> Gpu:
         nvlinks=card.nvlinks,
         links=card.links,
         parent=card.parent,
+        sharing=sharing_of(dict(terms.options)),
     )
 
 
@@ -240,7 +258,7 @@ def content_of(wanted: Desired) -> JSON:
             "gpus": len(gpus),
             "healthy": sum(gpu.healthy for gpu in gpus),
             "models": ", ".join(dict.fromkeys(gpu.model for gpu in gpus)),
-            "memory": format_bytes(wanted.amounts.memory),
+            "memory": format_bytes(wanted.promised.memory),
         },
     }
 

@@ -24,6 +24,7 @@ from playground.balancer import Balancer
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.gpuruntime import NodeGpu, NodeGpus
 from playground.machinery.nodes import node_object
+from playground.mounted import Mounted
 from playground.probes import accepts_tls, free_port, healthy
 from playground.programs import Program
 from playground.shapes import DEMO, GpuNode
@@ -99,6 +100,8 @@ class Cluster:
         self._route = route
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
+        self._options = self.directory / "options"
+        self._mounted: Mounted | None = None
 
     def __enter__(self) -> Cluster:
         try:
@@ -124,6 +127,8 @@ class Cluster:
             installing.apply(self.kube, node_object(node.spec, time.time()))
         for namespace in self._namespaces:
             self.label_namespace(namespace)
+        self._mounted = Mounted(self.kube, names.NAMESPACE, names.OPTIONS, self._options)
+        self._mounted.start()
         self._start_programs()
         self._wait_until_up(timeout)
 
@@ -134,6 +139,8 @@ class Cluster:
             program.terminate()
         for program in running:
             program.wait()
+        if self._mounted is not None:
+            self._mounted.stop()
         self._service.stop()
         self.control_plane.stop()
         shutil.rmtree(self._run, ignore_errors=True)
@@ -190,6 +197,7 @@ class Cluster:
                 f"nodeagent-{node.spec.name}",
                 [
                     *("nodeagent", "run", "--node", node.spec.name, "--simulate", node.gpus, "--listen", ""),
+                    *("--interval", "1s", "--options", str(self._options / names.OPTIONS_FILE)),
                     *self._settings.get("nodeagent", ()),
                 ],
                 account("gpufraction-nodeagent", node=node.spec.name),
@@ -214,7 +222,8 @@ class Cluster:
             replica.name("webhook"),
             [
                 *("webhook", "serve", "--bind", f"127.0.0.1:{replica.webhook_port}", "--certificates", str(certs)),
-                *("--socket", str(replica.socket), *self._settings.get("webhook", ())),
+                *("--socket", str(replica.socket), "--options", str(self._options / names.OPTIONS_FILE)),
+                *self._settings.get("webhook", ()),
             ],
             None,
         ).start()

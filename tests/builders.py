@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract import codec, names, quantity
-from contract.model import WHOLE, Compute, Gpu, Inventory, NodeState, Taint, Usage
+from contract.model import AS_SET, WHOLE, Compute, Gpu, Inventory, NodeState, Sharing, Taint, Usage
 
 JSON = dict[str, Any]
 
@@ -245,6 +245,8 @@ class NodeBuilder:
         sick: str = "",
         uuid: str = "",
         index: int | None = None,
+        numa: int = -1,
+        sharing: Sharing = AS_SET,
     ) -> NodeBuilder:
         """
         One more GPU of `mib` MiB. `used_mib`, `cores`, `sharers` and `exclusive` are what is taken on it already (one
@@ -260,6 +262,8 @@ class NodeBuilder:
             usable=usable * quantity.MIB,
             healthy=not sick,
             reason=sick,
+            numa=numa,
+            sharing=sharing,
         )
         busy = int(bool(used_mib or cores or exclusive))
         usage = Usage(used_mib * quantity.MIB, cores, busy if sharers is None else sharers, exclusive)

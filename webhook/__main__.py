@@ -63,7 +63,6 @@ def _serve(settings: ServeSettings) -> int:
     from webhook.tls import ServingContext
     from webhook.wiring import make_app
 
-    options = settings.dialects.options()
     _set_up_log(settings)
     try:
         ServingContext(settings.certificates).current()
@@ -86,7 +85,8 @@ def _serve(settings: ServeSettings) -> int:
             certificates=settings.certificates,
             socket=settings.socket,
             patience=settings.patience,
-            options=options,
+            options=settings.dialects.options(),
+            file=settings.options,
             hide_gpus=settings.hide_gpus,
             runtime_class=settings.runtime_class,
         ),

@@ -19,6 +19,7 @@ from werkzeug.exceptions import HTTPException
 
 from contract.dialects import Options, dialect_named, standard
 from contract.metrics import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
+from contract.pools import NOTHING_SAID, PoolOptions
 from contract.protocol import Answer, Placed, Question
 from runtime.logs import REASON
 from runtime.metrics import Metrics
@@ -41,12 +42,14 @@ def create_app(
     ready: Callable[[], str | None],
     hide_gpus: bool = False,
     runtime_class: str = "",
+    pools: Callable[[], PoolOptions] = lambda: NOTHING_SAID,
     clock: Callable[[], float] = time.monotonic,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Flask:
     """
-    The application. `ready` gives the reason why this process cannot serve now, or None. `hide_gpus`: from pods that
-    ask for none. `runtime_class`: what pods with a share get that name none.
+    The application. `options` are those of the settings, `pools` gives the administrator's document over them. `ready`
+    gives the reason why this process cannot serve now, or None. `hide_gpus`: from pods that ask for none.
+    `runtime_class`: what pods with a share get that name none.
 
     `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
     """
@@ -57,6 +60,7 @@ def create_app(
         ask=ask,
         metrics=metrics,
         options=options,
+        pools=pools,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
         clock=clock,
@@ -99,13 +103,14 @@ class _Admission:
         ask: Asker,
         metrics: Metrics,
         options: Options,
+        pools: Callable[[], PoolOptions],
         hide_gpus: bool,
         runtime_class: str,
         clock: Callable[[], float],
         now_ns: Callable[[], int],
     ) -> None:
         self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
-        self._hide_gpus, self._runtime_class = hide_gpus, runtime_class
+        self._pools, self._hide_gpus, self._runtime_class = pools, hide_gpus, runtime_class
         self._reviews = metrics.counter(ADMISSION_REQUESTS)
         self._seconds = metrics.histogram(ADMISSION_SECONDS)
         self._questions = metrics.counter(QUESTIONS)
@@ -134,12 +139,13 @@ class _Admission:
         """The body of the response, and for the metric its outcome and the request's dialect."""
         if self._hide_gpus and asked.debugs_pod:
             return self._debugged(asked)
-        pod = standard(asked.pod, self._options) if asked.creates_pod else None
+        options = self._pools().reading(asked.pod, self._options)
+        pod = standard(asked.pod, options) if asked.creates_pod else None
         if pod is None:
             return review.allowed(asked.uid), "untouched", ""
         # Before the question: on which nodes a GPU reaches the pod depends on its class.
         pod = containers.in_class(pod, self._runtime_class)
-        plan = mutate.plan(pod, self._options)
+        plan = mutate.plan(pod, options)
         match plan:
             case mutate.Pass(beyond_reach):
                 if self._hide_gpus and asked.creates_pod and not beyond_reach:

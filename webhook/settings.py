@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from contract import names, quantity
 from contract.dialects import Options
-from contract.dialects.options import BadOption, VgpuOptions, vgpu_options
-from runtime.settings import SettingsError, setting
+from runtime import pooloptions
+from runtime.settings import setting
 from webhook.certfiles import Places
 from webhook.certs import service_names
 
@@ -48,31 +46,16 @@ class DialectSettings:
         "ours",
         "Who serves pods that name `nvidia.com/gpu` and no share: we, as exclusive cards, or the vendor's plugin.",
     )
-    vgpu_options: Path = setting(
-        Path(),
-        "YAML file of the vGPU systems' own options, such as a mounted ConfigMap; it goes before the fields above.",
-    )
 
     def options(self) -> Options:
-        """The same, as the dialects take it. Raises `SettingsError` for a file of options that cannot be read."""
-        given = Options(
+        """The same, as the dialects take it."""
+        return Options(
             aliyun_unit=_UNITS[self.aliyun_unit],
             default_memory=self.default_memory,
             default_cores=self.default_cores,
             core_only_memory=self.core_only_memory,
             whole_gpus=self.whole_gpus,
         )
-        return _vgpu_options(self.vgpu_options).reading(given) if self.vgpu_options != Path() else given
-
-
-def _vgpu_options(file: Path) -> VgpuOptions:
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        if not isinstance(document, dict):
-            raise BadOption("found no names with values; give one `name: value` a line")
-        return vgpu_options(document)
-    except (OSError, yaml.YAMLError, BadOption) as error:
-        raise SettingsError([f"dialects.vgpu_options: {file}: {error}"]) from error
 
 
 @dataclass(frozen=True)
@@ -105,6 +88,7 @@ class ServeSettings:
         "a class only, such as `nvidia`; it must exist. Empty: none.",
     )
     dialects: DialectSettings = DialectSettings()
+    options: Path = setting(Path(), pooloptions.SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 

@@ -12,7 +12,10 @@ from pathlib import Path
 from flask import Flask
 
 from contract.dialects import Options
-from contract.metrics import CERTIFICATE_EXPIRY, metrics_of
+from contract.metrics import CERTIFICATE_EXPIRY, WEBHOOK_OPTIONS_REFUSED, metrics_of
+from contract.pools import NOTHING_SAID, PoolOptions
+from runtime import pooloptions
+from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from webhook.app import create_app
@@ -29,20 +32,26 @@ def make_app(
     options: Options,
     hide_gpus: bool,
     runtime_class: str = "",
+    file: Path = Path(),
 ) -> Flask:
     """
     The webhook over the allocator's `socket`. `patience`: seconds that a review waits for an answer. `hide_gpus`: from
-    pods that ask for none. `runtime_class`: for pods with a share that name none.
+    pods that ask for none. `runtime_class`: for pods with a share that name none. `file`: the administrator's document
+    of options, which goes before `options`; one that could never be read says nothing, since the webhook remembers
+    nothing, and nothing said is the dialects' own whole card, which takes from nobody.
     """
+    followed = pooloptions.follow(file)
     metrics = Metrics(metrics_of("webhook"))
     certificate = certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
+    metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: _refused(followed))
     return create_app(
         ask=asker(UnixClient(socket), patience=patience),
         metrics=metrics,
         options=options,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
+        pools=lambda: followed.value() or NOTHING_SAID,
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
     )
 
@@ -57,6 +66,11 @@ def unready(certificate: Path, now: datetime.datetime) -> str | None:
     except (OSError, ValueError) as error:
         return f"the serving certificate cannot be read: {type(error).__name__}"
     return f"the serving certificate ended {end:%Y-%m-%d %H:%M}" if end <= now else None
+
+
+def _refused(file: LiveFile[PoolOptions]) -> float:
+    file.value()
+    return float(bool(file.trouble))
 
 
 def _expiry_seconds(certificate: Path) -> float:

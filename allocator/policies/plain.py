@@ -126,7 +126,7 @@ def _left_after(
     for position in positions:
         assert fraction is not None
         gpu, usage = node.gpus[position], node.usage[position]
-        if fraction.exclusive or usage.sharers + 1 >= limits.max_sharers:
+        if fraction.exclusive or usage.sharers + 1 >= limits.sharers(gpu):
             remains[position] = 0
         else:
             memory = usage.memory + fraction.memory_on(gpu.usable)

@@ -91,7 +91,7 @@ class Rooms:
         cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
         cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
         cards[:, OVER] = free - by_memory * capacity
-        cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.limits.max_sharers - 2)
+        cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
         nodes[:, CPU] = columns.free_cpu[rows]
         self._look_up_fragments(cards, nodes)
         if self.functions:

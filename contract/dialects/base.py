@@ -10,13 +10,13 @@ API server's own validation has the word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract import names, quantity, scheduling
 from contract.dialects.options import Options
 from contract.messages import shown
-from contract.model import POLICIES, Allocation, ContainerAllocation, FractionRequest, PodRequest, Wishes
+from contract.model import ISOLATION, POLICIES, Allocation, ContainerAllocation, FractionRequest, PodRequest, Wishes
 
 JSON = dict[str, Any]
 
@@ -288,6 +288,14 @@ def policy(context: Context, key: str) -> str:
     return value
 
 
+def flag(context: Context, key: str) -> bool:
+    """Whether an annotation says `true`. Raises `Refused` for a word that is neither that nor `false`."""
+    text = context.annotation(key)
+    if text.lower() not in ("", "true", "false"):
+        raise Refused(f"metadata.annotations[{key}]", shown(text), "give true or false")
+    return text.lower() == "true"
+
+
 def pod_request(
     dialect: str,
     context: Context,
@@ -301,12 +309,20 @@ def pod_request(
     claim: str = "",
     warnings: Iterable[str] = (),
 ) -> PodRequest | None:
-    """The request of a pod, None where no container asks; our own policy annotations win over the dialect's."""
+    """
+    The request of a pod, None where no container asks; our own policy annotations win over the dialect's.
+
+    Raises `Refused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no wish.
+    """
     if not containers:
         return None
+    if context.annotation(names.ISOLATION) not in ("", *ISOLATION):
+        found, cure = context.annotation(names.ISOLATION), f"give one of {', '.join(ISOLATION)}"
+        raise Refused(f"metadata.annotations[{names.ISOLATION}]", shown(found), cure)
+    bound = flag(context, names.NUMA_BIND)
     return PodRequest(
         dialect=dialect,
-        containers=tuple(containers),
+        containers=tuple(replace(f, one_numa=f.count > 1 and (bound or f.one_numa)) for f in containers),
         same_gpus=same_gpus and len(containers) > 1,
         node_policy=policy(context, names.NODE_POLICY) or node_policy,
         gpu_policy=policy(context, names.GPU_POLICY) or gpu_policy,

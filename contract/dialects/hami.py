@@ -8,6 +8,8 @@ turns into an empty request, is 3 GiB here. Units and defaults as in HAMi's `pkg
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from contract.dialects.base import (
     ANNOTATION,
     JSON,
@@ -16,13 +18,12 @@ from contract.dialects.base import (
     Context,
     Dialect,
     Example,
-    Refused,
     Word,
+    flag,
     pod_request,
     wishes,
     words,
 )
-from contract.messages import shown
 from contract.model import MOST_GPUS, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
 
 GPU = "nvidia.com/gpu"
@@ -39,18 +40,15 @@ SCHEDULER = "hami-scheduler"
 
 
 def _read(context: Context) -> PodRequest | None:
-    numa, alone = _flag(context, NUMA_BIND), MUTEX in words(context.annotation(GPU_POLICY))
-    fractions, warnings, priority = [], [], 0
+    numa, alone = flag(context, NUMA_BIND), MUTEX in words(context.annotation(GPU_POLICY))
+    fractions, priority = [], 0
     for asking in context.containers():
         wished = wishes(context, asking, USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS)
         fraction = _fraction(asking, context, wished, alone)
         if fraction is None:
             continue
-        fractions.append(fraction)
+        fractions.append(replace(fraction, one_numa=numa))
         priority = max(priority, _priority(asking))
-        if numa and fraction.count > 1:
-            said = f"{fraction.count} GPUs of container {fraction.container} may be on different NUMA nodes"
-            warnings.append(f"metadata.annotations[{NUMA_BIND}]: not served; the {said}")
     return pod_request(
         "hami",
         context,
@@ -58,15 +56,7 @@ def _read(context: Context) -> PodRequest | None:
         node_policy=_policy(context, NODE_POLICY),
         gpu_policy=_policy(context, GPU_POLICY),
         priority=priority,
-        warnings=warnings,
     )
-
-
-def _flag(context: Context, key: str) -> bool:
-    text = context.annotation(key)
-    if text.lower() not in ("", "true", "false"):
-        raise Refused(f"metadata.annotations[{key}]", shown(text), "give true or false")
-    return text.lower() == "true"
 
 
 def _priority(asking: Asking) -> int:
@@ -145,7 +135,7 @@ DIALECT = Dialect(
         Word(AVOID_MODELS, ANNOTATION, "comma list: no GPU whose model contains one of these words"),
         Word(USE_UUIDS, ANNOTATION, "comma list: only these GPUs"),
         Word(AVOID_UUIDS, ANNOTATION, "comma list: none of these GPUs"),
-        Word(NUMA_BIND, ANNOTATION, "`true` is served where one GPU is asked, and warned about where several are"),
+        Word(NUMA_BIND, ANNOTATION, "`true`: all GPUs of a container on one NUMA node of their machine"),
         Word(NODE_POLICY, ANNOTATION, "`binpack` or `spread` over nodes; other words have no effect"),
         Word(
             GPU_POLICY, ANNOTATION, "`binpack` or `spread` over the GPUs of a node; `mutex` is a GPU for this pod alone"

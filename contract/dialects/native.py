@@ -9,7 +9,18 @@ alone takes whole GPUs. Each amount is per GPU.
 from __future__ import annotations
 
 from contract import names, quantity
-from contract.dialects.base import LIMITS, Asking, Context, Dialect, Example, Refused, Word, pod_request, wishes
+from contract.dialects.base import (
+    ANNOTATION,
+    LIMITS,
+    Asking,
+    Context,
+    Dialect,
+    Example,
+    Refused,
+    Word,
+    pod_request,
+    wishes,
+)
 from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
 
 _MOST_MEMORY = 1 << 50
@@ -64,6 +75,17 @@ DIALECT = Dialect(
         Word(names.GPU_PERCENT, LIMITS, "percent of each GPU's memory and of its cores, 1 to 100"),
         Word(names.GPU_CORES, LIMITS, "percent of each GPU's multiprocessors, 1 to 100"),
         Word(names.GPU_COUNT, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent"),
+        Word(
+            names.ISOLATION,
+            ANNOTATION,
+            "isolation required: `driver`, `mps`, `preload` or `watch`, each of which stands for those before it too; "
+            "the pod goes to a node that enforces it, or waits with that reason; goes with every dialect",
+        ),
+        Word(
+            names.NUMA_BIND,
+            ANNOTATION,
+            "`true`: all GPUs of a container on one NUMA node of their machine; goes with every dialect",
+        ),
     ),
     examples=(
         Example({names.GPU_MEMORY: "8Gi"}),
@@ -74,6 +96,9 @@ DIALECT = Dialect(
         Example({names.GPU_PERCENT: "25", names.GPU_CORES: "50"}),
         Example({names.GPU_CORES: "40"}),
         Example({names.GPU_COUNT: "2"}),
+        Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "mps"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "strict"}),
         Example({names.GPU_MEMORY: "8"}),
         Example({names.GPU_MEMORY: "8Gi", names.GPU_PERCENT: "25"}),
     ),

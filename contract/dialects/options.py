@@ -2,14 +2,14 @@
 What an administrator may choose about reading dialects, and the vGPU systems' own option names for the same.
 
 4paradigm's scheduler and HAMi are configured by the values of a chart. `vgpu_options` reads those values under those
-names from one document, so that an administrator moves them as they are. Pure: the document is read from a file or a
-ConfigMap by the program that needs it. An unknown name is refused, since a misspelt limit is no limit.
+names, so that an administrator moves them as they are; two of our own stand beside them. `contract.pools` reads the
+document around them. Pure. An unknown name is refused, since a misspelt limit is no limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from contract import quantity
@@ -48,43 +48,73 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VgpuOptions:
-    """The vGPU systems' options with their defaults; what each does here is in the documentation of settings."""
+    """The vGPU systems' options. None is what was not said, and leaves the programs' own settings as they are."""
 
-    device_split_count: int = 10
+    device_split_count: int | None = None
     """Pods on one GPU at most."""
-    device_memory_scaling: float = 1.0
+    device_memory_scaling: float | None = None
     """How many times its memory a GPU may promise."""
-    default_mem: int = 0
+    default_mem: int | None = None
     """Bytes on each GPU where no memory is named; 0 is the whole card's."""
-    default_cores: int = 0
+    default_cores: int | None = None
     """Percent of cores where none are named."""
-    disable_core_limit: bool = False
+    disable_core_limit: bool | None = None
     """Whether cores are counted, but not enforced."""
-    mig_strategy: str = "none"
+    mig_strategy: str | None = None
+    reserve: int | None = None
+    """Bytes of each GPU that are given to nobody."""
+    reserve_percent: int | None = None
+    """The same in percent of the GPU's memory; the greater counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
+
+    def over(self, base: VgpuOptions) -> VgpuOptions:
+        """These, and where they say nothing, `base`."""
+        said = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        names = (*base.resource_names, *self.resource_names)
+        return replace(base, **{k: v for k, v in said.items() if v is not None} | {"resource_names": names})
+
+    def of_nodes(self) -> tuple[tuple[str, str], ...]:
+        """What concerns a node rather than the reading of pods, by the options' names, as a document would say it."""
+        said = {
+            "deviceMemoryScaling": self.device_memory_scaling,
+            "deviceSplitCount": self.device_split_count,
+            "disablecorelimit": self.disable_core_limit,
+            "migStrategy": self.mig_strategy,
+            "reserveMem": None if self.reserve is None else quantity.mib(self.reserve),
+            "reserveMemPercentage": self.reserve_percent,
+        }
+        return tuple((name, str(value).lower()) for name, value in said.items() if value is not None)
 
     def reading(self, base: Options = DEFAULTS) -> Options:
         """The part that says how pods are read, over `base`."""
         return replace(
             base,
-            default_memory=self.default_mem or base.default_memory,
-            default_cores=self.default_cores or base.default_cores,
+            default_memory=base.default_memory if self.default_mem is None else self.default_mem,
+            default_cores=base.default_cores if self.default_cores is None else self.default_cores,
             resource_names=(*base.resource_names, *self.resource_names),
         )
 
 
-def vgpu_options(document: Mapping[str, Any]) -> VgpuOptions:
-    """The options of a document with the systems' own names. Raises `BadOption`."""
+SILENT = VgpuOptions()
+
+
+def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuOptions:
+    """
+    The options of a document with the systems' own names. Raises `BadOption`.
+
+    `of_pool`: they are one pool's, which cannot have names of resources to itself.
+    """
     found: dict[str, Any] = {}
     renamed: list[tuple[str, str]] = []
+    known = tuple(sorted(_FIELDS if of_pool else (*_FIELDS, *_STANDARD_NAMES)))
     for name, value in document.items():
+        if name not in known:
+            raise BadOption(f"{shown(name)}: unknown{' in a pool' if of_pool else ''}; give one of {', '.join(known)}")
         if name in _STANDARD_NAMES:
             renamed.append((_resource(name, value), _STANDARD_NAMES[name]))
-        elif name in _FIELDS:
+        else:
             field, reader = _FIELDS[name]
             found[field] = reader(name, value)
-        else:
-            raise BadOption(f"{name}: unknown; give one of {', '.join(sorted((*_FIELDS, *_STANDARD_NAMES)))}")
     names = [(other, standard) for other, standard in renamed if other != standard]
     if len({other for other, _ in renamed}) < len(renamed):
         raise BadOption("two resources have one name: give each a name of its own")
@@ -119,6 +149,10 @@ def _percent(name: str, value: object) -> int:
     return _number(name, value, 0, WHOLE)
 
 
+def _half(name: str, value: object) -> int:
+    return _number(name, value, 0, WHOLE // 2)
+
+
 def _factor(name: str, value: object) -> float:
     try:
         factor = quantity.parse(value)
@@ -151,6 +185,8 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "defaultCores": ("default_cores", _percent),
     "disablecorelimit": ("disable_core_limit", _flag),
     "migStrategy": ("mig_strategy", _strategy),
+    "reserveMem": ("reserve", _mebibytes),
+    "reserveMemPercentage": ("reserve_percent", _half),
 }
 _STANDARD_NAMES: Mapping[str, str] = {
     "resourceName": "nvidia.com/gpu",

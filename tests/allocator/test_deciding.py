@@ -13,7 +13,7 @@ from allocator.index import Engine
 from allocator.reasons import Code, Tally
 from allocator.scores import Policy
 from contract import scheduling
-from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuShare, PodRequest, Wishes
+from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuShare, PodRequest, Sharing, Wishes
 from contract.quantity import GIB, MIB
 from contract.scheduling import PodNeeds, Toleration
 from tests.builders import NodeBuilder, node
@@ -174,6 +174,53 @@ CASES = {
         ask=ask(one(memory=GIB)),
         want=refused(Tally(Code.SHARERS, 1, wanted=2)),
         limits=Limits(max_sharers=2),
+    ),
+    "the options of a node's pool go before the allocator's own": Case(
+        nodes=(
+            node("a").gpu(mib=16384, used_mib=16384, sharing=Sharing(max_sharers=1, memory_factor=3.0)),
+            node("b").gpu(mib=16384, used_mib=16384, sharing=Sharing(max_sharers=2, memory_factor=1.5)),
+        ),
+        ask=ask(one(memory=8 * GIB)),
+        want=placed("b", shares(("GPU-b-0", 0, 8192, 0, 16384))),
+    ),
+    "fewer sharers than there are already take nobody more": Case(
+        nodes=(node("a").gpu(mib=16384, used_mib=300, sharers=3, sharing=Sharing(max_sharers=2)),),
+        ask=ask(one(memory=GIB)),
+        want=refused(Tally(Code.SHARERS, 1, wanted=2)),
+    ),
+    "less oversubscription than is booked takes nobody more": Case(
+        nodes=(node("a").gpu(mib=16384, used_mib=40000, sharing=Sharing(memory_factor=2.0)),),
+        ask=ask(one(memory=GIB)),
+        want=refused(Tally(Code.MEMORY, 1, wanted=GIB, most=0)),
+    ),
+    "cores that nothing enforces are told on the share": Case(
+        nodes=(node("a").gpu(mib=16384, sharing=Sharing(cores_free=True)),),
+        ask=ask(one(memory=GIB, cores=30)),
+        want=placed("a", ContainerAllocation("main", (GpuShare("GPU-a-0", 0, GIB, 30, 16 * GIB, cores_free=True),))),
+    ),
+    "two GPUs of one NUMA node, though others have less room": Case(
+        nodes=(
+            node("a")
+            .gpu(mib=16384, used_mib=8000, numa=0)
+            .gpu(mib=16384, numa=1)
+            .gpu(mib=16384, numa=0)
+            .gpu(mib=16384, used_mib=9000, numa=1),
+        ),
+        ask=ask(one(memory=GIB, count=2, one_numa=True)),
+        want=placed("a", shares(("GPU-a-1", 1, 1024, 0, 16384), ("GPU-a-3", 3, 1024, 0, 16384))),
+    ),
+    "a machine with too few on each NUMA node is left": Case(
+        nodes=(
+            node("a").gpu(mib=16384, used_mib=100, numa=0).gpu(mib=16384, used_mib=100, numa=1),
+            node("b").gpu(mib=16384).gpu(mib=16384),
+        ),
+        ask=ask(one(memory=GIB, count=2, one_numa=True)),
+        want=placed("b", shares(("GPU-b-0", 0, 1024, 0, 16384), ("GPU-b-1", 1, 1024, 0, 16384))),
+    ),
+    "no NUMA node has enough": Case(
+        nodes=(node("a").gpu(mib=16384, numa=0).gpu(mib=16384, numa=1).gpu(mib=16384, sick="XID 79", numa=1),),
+        ask=ask(one(memory=GIB, count=2, one_numa=True)),
+        want=refused(Tally(Code.NUMA, 1, wanted=2, most=1)),
     ),
     "free memory on two cards does not make one card": Case(
         nodes=(node("a").gpu(mib=16384, used_mib=10240).gpu(mib=16384, used_mib=12288),),

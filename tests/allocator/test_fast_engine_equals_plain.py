@@ -17,7 +17,7 @@ from allocator.policies import learning
 from allocator.policies.kinds import supply_of
 from allocator.policies.learning import Learner
 from allocator.scores import Policy
-from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, Usage, Wishes
+from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, Sharing, Usage, Wishes
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds, Requirement, Toleration
 from tests.builders import node
@@ -62,6 +62,7 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
         exclusive=percent == 100 and cores == 100,
         init=draw(st.integers(0, 4)) == 0,
         wishes=draw(wishes),
+        one_numa=draw(st.integers(0, 4)) == 0,
     )
 
 
@@ -108,9 +109,13 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         made = made.not_ready()
     if draw(st.integers(0, 3)) == 0:
         made = made.port_taken(80)
+    # The options of a pool are a node's; the engines look at each GPU.
+    pool = draw(st.sampled_from((Sharing(), Sharing(), Sharing(2, 3.0), Sharing(5), Sharing(0, 1.5, True))))
+    gpus = [replace(gpu, numa=draw(st.sampled_from((-1, 0, 0, 1))), sharing=pool) for gpu in made.state().gpus]
     ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True))
     return replace(
         made.state(),
+        gpus=tuple(gpus),
         delivery=draw(st.sampled_from(ways)),
         isolation=draw(st.sampled_from(((), ("driver", "watch"), ("watch",)))),
     )
@@ -167,7 +172,7 @@ class TwoEngines(RuleBasedStateMachine):
                 taken = demand.added_to(taken) if demand else taken
             assert taken.memory <= LIMITS.capacity(gpu)
             assert taken.cores <= 100
-            assert taken.sharers <= LIMITS.max_sharers
+            assert taken.sharers <= LIMITS.sharers(gpu)
             assert not taken.exclusive or taken.sharers == 1
             usage.append(taken)
         cpu = sum(ask.needs.compute.cpu for ask, _ in here)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from contract.codec import sharing_of
+from contract.dialects.options import VgpuOptions
 from contract.model import (
     MOST_GPUS,
     POLICIES,
@@ -46,6 +48,7 @@ def fractions(draw: st.DrawFn) -> FractionRequest:
         exclusive=cores == WHOLE and draw(st.booleans()),
         init=draw(st.booleans()),
         wishes=draw(WISHES),
+        one_numa=draw(st.booleans()),
     )
 
 
@@ -90,6 +93,15 @@ ALLOCATIONS = st.builds(
 )
 
 
+VGPU_OPTIONS = st.builds(
+    VgpuOptions,
+    device_split_count=st.none() | st.integers(1, 1024),
+    device_memory_scaling=st.none() | st.floats(1, 10),
+    disable_core_limit=st.none() | st.booleans(),
+    mig_strategy=st.none() | st.sampled_from(("none", "single", "mixed")),
+    reserve=st.none() | st.integers(0, 99).map(lambda mib: mib << 20),
+    reserve_percent=st.none() | st.integers(0, 50),
+)
 DELIVERIES = st.none() | st.builds(Delivery, classes=st.lists(TEXT, max_size=2).map(tuple), kind=TEXT)
 
 
@@ -97,6 +109,7 @@ DELIVERIES = st.none() | st.builds(Delivery, classes=st.lists(TEXT, max_size=2).
 def inventories(draw: st.DrawFn) -> Inventory:
     """What a node's agent could publish."""
     uuids = draw(st.lists(UUIDS, max_size=4, unique=True))
+    options = draw(VGPU_OPTIONS).of_nodes()
     gpus = tuple(
         Gpu(
             uuid=uuid,
@@ -112,6 +125,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
             nvlinks=draw(st.integers(0, 18)),
             links=tuple(draw(st.lists(st.tuples(TEXT, TEXT), max_size=2))),
             parent=draw(TEXT),
+            sharing=sharing_of(dict(options)),
         )
         for index, uuid in enumerate(uuids)
     )
@@ -125,6 +139,8 @@ def inventories(draw: st.DrawFn) -> Inventory:
         draw(TEXT),
         draw(DELIVERIES),
         tuple(draw(st.lists(TEXT, max_size=2))),
+        draw(TEXT),
+        options,
     )
 
 

@@ -48,6 +48,26 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         native(gpu_memory="8Gi", gpu_cores=30, gpu_count=2),
         one("native", memory=8 * GIB, cores=30, count=2),
     ),
+    "two GPUs on one NUMA node": (
+        native(gpu_percent=25, gpu_count=2).annotated("gpufraction.io/numa-bind", "true"),
+        one("native", percent=25, cores=25, count=2, one_numa=True),
+    ),
+    "one GPU is on one NUMA node anyway": (
+        native(gpu_percent=25).annotated("gpufraction.io/numa-bind", "True"),
+        one("native", percent=25, cores=25),
+    ),
+    "a NUMA wish in words": (
+        native(gpu_percent=25).annotated("gpufraction.io/numa-bind", "please"),
+        Refusal("metadata.annotations[gpufraction.io/numa-bind]", "'please'", "give true or false"),
+    ),
+    "isolation that is required": (
+        native(gpu_percent=25).annotated("gpufraction.io/isolation", "mps"),
+        one("native", percent=25, cores=25),
+    ),
+    "isolation that nobody knows": (
+        native(gpu_percent=25).annotated("gpufraction.io/isolation", "MPS"),
+        Refusal("metadata.annotations[gpufraction.io/isolation]", "'MPS'", "give one of driver, mps, preload, watch"),
+    ),
     "percent is of memory and cores": (native(gpu_percent=25), one("native", percent=25, cores=25)),
     "percent with other cores": (native(gpu_percent=25, gpu_cores=50), one("native", percent=25, cores=50)),
     "cores alone take memory in proportion": (native(gpu_cores=40), one("native", percent=40, cores=40)),
@@ -278,6 +298,10 @@ HAMI: dict[str, tuple[PodBuilder, Outcome]] = {
     "one NUMA node for one GPU": (
         hami(gpu=1, gpumem=3000).annotated("nvidia.com/numa-bind", "true"),
         one("hami", memory=3000 * MIB),
+    ),
+    "one NUMA node for two GPUs": (
+        hami(gpu=2, gpumem=3000).annotated("nvidia.com/numa-bind", "true"),
+        one("hami", count=2, memory=3000 * MIB, one_numa=True),
     ),
     "a NUMA wish that is none": (
         hami(gpu=1, gpumem=3000).annotated("nvidia.com/numa-bind", "yes"),
@@ -635,13 +659,6 @@ WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
     "a third": (
         kai(gpu_fraction="0.333"),
         ("metadata.annotations[gpu-fraction]: '0.333' is served as 33 percent of the card's memory",),
-    ),
-    "one NUMA node for two GPUs": (
-        hami(gpu=2, gpumem=3000).annotated("nvidia.com/numa-bind", "true"),
-        (
-            "metadata.annotations[nvidia.com/numa-bind]: not served; the 2 GPUs of container main may be on different "
-            "NUMA nodes",
-        ),
     ),
 }
 

@@ -89,11 +89,23 @@ OPTIONS: dict[str, tuple[dict[str, Any], VgpuOptions]] = {
             "resourceName": "example.com/vgpu",
             "resourceMem": "nvidia.com/gpumem",
         },
-        VgpuOptions(5, 1.5, 5000 * MIB, 10, True, "mixed", (("example.com/vgpu", "nvidia.com/gpu"),)),
+        VgpuOptions(
+            5,
+            1.5,
+            5000 * MIB,
+            10,
+            True,
+            "mixed",
+            resource_names=(("example.com/vgpu", "nvidia.com/gpu"),),
+        ),
     ),
     "all as text, as a ConfigMap has them": (
         {"deviceSplitCount": "5", "deviceMemoryScaling": "3.0", "disablecorelimit": "false"},
-        VgpuOptions(5, 3.0),
+        VgpuOptions(5, 3.0, disable_core_limit=False),
+    ),
+    "a margin on each card": (
+        {"reserveMem": 256, "reserveMemPercentage": "3"},
+        VgpuOptions(reserve=256 * MIB, reserve_percent=3),
     ),
 }
 
@@ -104,7 +116,7 @@ def test_options_by_the_names_of_the_older_charts(document: dict[str, Any], want
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a misspelt name": ({"deviceSplitcount": 5}, "deviceSplitcount: unknown; give one of defaultCores, defaultMem, "),
+    "a misspelt name": ({"deviceSplitcount": 5}, "'deviceSplitcount': unknown; give one of defaultCores, defaultMem, "),
     "no sharers": ({"deviceSplitCount": 0}, "deviceSplitCount: found 0; give a whole number from 1 to 1024"),
     "cores beyond a card": ({"defaultCores": "101"}, "defaultCores: found '101'; give a whole number from 0 to 100"),
     "less memory than there is": ({"deviceMemoryScaling": 0.5}, "found 0.5; give a number from 1 to 10"),

@@ -7,6 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import nodeagent.settings
 import webhook.settings
 from contract import names
 from contract.conditions import match_conditions
+from contract.dialects.options import VgpuOptions
+from contract.pools import NOTHING_SAID, pool_options
 from playground.api.schemas import prune, validate
 from runtime.settings import load
 from tests.manifests.kube import JSON, MANIFESTS, ROOT, SAMPLES, built, documents, files, of, one, sources, texts
@@ -225,6 +228,16 @@ def test_the_node_agent_takes_its_flags() -> None:
     assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert settings.listen == f"0.0.0.0:{http['containerPort']}"
     assert not settings.simulate
+
+
+def test_the_shipped_options_say_nothing_and_every_name_in_them_can_be_said() -> None:
+    [text] = one(sources(), "ConfigMap", names.OPTIONS)["data"].values()
+    assert pool_options(yaml.safe_load(text)) == NOTHING_SAID
+    said = re.sub(r"^#(?=[\w ])(?! )|^#(?=  )", "", text, flags=re.MULTILINE)
+    document = yaml.safe_load(re.sub(r"^# .*$", "", said, flags=re.MULTILINE))
+    options = pool_options(document)
+    told = {field.name for field in fields(VgpuOptions) if getattr(options.cluster, field.name) is None}
+    assert (told, [pool.name for pool in options.pools]) == (set(), ["notebooks"])
 
 
 def test_files_that_a_flag_names_lie_in_a_volume_of_that_container() -> None:

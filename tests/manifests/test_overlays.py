@@ -6,12 +6,15 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 import nodeagent.settings
 import webhook.settings
 from contract import names
 from contract.conditions import match_conditions, other_conditions
+from contract.dialects.options import VgpuOptions
 from contract.metrics import METRICS
+from contract.pools import PoolOptions, pool_options
 from runtime.settings import load
 from tests.manifests import foreign
 from tests.manifests.kube import JSON, MANIFESTS, ROOT, below, built, of, one, with_components
@@ -135,7 +138,11 @@ ONLY: dict[str, set[tuple[str, str]]] = {
     },
     "aks": {("MutatingWebhookConfiguration", CONFIGURATION)},
     "superedge": {("Deployment", "gpufraction")},
-    "hami-compat": {("DaemonSet", "gpufraction-nodeagent"), ("Deployment", "gpufraction")},
+    "hami-compat": {
+        ("ConfigMap", "gpufraction-options"),
+        ("DaemonSet", "gpufraction-nodeagent"),
+        ("Deployment", "gpufraction"),
+    },
     "cert-manager": {("MutatingWebhookConfiguration", CONFIGURATION), ("Deployment", "gpufraction")},
     "openshift": {
         ("DaemonSet", "gpufraction-nodeagent"),
@@ -204,13 +211,15 @@ def test_on_superedge_what_the_api_server_must_reach_is_in_the_cloud() -> None:
     }
 
 
-def test_hamis_defaults_are_the_allocators_flags() -> None:
+def test_hamis_defaults_are_options_and_flags() -> None:
     import allocator.settings
 
-    spec = template(built("overlays/hami-compat"), "Deployment", "gpufraction")
+    items = built("overlays/hami-compat")
+    [options] = [item["data"]["options.yaml"] for item in items if item["metadata"]["name"] == names.OPTIONS]
+    assert pool_options(yaml.safe_load(options)) == PoolOptions(VgpuOptions(10, 1.0, 0, 0, False, "none"))
+    spec = template(items, "Deployment", "gpufraction")
     [container] = [c for c in spec["containers"] if c["name"] == "allocator"]
     given = load(allocator.settings.Settings, file=None, env={}, argv=container["args"])
-    assert (given.sharing.max_sharers, given.sharing.memory_factor) == (10, 1.0)
     assert (given.placement.node_policy, given.placement.gpu_policy) == ("binpack", "spread")
 
 

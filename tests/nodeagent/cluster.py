@@ -49,6 +49,7 @@ class Network:
     faults: list[str | None] = field(default_factory=list)
     down: bool = False
     writes: list[str] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
     reads: int = 0
 
     def request(
@@ -61,6 +62,7 @@ class Network:
         timeout: float,
         stream: bool,
     ) -> Answer:
+        self.calls.append((method, path))
         fault = REFUSED if self.down else self.faults.pop(0) if self.faults else None
         if fault == REFUSED:
             raise KubeUnavailable("connection refused")

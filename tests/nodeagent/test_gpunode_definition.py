@@ -19,7 +19,12 @@ SCHEMA: JSON = VERSION["schema"]["openAPIV3Schema"]
 FULL = card(
     0, pci="00000000:3B:00.0", capability="8.6", numa=1, nvlinks=4, links=(("GPU-1", "NVLink"),), parent="GPU-9"
 )
-TERMS = Terms(delivery=Delivery(("",), "nvidia.com/gpu", mounts="cdi"), isolation=("watch",))
+TERMS = Terms(
+    delivery=Delivery(("",), "nvidia.com/gpu", mounts="cdi"),
+    isolation=("watch",),
+    pool="p",
+    options=(("deviceSplitCount", "5"),),
+)
 STATUS = status_of(desired("n1", sight(FULL), terms=TERMS), previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 

@@ -40,6 +40,8 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
         "cgroupMode": "v2",
         "delivery": None,
         "isolation": [],
+        "pool": "",
+        "options": [],
         "observedAt": "2001-09-09T01:46:40Z",
         "gpus": [
             {

@@ -57,15 +57,21 @@ def write(wanted: Desired, previous: JSON, now: float) -> WriteStatus:
 
 SICK = desired("n1", sight(card(0, healthy=False, reason="lost")))
 CASES = {
-    "nothing is there: the object, its status, the capacity": (
+    "nothing is there: the object, the capacity, and its status once kubelet has that": (
         WANTED,
         Published(NodeView("uid-1", Amounts(), Amounts()), None),
         NOW,
         (
             CreateObject({"apiVersion": "gpufraction.io/v1alpha1", "kind": "GPUNode", **METADATA}),
-            write(WANTED, {}, NOW),
             CAPACITY,
+            write(WANTED, {}, NOW),
         ),
+    ),
+    "less is there than was: the status, and then the capacity": (
+        WANTED,
+        Published(NodeView("uid-1", Amounts(2 * T4, 200), Amounts(2 * T4, 200)), replace(OBJECT, status={})),
+        NOW,
+        (write(WANTED, {}, NOW), CAPACITY),
     ),
     "all is there: nothing": (WANTED, Published(NODE, OBJECT), NOW + 299, ()),
     "the heartbeat is due: the status alone": (

@@ -17,7 +17,7 @@ from allocator.policies import learning
 from allocator.policies.kinds import supply_of
 from allocator.policies.learning import Learner
 from allocator.scores import Policy
-from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
+from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Sharing, Usage, Wishes
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds
 
@@ -39,6 +39,7 @@ def asks(draw: st.DrawFn) -> Ask:
         cores=100 if whole else draw(st.sampled_from((0, 10, 30, 50))),
         exclusive=whole,
         wishes=draw(st.sampled_from(WISHES)),
+        one_numa=draw(st.integers(0, 7)) == 0,
     )
     containers: tuple[FractionRequest, ...] = (fraction,)
     form = draw(st.sampled_from(("one", "one", "one", "none", "same", "apart")))
@@ -64,6 +65,8 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         well = draw(st.integers(0, 9)) > 0
         reason, links = "" if well else "XID 79", ((f"GPU-{name}-{index ^ 2}", "NVLink"),)
         gpus.append(Gpu(f"GPU-{name}-{index}", index, model, size * GIB, size * GIB, well, reason, links=links))
+    pool = draw(st.sampled_from((Sharing(), Sharing(), Sharing(2, 3.0))))
+    gpus = [replace(gpu, sharing=pool, numa=gpu.index % 2) for gpu in gpus]
     return NodeState(name, tuple(gpus), (Usage(),) * len(gpus), allocatable=Compute(cpu=16_000, pods=40))
 
 

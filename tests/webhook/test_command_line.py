@@ -35,21 +35,6 @@ def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "No such file" in capsys.readouterr().err
 
 
-def test_a_file_of_the_older_systems_options_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "vgpu.yaml"
-    file.write_text("defaultMem: 5000\nresourceName: example.com/vgpu\n")
-    flags = ["--dialects-vgpu-options", str(file), "--dialects-default-cores", "5", "--dialects-whole-gpus", "vendor"]
-    assert load(ServeSettings, file=None, env={}, argv=flags).dialects.options() == Options(
-        default_memory=5000 * quantity.MIB,
-        default_cores=5,
-        whole_gpus="vendor",
-        resource_names=(("example.com/vgpu", "nvidia.com/gpu"),),
-    )
-    file.write_text("defaultMemory: 5000\n")
-    assert main(["serve", *flags], {}) == 2
-    assert f"dialects.vgpu_options: {file}: defaultMemory: unknown" in capsys.readouterr().err
-
-
 def test_the_names_of_the_certificate() -> None:
     given = load(CertsSettings, file=None, env={}, argv=["--service", "w", "--namespace", "ns", "--names", "a, b"])
     assert given.dns_names() == ("w", "w.ns", "w.ns.svc", "w.ns.svc.cluster.local", "a", "b")

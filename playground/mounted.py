@@ -1,0 +1,67 @@
+"""
+A ConfigMap as a folder of files, as kubelet keeps it for a container that mounts it: the programs here are processes.
+
+Kubelet writes a folder anew and then swaps the link `..data` to it, so that a reader finds the old content or the new
+one and never half of either. It takes up to a minute or two to notice a change; this notices at once.
+
+Must not: know what is in the ConfigMap.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from runtime.kube import Kube
+from runtime.kubepaths import configmaps
+from runtime.watch import Event, Gone, Informer, Put, Replaced
+
+JSON = dict[str, Any]
+
+
+class Mounted:
+    """Keeps `directory` as the ConfigMap says, from `start` to `stop`; empty while there is none."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, directory: Path) -> None:
+        self._directory, self._versions = directory, count()
+        directory.mkdir(parents=True, exist_ok=True)
+        query = {"fieldSelector": f"metadata.name={name}"}
+        self._informer = Informer(kube, configmaps(namespace), self._event, name="mounted", query=query)
+
+    def start(self) -> None:
+        """Follow the ConfigMap."""
+        self._informer.start()
+
+    def stop(self) -> None:
+        """Leave the files as they are."""
+        self._informer.stop()
+
+    def _event(self, event: Event) -> None:
+        match event:
+            case Put(found) | Replaced([found, *_]):
+                self._write(found.get("data") or {})
+            case Gone() | Replaced():
+                self._write({})
+
+    def _write(self, data: dict[str, str]) -> None:
+        link = self._directory / "..data"
+        before = link.resolve() if link.is_symlink() else None
+        fresh = self._directory / f"..{next(self._versions)}"
+        fresh.mkdir()
+        for name, text in data.items():
+            (fresh / name).write_text(text, encoding="utf-8")
+        swapped = self._directory / "..data_tmp"
+        swapped.symlink_to(fresh.name)
+        os.replace(swapped, link)
+        for name in data:
+            visible = self._directory / name
+            if not visible.is_symlink():
+                visible.symlink_to(Path("..data") / name)
+        for visible in self._directory.iterdir():
+            if not visible.name.startswith("..") and visible.name not in data:
+                visible.unlink()
+        if before is not None:
+            shutil.rmtree(before)

@@ -1,0 +1,85 @@
+"""
+A file that may change while a program runs, such as a ConfigMap mounted by kubelet: read again when it did.
+
+What cannot be read is refused as a whole: the last good content goes on counting, and `trouble` says why, for logs,
+metrics and conditions. An absent file is an empty one, since a ConfigMap may be optional.
+
+Must not: start a thread; who asks for the value looks at the file, which costs one `stat`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Refused(ValueError):
+    """The content cannot be read. The message says where, what was found and what would work."""
+
+
+class LiveFile(Generic[T]):
+    """
+    The value of a file. `read` makes it of the text, and raises `Refused`; `path` None is a file that is never there.
+
+    From any thread.
+    """
+
+    def __init__(self, path: Path | None, read: Callable[[str], T]) -> None:
+        self._path, self._read = path, read
+        self._lock = threading.Lock()
+        self._seen: object = self
+        self._good: T | None = None
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why what the file says now does not count; empty while it does. As of the last `value`."""
+        return self._trouble
+
+    def value(self) -> T | None:
+        """What the file says, or said when it could last be read; None where it never could."""
+        with self._lock:
+            seen = self._look()
+            if seen != self._seen:
+                self._seen = seen
+                self._take()
+            return self._good
+
+    def _look(self) -> object:
+        """Something that differs once the file does. Kubelet swaps a link, so that the file is another one then."""
+        if self._path is None:
+            return None
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error.errno
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _take(self) -> None:
+        try:
+            good = self._read(self._text())
+        except (Refused, OSError, UnicodeDecodeError) as error:
+            said = error.strerror if isinstance(error, OSError) else str(error)
+            self._trouble = f"{self._path}: {said}"
+            log.error("refused; what was read last goes on counting", extra={"said": self._trouble})
+            return
+        if self._good is not None and self._good != good:
+            log.info("read anew", extra={"file": str(self._path)})
+        self._good, self._trouble = good, ""
+
+    def _text(self) -> str:
+        if self._path is None:
+            return ""
+        try:
+            return self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
