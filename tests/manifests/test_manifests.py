@@ -254,7 +254,12 @@ def test_every_pod_keeps_the_restricted_standard() -> None:
     for spec in pods():
         assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
-        assert {kind for v in spec["volumes"] for kind in v if kind != "name"} <= {"emptyDir", "projected", "secret"}
+        assert {kind for v in spec["volumes"] for kind in v if kind != "name"} <= {
+            "emptyDir",
+            "projected",
+            "secret",
+            "configMap",
+        }
     for container in containers().values():
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
