@@ -232,7 +232,7 @@ def test_certificates_of_others_are_served_from_their_secret(name: str) -> None:
     spec = template(items, "Deployment", "gpufraction")
     assert spec.get("initContainers", []) == []
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    assert volumes.keys() == {"certs", "socket", "allocator-token"}
+    assert volumes.keys() == {"certs", "socket", "options", "allocator-token"}
     assert volumes["certs"] == {
         "name": "certs",
         "secret": {"secretName": "gpufraction-webhook-tls", "defaultMode": 0o444},
