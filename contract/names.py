@@ -263,6 +263,12 @@ OWNERSHIP = Key(
     doc="How GPUs are kept apart from a vendor's device plugin: `dedicated` (the plugin is off here) or `held` (holder "
     "pods take GPUs from it). Without it, nothing is shared where a plugin offers GPUs.",
 )
+MPS_NODE = Key(
+    f"{GROUP}/mps",
+    on="Node label",
+    writer="administrator",
+    doc="`enabled`: an MPS daemon runs for each shared GPU of the node, where the component mps is installed.",
+)
 HOLDER = Key(
     f"{GROUP}/holder",
     on="Pod label",

@@ -89,6 +89,7 @@ def _serve(settings: ServeSettings) -> int:
             file=settings.options,
             hide_gpus=settings.hide_gpus,
             runtime_class=settings.runtime_class,
+            limiters=settings.limiters(),
         ),
     )
     return 0

@@ -23,7 +23,7 @@ from contract.pools import NOTHING_SAID, PoolOptions
 from contract.protocol import Answer, Placed, Question
 from runtime.logs import REASON
 from runtime.metrics import Metrics
-from webhook import containers, mutate, review, shape
+from webhook import containers, mutate, review, shape, volumes
 from webhook.asking import Asker, Silence
 from webhook.hiding import debugged, hidden
 from webhook.review import BadReview, Review
@@ -43,13 +43,14 @@ def create_app(
     hide_gpus: bool = False,
     runtime_class: str = "",
     pools: Callable[[], PoolOptions] = lambda: NOTHING_SAID,
+    limiters: volumes.Given = volumes.NOTHING,
     clock: Callable[[], float] = time.monotonic,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Flask:
     """
     The application. `options` are those of the settings, `pools` gives the administrator's document over them. `ready`
     gives the reason why this process cannot serve now, or None. `hide_gpus`: from pods that ask for none.
-    `runtime_class`: what pods with a share get that name none.
+    `runtime_class`: what pods with a share get that name none. `limiters`: volumes that they all get.
 
     `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
     """
@@ -63,6 +64,7 @@ def create_app(
         pools=pools,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
+        limiters=limiters,
         clock=clock,
         now_ns=now_ns,
     )
@@ -106,11 +108,13 @@ class _Admission:
         pools: Callable[[], PoolOptions],
         hide_gpus: bool,
         runtime_class: str,
+        limiters: volumes.Given,
         clock: Callable[[], float],
         now_ns: Callable[[], int],
     ) -> None:
         self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
         self._pools, self._hide_gpus, self._runtime_class = pools, hide_gpus, runtime_class
+        self._limiters = limiters
         self._reviews = metrics.counter(ADMISSION_REQUESTS)
         self._seconds = metrics.histogram(ADMISSION_SECONDS)
         self._questions = metrics.counter(QUESTIONS)
@@ -161,7 +165,9 @@ class _Admission:
         settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns())
         if isinstance(settled, mutate.Deny):
             return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
-        encoded = review.allowed(asked.uid, before=asked.pod, after=settled.pod, warnings=settled.warnings)
+        sharing = {fraction.container for fraction in plan.request.containers}
+        after = volumes.given(settled.pod, sharing, self._limiters)
+        encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=settled.warnings)
         return encoded, "placed" if isinstance(answer, Placed) else "gated", dialect
 
     def _debugged(self, asked: Review) -> tuple[bytes, str, str]:

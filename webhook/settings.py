@@ -16,6 +16,7 @@ from runtime import pooloptions
 from runtime.settings import setting
 from webhook.certfiles import Places
 from webhook.certs import service_names
+from webhook.volumes import MPS, PRELOAD, Given
 
 _CERTIFICATES = Path("/run/gpufraction/certs")
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
@@ -87,10 +88,30 @@ class ServeSettings:
         "RuntimeClass that pods with a share get unless they name one, for clusters whose GPU nodes inject GPUs under "
         "a class only, such as `nvidia`; it must exist. Empty: none.",
     )
+    limiter_cache: bool = setting(
+        False,
+        "Give containers with a share a folder for the shared region of HAMi-core, an emptyDir of their pod; "
+        "manifests/components/preload sets it.",
+    )
+    host_paths: tuple[str, ...] = setting(
+        (),
+        "What of `mps` and `preload` pods with a share get by hostPath volumes, for nodes whose GPUs do not come by "
+        "CDI. Their namespaces must allow such volumes, and all GPU nodes must have it: a pod does not start where the "
+        "library is not there.",
+    )
     dialects: DialectSettings = DialectSettings()
     options: Path = setting(Path(), pooloptions.SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+    def __post_init__(self) -> None:
+        strangers = [word for word in self.host_paths if word not in (MPS, PRELOAD)]
+        if strangers:
+            raise ValueError(f"host_paths has {strangers[0]!r}; give {MPS}, {PRELOAD} or both")
+
+    def limiters(self) -> Given:
+        """The volumes that pods with a share get."""
+        return Given(cache=self.limiter_cache, host_paths=frozenset(self.host_paths))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ _CONTAINERS = _each(
         restartPolicy=_TEXT,
         resources=_fields(limits=_AMOUNTS, requests=_AMOUNTS),
         env=_each(_fields(name=_TEXT)),
+        volumeMounts=_each(_fields(name=_TEXT, mountPath=_TEXT)),
         ports=_each(_fields(hostPort=_is(int), containerPort=_is(int), hostIP=_TEXT, protocol=_TEXT)),
     )
 )
@@ -114,7 +115,7 @@ _POD = _fields(
         affinity=_fields(nodeAffinity=_fields(requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR)),
         tolerations=_each(_fields(key=_TEXT, operator=_TEXT, value=_TEXT, effect=_TEXT)),
         schedulingGates=_each(_fields(name=_TEXT)),
-        volumes=_each(_OBJECT),
+        volumes=_each(_fields(name=_TEXT)),
         initContainers=_CONTAINERS,
         ephemeralContainers=_CONTAINERS,
         containers=_CONTAINERS,

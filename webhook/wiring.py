@@ -22,6 +22,7 @@ from webhook.app import create_app
 from webhook.asking import asker
 from webhook.certfiles import CERTIFICATE
 from webhook.certs import expiry
+from webhook.volumes import NOTHING, Given
 
 
 def make_app(
@@ -32,13 +33,15 @@ def make_app(
     options: Options,
     hide_gpus: bool,
     runtime_class: str = "",
+    limiters: Given = NOTHING,
     file: Path = Path(),
 ) -> Flask:
     """
     The webhook over the allocator's `socket`. `patience`: seconds that a review waits for an answer. `hide_gpus`: from
-    pods that ask for none. `runtime_class`: for pods with a share that name none. `file`: the administrator's document
-    of options, which goes before `options`; one that could never be read says nothing, since the webhook remembers
-    nothing, and nothing said is the dialects' own whole card, which takes from nobody.
+    pods that ask for none. `runtime_class`: for pods with a share that name none. `limiters`: volumes that these all
+    get. `file`: the administrator's document of options, which goes before `options`; one that could never be read says
+    nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card, which takes from
+    nobody.
     """
     followed = pooloptions.follow(file)
     metrics = Metrics(metrics_of("webhook"))
@@ -51,6 +54,7 @@ def make_app(
         options=options,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
+        limiters=limiters,
         pools=lambda: followed.value() or NOTHING_SAID,
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
     )
