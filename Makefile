@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster storm test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
+.PHONY: help setup demo playground test test-realcluster storm storm-realcluster test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver fro
 
 storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
 	$(RUN) -m pytest -q -m 'storm and not realcluster'
+
+storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDER_ASSETS
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
+	$(RUN) -m pytest -q -m 'storm and realcluster'
 
 test-gpu: $(STAMP) ## the node agent's binding on this machine's GPU, printing what it saw; skipped without one
 	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py

@@ -24,10 +24,14 @@ NAME = "asks-for-a-gpu-share"
 OTHERS_NAME = "asks-for-no-gpu-share"
 
 
-def match_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, str]]:
-    """The `matchConditions` of a webhook for pods, as `{name, expression}`; `object` in them is the pod."""
+def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
+    """
+    The `matchConditions` of a webhook for pods, as `{name, expression}`; `object` in them is the pod.
+
+    `renamed`: what a cluster calls resources of the dialects besides. Raises ValueError for what is no resource's name.
+    """
     table = tuple(dialects)
-    resources = [resource for dialect in table for resource in dialect.resources]
+    resources = [*(resource for dialect in table for resource in dialect.resources), *renamed]
     annotations = [str(names.REQUEST), *(annotation for dialect in table for annotation in dialect.annotations)]
     ways = []
     if resources:
@@ -42,10 +46,15 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, s
     return [{"name": NAME, "expression": " ||\n".join(ways)}]
 
 
-def other_conditions(dialects: Iterable[Dialect] = DIALECTS) -> list[dict[str, str]]:
+def other_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
     """The `matchConditions` for all other pods, where an administrator has those changed too."""
-    [ours] = match_conditions(dialects)
+    [ours] = match_conditions(dialects, renamed)
     return [{"name": OTHERS_NAME, "expression": f"!({ours['expression']})"}]
+
+
+def unnamed(expression: str, resources: Iterable[str]) -> tuple[str, ...]:
+    """Those of the resources that an expression, made here or by hand, does not name."""
+    return tuple(resource for resource in resources if _literal(resource) not in expression)
 
 
 def _any(wanted: Iterable[str], found: str) -> str:

@@ -68,8 +68,9 @@ class Cluster:
     Start with `start`, end with `stop`, or use it as a context.
 
     `directory` receives kubeconfigs and logs and is left alone at the end; without one a temporary one is made and
-    removed. `settings` are extra flags by program: `webhook`, `allocator`, `nodeagent`. `route` may send a program to
-    the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to use.
+    removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
+    program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
+    use.
     """
 
     def __init__(
@@ -174,11 +175,15 @@ class Cluster:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
+    def reached(self, configuration: JSON) -> tuple[JSON, list[JSON]]:
+        """A webhook configuration as this API server reaches the webhook, and objects to apply beside it."""
+        return self.control_plane.reach(configuration, self._service.port)
+
     def _install(self) -> None:
         for document in installing.to_apply():
             beside: list[JSON] = []
             if document["kind"] == "MutatingWebhookConfiguration":
-                document, beside = self.control_plane.reach(document, self._service.port)
+                document, beside = self.reached(document)
             for each in (*beside, document):
                 installing.apply(self.kube, each)
 
@@ -187,7 +192,10 @@ class Cluster:
         certificate_names = ",".join(self.control_plane.webhook_names)
         self._program(
             "certs",
-            ["webhook", "certs", "--dir", str(certs), "--configuration", _WEBHOOK, "--names", certificate_names],
+            [
+                *("webhook", "certs", "--dir", str(certs), "--configuration", _WEBHOOK, "--names", certificate_names),
+                *("--options", str(self._options / names.OPTIONS_FILE), *self._settings.get("certs", ())),
+            ],
             account("gpufraction-certs"),
         ).run()
         for replica in self.replicas:

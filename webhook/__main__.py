@@ -1,9 +1,10 @@
 """
-`python -m webhook serve` and `python -m webhook certs`.
+`python -m webhook serve`, `python -m webhook certs` and `python -m webhook conditions`.
 
-Two commands with different rights: `serve` needs no access to the API server at all, `certs` may change one
-MutatingWebhookConfiguration. Every setting is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand
-in the YAML file that `--settings` names; `--help` lists them.
+Commands with different rights: `serve` needs no access to the API server at all, `certs` may change one
+MutatingWebhookConfiguration, and `conditions` prints what would have to be changed there. Every setting is a flag, has
+a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file that `--settings` names; `--help` lists
+them.
 """
 
 from __future__ import annotations
@@ -19,34 +20,37 @@ from runtime import logs
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 
 if TYPE_CHECKING:
-    from webhook.settings import CertsSettings, ServeSettings
+    from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
 log = logging.getLogger("webhook")
 
 _USAGE = """usage: python -m webhook serve [flags]   answer admission reviews over TLS
        python -m webhook certs [flags]   make or renew the serving certificate
+       python -m webhook conditions [flags]   print which pods the webhook must be sent, as a patch
 """
 _HELP = ("-h", "--help", "help")
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
     """Run the command; the exit status: 2 where command or settings are wrong."""
-    from webhook.settings import CertsSettings, ServeSettings
+    from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
     given = sys.argv[1:] if arguments is None else list(arguments)
     env = os.environ if environment is None else environment
     command, flags = (given[0], given[1:]) if given else ("", [])
-    kinds = {"serve": ServeSettings, "certs": CertsSettings}
+    kinds = {"serve": ServeSettings, "certs": CertsSettings, "conditions": ConditionsSettings}
     if command in _HELP or (command in kinds and any(flag in _HELP for flag in flags)):
         print(_USAGE, *(f"\n{name}:\n{describe(kind)}" for name, kind in kinds.items()), sep="")
         return 0
     if command not in kinds:
-        print(f"command: found {command!r}, give serve or certs\n{_USAGE}", file=sys.stderr, end="")
+        print(f"command: found {command!r}, give serve, certs or conditions\n{_USAGE}", file=sys.stderr, end="")
         return 2
     try:
         file, flags = settings_file(flags)
         if command == "serve":
             return _serve(load(ServeSettings, file=file, env=env, argv=flags))
+        if command == "conditions":
+            return _conditions(load(ConditionsSettings, file=file, env=env, argv=flags))
         return _certs(load(CertsSettings, file=file, env=env, argv=flags))
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -95,17 +99,33 @@ def _serve(settings: ServeSettings) -> int:
     return 0
 
 
+def _conditions(settings: ConditionsSettings) -> int:
+    from runtime import pooloptions
+    from webhook.conditions import patch
+
+    file = pooloptions.follow(settings.options)
+    said = file.value()
+    if said is None:
+        raise SettingsError([f"options: {file.trouble}"])
+    print(patch(settings.configuration, said.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
+    return 0
+
+
 def _certs(settings: CertsSettings) -> int:
+    from contract.pools import NOTHING_SAID
+    from runtime import pooloptions
     from runtime.process import Process
     from webhook.certs import Lives
     from webhook.ensuring import Ensure
 
     _set_up_log(settings)
+    options = pooloptions.follow(settings.options)
     ensure = Ensure(
         places=settings.places(),
         names=settings.dns_names(),
         configuration=settings.configuration,
         kubeconfig=settings.kubeconfig or None,
+        renamed=lambda: (options.value() or NOTHING_SAID).cluster.renamed,
         lives=Lives(leaf=datetime.timedelta(days=settings.days)),
     )
     if not settings.every:

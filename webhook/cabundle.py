@@ -2,7 +2,7 @@
 Making the API server trust our authority: the `caBundle` of every webhook in a MutatingWebhookConfiguration.
 
 Other authorities in the bundle stay while they are valid, since another replica, or this one a moment ago, serves a
-certificate of theirs. Replicas write at the same time, so a write counts only on the version that was read.
+certificate of theirs.
 """
 
 from __future__ import annotations
@@ -11,50 +11,26 @@ import base64
 import binascii
 import datetime
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from runtime.kubeerrors import KubeConflict, KubeInvalid
-from runtime.kubepaths import mutatingwebhookconfigurations
+from webhook.configuration import Api, change
 
 JSON = dict[str, Any]
 
 MOST = 32
 """Authorities in a bundle. A pod that is made anew may bring a new one, so without a bound the bundle would grow."""
-_ATTEMPTS = 8
-
-
-class Api(Protocol):
-    """The part of `runtime.kube.Kube` that is needed."""
-
-    def get(self, path: str) -> JSON: ...
-    def patch_json(self, path: str, ops: list[JSON]) -> JSON: ...
 
 
 def trust(kube: Api, configuration: str, ca: bytes, *, now: datetime.datetime) -> int:
     """
     Put the PEM authority `ca` into every webhook of the named configuration; how many were changed.
 
-    Raises `KubeError`, also where other writers were faster several times in a row.
+    Raises `KubeError`, as `configuration.change` does.
     """
-    path = mutatingwebhookconfigurations(configuration)
-    for attempt in range(1, _ATTEMPTS + 1):
-        found = kube.get(path)
-        changes = operations(found, ca, now=now)
-        if not changes:
-            return 0
-        version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
-        try:
-            kube.patch_json(path, [version, *changes])
-        except (KubeConflict, KubeInvalid):
-            # Most likely somebody wrote in between; reading again tells what is left to do.
-            if attempt == _ATTEMPTS:
-                raise
-            continue
-        return len(changes)
-    raise AssertionError("the last attempt returns or raises")
+    return change(kube, configuration, lambda found: operations(found, ca, now=now))
 
 
 def operations(configuration: Mapping[str, Any], ca: bytes, *, now: datetime.datetime) -> list[JSON]:

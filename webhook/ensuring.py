@@ -6,6 +6,9 @@ learns of a change there a moment after it is written, and several of them not a
 that still serves is replaced by one of another authority, the new one is put aside, its authority trusted beside the
 old one, and it is served only after `SETTLING`, at a look that finds the trust in place already. Where nothing serves
 there is nothing to wait for.
+
+The same configuration is held to let through what an administrator has renamed, since whoever applies the manifests
+again puts the shipped conditions back.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from runtime.kube import Kube, KubeError
-from webhook import cabundle, certfiles
+from webhook import cabundle, certfiles, conditions
 from webhook.certfiles import Places
 from webhook.certs import DUE, Bundle, Lives, Renewal, expiry, made, needs_renewal, renewed
+from webhook.configuration import Api
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +45,18 @@ def _print(line: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensure:
-    """What to keep: a certificate for `names` in `places`, trusted by the named configuration (empty: by none)."""
+    """
+    What to keep: a certificate for `names` in `places`, trusted by the named configuration (empty: by none), and that
+    configuration letting through pods that name the `renamed` resources, which are asked for at each look.
+    """
 
     places: Places
     names: tuple[str, ...]
     configuration: str = ""
     kubeconfig: str | None = None
+    renamed: Callable[[], tuple[str, ...]] = lambda: ()
     lives: Lives = field(default_factory=Lives)
-    connect: Callable[[str | None], cabundle.Api] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
+    connect: Callable[[str | None], Api] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
     now: Callable[[], datetime.datetime] = _utcnow
     say: Callable[[str], None] = _print
     assure: bool = True
@@ -61,6 +69,20 @@ class Ensure:
         except (KubeError, OSError) as error:
             log.error("the certificate could not be ensured", extra={"reason": str(error)})
             return 1
+        return self._let_through(self.renamed()) if self.configuration else 0
+
+    def _let_through(self, renamed: tuple[str, ...]) -> int:
+        if not renamed:
+            return 0
+        listed = ", ".join(renamed)
+        try:
+            changed = conditions.let_through(self.connect(self.kubeconfig), self.configuration, renamed)
+        except KubeError as error:
+            fields = {"resources": listed, "reason": str(error)}
+            log.error("pods that name renamed resources may pass the webhook by", extra=fields)
+            return 1
+        if changed:
+            self.say(f"{changed} conditions of {self.configuration} now name {listed}")
         return 0
 
     def until(self, stop: threading.Event, *, every: float) -> None:

@@ -19,6 +19,10 @@ from webhook.certs import service_names
 from webhook.volumes import MPS, PRELOAD, Given
 
 _CERTIFICATES = Path("/run/gpufraction/certs")
+_RENAMED = (
+    "The same YAML file of options that the webhook reads. Pods that name a resource as the file has it are let "
+    "through to the webhook by its configuration; without, the API server passes them by. Read again when it changes."
+)
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
 
 
@@ -115,6 +119,15 @@ class ServeSettings:
 
 
 @dataclass(frozen=True)
+class ConditionsSettings:
+    """`python -m webhook conditions`."""
+
+    options: Path = setting(Path(), _RENAMED)
+    configuration: str = setting("gpufraction-webhook", "Name of the MutatingWebhookConfiguration to patch.")
+    hide_gpus: bool = setting(False, "Whether the component hide-gpus is used, which has an entry of its own.")
+
+
+@dataclass(frozen=True)
 class CertsSettings:
     """`python -m webhook certs`."""
 
@@ -127,6 +140,7 @@ class CertsSettings:
     namespace: str = setting(names.NAMESPACE, "Namespace of that Service.")
     names: tuple[str, ...] = setting((), "Further DNS names for the certificate.")
     configuration: str = setting("", "MutatingWebhookConfiguration that shall trust the authority; empty: none.")
+    options: Path = setting(Path(), _RENAMED)
     kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
     days: int = setting(365, "Days that the serving certificate is valid.", minimum=1, maximum=3650)
     every: float = setting(0.0, "Look again this often until stopped; 0s: look once.", unit="duration", minimum=0)

@@ -8,6 +8,7 @@ document around them. Pure. An unknown name is refused, since a misspelt limit i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -16,6 +17,8 @@ from contract import quantity
 from contract.messages import shown
 from contract.model import WHOLE
 
+_QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""An extended resource's name: a DNS name, a slash, and at most 63 characters (Kubernetes, qualified names)."""
 OURS, VENDOR = "ours", "vendor"
 WHOLE_GPUS = (OURS, VENDOR)
 MIG_STRATEGIES = ("none", "single", "mixed")
@@ -66,6 +69,11 @@ class VgpuOptions:
     reserve_percent: int | None = None
     """The same in percent of the GPU's memory; the greater counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """What resources are called here besides their standard names."""
+        return tuple(other for other, _ in self.resource_names)
 
     def over(self, base: VgpuOptions) -> VgpuOptions:
         """These, and where they say nothing, `base`."""
@@ -122,7 +130,7 @@ def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuO
 
 
 def _resource(name: str, value: object) -> str:
-    if not isinstance(value, str) or not all(value.partition("/")):
+    if not isinstance(value, str) or not _QUALIFIED.fullmatch(value):
         raise BadOption(f"{name}: found {shown(value)}; give a resource's name, such as nvidia.com/vgpu")
     return value
 

@@ -1,7 +1,8 @@
-"""Another mutating webhook changes the pod after ours: we are called again, and the pod keeps its one share."""
+"""Other webhooks after ours: what they add sees no GPU, and what they refuse leaves nothing behind."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
+from runtime.kube import KubeError
 from tests.builders import PodBuilder, pod
-from tests.system import sidecars
+from tests.system import another, invariants
 
 pytestmark = pytest.mark.system
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.system
 @pytest.mark.parametrize("pin", ["auto", "affinity"])
 def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin: str) -> None:
     builder = pod("meshed").labelled("sidecar", "yes").asks("nano-gpu/gpu-percent", 20).annotated(names.PLACEMENT, pin)
-    with sidecars.registered(cluster.kube):
+    with another.registered(cluster.kube):
         # A configuration takes a moment until every API server calls it.
         scenarios.wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
@@ -33,6 +35,65 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
     proxy = scenarios.printed(cluster.kube, found, "proxy")
     assert f"NVIDIA_VISIBLE_DEVICES={names.NO_DEVICES}" in proxy.splitlines()
     assert "UUID" not in proxy
+
+
+@pytest.fixture
+def refusing(cluster: Cluster) -> Iterator[None]:
+    """Pods with a label are refused after we have reserved a share for them."""
+    with another.registered(cluster.kube, another.refusing, label="refused"):
+        scenarios.wait_for(
+            lambda: "not today" in _refusal(cluster, refused("probe"), dry_run=True),
+            lambda: "the other webhook is not called",
+        )
+        yield
+
+
+@pytest.mark.usefixtures("refusing")
+def test_what_another_webhook_refuses_holds_its_share_for_a_moment_only(cluster: Cluster) -> None:
+    taken = [_refusal(cluster, refused(f"refused-{number}")) for number in range(4)]
+    assert ["not today" in said for said in taken] == [True] * 4
+    # Room for two, reserved by whoever was refused: these wait until that has expired.
+    for number in range(2):
+        _create(cluster, t4(f"taken-{number}"))
+    found = scenarios.settled(cluster.kube, 2, running=2)
+    assert len({uuid for each in found for uuid in scenarios.held(each)}) == 2
+    invariants.check(cluster)
+
+
+def test_nor_does_it_where_the_other_webhook_is_not_there(cluster: Cluster) -> None:
+    def gone(request: dict[str, Any]) -> dict[str, Any]:
+        raise ConnectionAbortedError
+
+    with another.registered(cluster.kube, gone, label="refused"):
+        scenarios.wait_for(
+            lambda: "failed calling webhook" in _refusal(cluster, refused("probe"), dry_run=True),
+            lambda: "the other webhook is not called",
+        )
+        for number in range(2):
+            assert "failed calling webhook" in _refusal(cluster, refused(f"refused-{number}"))
+    for number in range(2):
+        _create(cluster, t4(f"taken-{number}"))
+    scenarios.settled(cluster.kube, 2, running=2)
+    invariants.check(cluster)
+
+
+def t4(name: str) -> PodBuilder:
+    """A pod that goes to the T4 node and takes more than half of one of its two cards."""
+    return pod(name).asks("gpufraction.io/gpu-memory", "10000Mi").spec(nodeSelector={"gpushare": "true"})
+
+
+def refused(name: str) -> PodBuilder:
+    """The same, of which the other webhook thinks nothing."""
+    return t4(name).labelled("refused", "yes")
+
+
+def _refusal(cluster: Cluster, builder: PodBuilder, *, dry_run: bool = False) -> str:
+    """What was said against it; empty where it was created."""
+    try:
+        _create(cluster, builder, dry_run=dry_run)
+    except KubeError as error:
+        return str(error)
+    return ""
 
 
 def _create(cluster: Cluster, builder: PodBuilder, *, dry_run: bool = False) -> dict[str, Any]:

@@ -46,8 +46,8 @@ WRONG = {
     "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
     "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
     "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),
-    "no command": ([], {}, "command: found '', give serve or certs"),
-    "another command": (["run"], {}, "command: found 'run', give serve or certs"),
+    "no command": ([], {}, "command: found '', give serve, certs or conditions"),
+    "another command": (["run"], {}, "command: found 'run', give serve, certs or conditions"),
 }
 
 
