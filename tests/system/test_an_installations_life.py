@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -172,13 +173,15 @@ def test_an_upgrade_leaves_running_pods_alone(cluster: Cluster) -> None:
             program.terminate()
             program.wait()
             program.start()
-        scenarios.wait_for(
-            lambda number=replica.number: cluster.webhook_answers(number) and bool(invariants.figures(cluster, number)),
-            lambda: "the new replica does not serve",
-        )
+        scenarios.wait_for(partial(serves, cluster, replica.number), lambda: "the new replica does not serve")
     assert versions(cluster, before) == before
     cluster.kube.delete(kubepaths.pods("default", "a"))
     scenarios.settled(cluster.kube, 2, running=2)
+
+
+def serves(cluster: Cluster, replica: int) -> bool:
+    """Whether both programs of a replica are up."""
+    return cluster.webhook_answers(replica) and bool(invariants.figures(cluster, replica))
 
 
 def test_uninstalling_leaves_running_pods_alone(installed: Cluster) -> None:
