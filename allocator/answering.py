@@ -1,25 +1,26 @@
 """
 The allocator's answers in words and figures: what a "no" is called, and what a pod that waits has to reckon with.
 
-Pure functions of decisions and node states. The sentences over nodes are made in `allocator.reasons`; here they become
+Pure functions of decisions. The sentences over nodes are made in `allocator.reasons`; here they become
 what the webhook is answered and a pod is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from allocator import reasons
 from allocator.engine import Unplaced
-from allocator.filters import kind_accepted
 from allocator.reasons import Code
 from allocator.unbound import Stuck
-from contract.model import Allocation, NodeState, PodRequest
+from contract.model import Allocation, FractionRequest, PodRequest
 from contract.protocol import Never, Question, Wait
 
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
 _SAID = 300
+Smallest = Callable[[FractionRequest], int]
+"""Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
 
 
 def name_of(code: Code) -> str:
@@ -32,19 +33,19 @@ def code(decision: Unplaced) -> str:
     return name_of(reasons.leading(decision.reasons))
 
 
-def wait(decision: Unplaced, request: PodRequest, nodes: Iterable[NodeState]) -> Wait:
+def wait(decision: Unplaced, request: PodRequest, smallest: Smallest) -> Wait:
     """No room now."""
-    return Wait(code(decision), reasons.summary(decision.reasons), floor(request, nodes))
+    return Wait(code(decision), reasons.summary(decision.reasons), floor(request, smallest))
 
 
-def wait_in_line(request: PodRequest, nodes: Iterable[NodeState]) -> Wait:
+def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
-    return Wait("InLine", "pods that came earlier are served first; it is placed in its turn", floor(request, nodes))
+    return Wait("InLine", "pods that came earlier are served first; it is placed in its turn", floor(request, smallest))
 
 
-def wait_for_gate(gate: str, request: PodRequest, nodes: Iterable[NodeState]) -> Wait:
+def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
     """Somebody else's scheduling gate holds the pod, so that it must not take a share yet."""
-    return Wait(FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, nodes))
+    return Wait(FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest))
 
 
 def never(found: Unplaced) -> Never:
@@ -68,22 +69,17 @@ def not_bound(stuck: Stuck, minutes: float) -> str:
     )
 
 
-def floor(request: PodRequest, nodes: Iterable[NodeState]) -> Mapping[str, int]:
+def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:
     """
     The least memory, in bytes by container, that a waiting pod will have.
 
     A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU
     that it accepts. Shares by bytes are exact.
     """
-    if all(fraction.memory for fraction in request.containers):
-        return {fraction.container: fraction.count * fraction.memory for fraction in request.containers}
-    # A large cluster has few kinds of card.
-    kinds = {(gpu.model, gpu.memory, gpu.usable) for node in nodes for gpu in node.gpus}
-    least = {}
-    for fraction in request.containers:
-        sizes = (usable for model, memory, usable in kinds if kind_accepted(model, memory, fraction))
-        least[fraction.container] = fraction.count * fraction.memory_on(min(sizes, default=0))
-    return least
+    return {
+        fraction.container: fraction.count * fraction.memory_on(0 if fraction.memory else smallest(fraction))
+        for fraction in request.containers
+    }
 
 
 def key_of(question: Question) -> str:

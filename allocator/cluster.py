@@ -16,7 +16,7 @@ from allocator import keeping
 from allocator.engine import Ask, Decision, Snapshot
 from allocator.index import Engine
 from allocator.keeping import Kept
-from allocator.ledger import OWN, Holding, Ledger, State, usage_of
+from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
 from contract import names, pods, quantity, scheduling
 from contract.model import Compute, Inventory, NodeState
@@ -73,6 +73,7 @@ class Cluster:
         self._pods_of: dict[str, dict[str, OnNode]] = {}
         self._waiting: dict[str, Waiting] = {}
         self._snapshot: dict[str, NodeState] = {}
+        self._overfull: dict[str, tuple[str, ...]] = {}
         self._kept: Kept | None = None
         self._came = 0
         self._stale: set[str] | None = None
@@ -113,9 +114,7 @@ class Cluster:
 
     def overfull(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
-        limits = self.engine.limits
-        found = {n: self.ledger.overfull(n, s.gpus, limits) for n, s in self._snapshot.items()}
-        return {node: uuids for node, uuids in found.items() if uuids}
+        return dict(self._overfull)
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -327,13 +326,23 @@ class Cluster:
         after = self._state(name)
         if after is None:
             self._snapshot.pop(name, None)
+            self._overfull.pop(name, None)
             self.engine.drop(name)
             return before is not None
         if before == after:
             return False
         self._snapshot[name] = after
+        self._note_overfull(after)
         self.engine.put(self._shown(after))
         return True
+
+    def _note_overfull(self, state: NodeState) -> None:
+        pairs = zip(state.gpus, state.usage, strict=True)
+        found = tuple(gpu.uuid for gpu, usage in pairs if is_overfull(gpu, usage, self.engine.limits))
+        if found:
+            self._overfull[state.name] = found
+        else:
+            self._overfull.pop(state.name, None)
 
     def _state(self, name: str) -> NodeState | None:
         facts, inventory = self._facts.get(name), self._inventories.get(name)
@@ -362,6 +371,10 @@ class Cluster:
         names_known = self._facts.keys() & self._inventories.keys()
         if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")
+        limits = self.engine.limits
+        found = {name: self.ledger.overfull(name, state.gpus, limits) for name, state in self._snapshot.items()}
+        if self._stale is None and self._overfull != {name: uuids for name, uuids in found.items() if uuids}:
+            raise AssertionError("the overfull GPUs are not what the ledger says")
 
 
 def _sum(amounts: Iterable[Compute]) -> Compute:

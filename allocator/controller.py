@@ -87,12 +87,12 @@ class Controller(Claiming):
                 return Placed(held, self._pin(question.pod, ask, held.node))
             foreign = [gate for gate in pods.gates(question.pod) if gate != names.GATE]
             if foreign:
-                return answering.wait_for_gate(foreign[0], ask.request, self._cluster.snapshot.values())
+                return answering.wait_for_gate(foreign[0], ask.request, self._cluster.engine.smallest_accepted)
             decision = self._cluster.decide(ask, priority=pods.priority(question.pod))
             if not isinstance(decision, Chosen):
                 return self._refuse(ask, decision)
             if self._untried and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
-                return answering.wait_in_line(ask.request, self._cluster.snapshot.values())
+                return answering.wait_in_line(ask.request, self._cluster.engine.smallest_accepted)
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             pin = self._pin(question.pod, ask, decision.node)
             if not question.dry_run:
@@ -129,7 +129,7 @@ class Controller(Claiming):
             never = self._cluster.engine.could_ever(ask)
             if never is not None:
                 return answering.never(never)
-        return answering.wait(decision, ask.request, self._cluster.snapshot.values())
+        return answering.wait(decision, ask.request, self._cluster.engine.smallest_accepted)
 
     def _pin(self, pod: Mapping[str, Any], ask: Ask, node: str) -> str:
         mode = pods.annotations_of(pod).get(names.PLACEMENT, "") or self._options.placement

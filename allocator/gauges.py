@@ -1,17 +1,17 @@
 """
 The allocator's figures for whoever scrapes them: read from the controller at each scrape, kept by nobody in between.
 
-Which GPUs there are changes, so their gauges are made anew each time and a node that has left is not reported for ever.
+Which GPUs there are changes, so their gauges are read row by row and a node that has left is not reported for ever.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from allocator.controller import Controller
 from contract import metrics as specs
-from contract.model import WHOLE
+from contract.model import WHOLE, Usage
 from runtime.metrics import Metrics
 from runtime.process import Reply, Request, Routes
 
@@ -32,7 +32,7 @@ class Gauges:
 
     def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
         self._controller, self._leading = controller, leading
-        self._one_at_a_time = threading.Lock()  # two scrapes at once would clear each other's figures
+        self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
         self._reservations = metrics.gauge(specs.RESERVATIONS)
         self._waiting = metrics.gauge(specs.WAITING_PODS)
         self._unreadable = metrics.gauge(specs.UNREADABLE_PODS)
@@ -40,9 +40,9 @@ class Gauges:
         self._kept = metrics.gauge(specs.KEPT_NODES)
         self._unbound = metrics.gauge(specs.UNBOUND_PODS)
         self._leader = metrics.gauge(specs.LEADER)
-        self._memory = metrics.gauge(specs.GPU_MEMORY_ALLOCATED)
-        self._cores = metrics.gauge(specs.GPU_CORES_ALLOCATED)
-        self._sharers = metrics.gauge(specs.GPU_SHARERS)
+        metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
+        metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
+        metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
 
     def refresh(self) -> None:
         """Read the controller."""
@@ -56,13 +56,8 @@ class Gauges:
             self._kept.set(look.kept)
             self._unbound.set(look.unbound)
             self._leader.set(float(self._leading()))
-            self._refresh_gpus()
 
-    def _refresh_gpus(self) -> None:
-        for gauge in (self._memory, self._cores, self._sharers):
-            gauge.clear()
+    def _of_gpus(self, figure: Callable[[Usage], float]) -> Iterator[tuple[tuple[str, ...], float]]:
         for node in self._controller.nodes():
             for gpu, usage in zip(node.gpus, node.usage, strict=True):
-                self._memory.labels(node=node.name, gpu=gpu.uuid).set(usage.memory)
-                self._cores.labels(node=node.name, gpu=gpu.uuid).set(usage.cores / WHOLE)
-                self._sharers.labels(node=node.name, gpu=gpu.uuid).set(usage.sharers)
+                yield (node.name, gpu.uuid), figure(usage)

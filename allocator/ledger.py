@@ -66,6 +66,7 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._by_node: dict[str, dict[str, Holding]] = {}
         self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
+        self._assumed: dict[str, Holding] = {}
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -95,6 +96,10 @@ class Ledger:
         """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
         keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}
         return tuple(self._holdings[key] for key in sorted(keys))
+
+    def assumed(self) -> tuple[Holding, ...]:
+        """The holdings whose pod has not been seen; few, whatever the cluster holds."""
+        return tuple(self._assumed.values())
 
     def compute_assumed(self, node: str) -> tuple[Holding, ...]:
         """Holdings on the node whose pod has not been seen, so that nothing else counts what they need of it."""
@@ -159,17 +164,7 @@ class Ledger:
 
     def overfull(self, node: str, gpus: Iterable[Gpu], limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
         """UUIDs of GPUs on which more is booked than there is, or that a whole-GPU holder shares with others."""
-        over = []
-        for gpu in gpus:
-            usage = self.usage(node, gpu.uuid)
-            if (
-                usage.memory > limits.capacity(gpu)
-                or usage.cores > WHOLE
-                or usage.sharers > limits.sharers(gpu)
-                or (usage.exclusive and usage.sharers > 1)
-            ):
-                over.append(gpu.uuid)
-        return tuple(over)
+        return tuple(gpu.uuid for gpu in gpus if is_overfull(gpu, self.usage(node, gpu.uuid), limits))
 
     def check_invariants(self) -> None:
         """Raise `LedgerBug` unless what is taken is exactly what the holdings add up to."""
@@ -189,10 +184,14 @@ class Ledger:
             by_node.setdefault(holding.allocation.node, {})[holding.key] = holding
         if {n: h for n, h in self._by_node.items() if h} != by_node:
             raise LedgerBug("the index of nodes is not that of the holdings")
+        if self._assumed != {key: h for key, h in self._holdings.items() if h.state is State.ASSUMED}:
+            raise LedgerBug("the index of the assumed is not that of the holdings")
 
     def _put(self, holding: Holding) -> None:
         node = holding.allocation.node
         self._holdings[holding.key] = holding
+        if holding.state is State.ASSUMED:
+            self._assumed[holding.key] = holding
         self._by_node.setdefault(node, {})[holding.key] = holding
         gpus = self._usage.setdefault(node, {})
         for uuid, demand in demands(holding.request, holding.allocation).items():
@@ -219,6 +218,7 @@ class Ledger:
     def _remove(self, holding: Holding) -> None:
         node = holding.allocation.node
         del self._holdings[holding.key]
+        self._assumed.pop(holding.key, None)
         del self._by_node[node][holding.key]
         if not self._by_node[node]:
             del self._by_node[node]
@@ -238,6 +238,16 @@ class Ledger:
 def _group(claim: str) -> str:
     """The key under which a claim's share counts; no pod's uid has a slash."""
     return f"claim/{claim}"
+
+
+def is_overfull(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
+    """Whether more is booked on the GPU than there is, or a whole-GPU holder shares it with others."""
+    return (
+        usage.memory > limits.capacity(gpu)
+        or usage.cores > WHOLE
+        or usage.sharers > limits.sharers(gpu)
+        or (usage.exclusive and usage.sharers > 1)
+    )
 
 
 def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:

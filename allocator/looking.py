@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from allocator.cluster import Cluster
-from allocator.ledger import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Look:
 
 def look(cluster: Cluster, *, unbound: int) -> Look:
     """Count."""
-    assumed = sum(holding.state is State.ASSUMED for holding in cluster.ledger)
+    assumed = len(cluster.ledger.assumed())
     return Look(
         assumed=assumed,
         confirmed=len(cluster.ledger) - assumed,

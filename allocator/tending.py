@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from allocator import answering, patience
 from allocator.cluster import Cluster
 from allocator.intake import Intake
-from allocator.ledger import OWN, Holding, State
+from allocator.ledger import OWN, Holding
 from allocator.line import Evict, Told
 from allocator.mandate import Mandate
 from allocator.options import Options
@@ -90,8 +90,8 @@ class Tending(Intake):
         """
         with self._lock:
             before, writing = self._clock() - self._options.assume_ttl, self._line.writing()
-            assumed = (h for h in self._cluster.ledger if h.state is State.ASSUMED and h.since < before)
-            return tuple(h for h in assumed if h.key not in writing and not h.key.startswith(OWN))
+            late = (h for h in self._cluster.ledger.assumed() if h.since < before)
+            return tuple(h for h in late if h.key not in writing and not h.key.startswith(OWN))
 
     def expire(self, overdue: Iterable[Holding], exist: Container[str]) -> None:
         """

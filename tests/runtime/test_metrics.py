@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from contract.metrics import (
     ADMISSION_SECONDS,
     DECISIONS,
+    GPU_MEMORY_ALLOCATED,
     LEADER,
     METRICS,
     WAITING_PODS,
@@ -37,6 +39,25 @@ def test_values_are_rendered() -> None:
     text = metrics.render().decode()
     assert 'gpufraction_decisions_total{outcome="placed"} 1.0\n' in text
     assert "gpufraction_waiting_pods 4.0\n" in text
+
+
+ODD = 'a "quoted" \\ name\nof two lines'
+
+
+def test_rows_are_read_at_each_scrape_and_parse_as_they_were() -> None:
+    rows: list[tuple[tuple[str, ...], float]] = [(("n", "GPU-1"), 3 << 30), (("n", ODD), 0.5)]
+    metrics = Metrics(metrics_of("allocator"))
+    metrics.rows(GPU_MEMORY_ALLOCATED, lambda: rows)
+
+    def scraped() -> list[tuple[dict[str, str], float]]:
+        families = {family.name: family for family in text_string_to_metric_families(metrics.render().decode())}
+        found = families[GPU_MEMORY_ALLOCATED.name]
+        assert (found.type, found.documentation) == ("gauge", GPU_MEMORY_ALLOCATED.help)
+        return [(sample.labels, sample.value) for sample in found.samples]
+
+    assert scraped() == [({"node": "n", "gpu": "GPU-1"}, 3 << 30), ({"node": "n", "gpu": ODD}, 0.5)]
+    del rows[0]
+    assert scraped() == [({"node": "n", "gpu": ODD}, 0.5)]
 
 
 def test_a_histogram_has_its_declared_buckets() -> None:
