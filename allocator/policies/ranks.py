@@ -2,16 +2,17 @@
 What a placement costs on every node, remembered: the answers of `allocator.policies.plain`, for all nodes at once.
 
 Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what
-the placement would cost if the node's price of CPU stayed what it is, so on most nodes it is the cost itself, and it is
-read off a few numbers per card. Costs are computed only for nodes that could still be the best: those with the least
-bounds, a few at a time, until no bound is left below the least cost. So a decision looks at the nodes that changed
-since the last request of this class, and the first one of a class costs some twenty operations over all cards. Only the
-fast engine uses this; it makes a new one when the tables change.
+the placement would cost if the node's price of CPU stayed what it is, read off a few numbers per card. On most nodes it
+is the cost itself, and a look at the two next prices says so. Otherwise costs are computed, but only for nodes that
+could still be the best: those with the least bounds, a few at a time, until no bound is left below the least cost. So a
+decision looks at the nodes that changed since the last request of this class, and the first one of a class costs some
+thirty operations over all cards. Only the fast engine uses this; it makes a new one when the tables change.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from allocator.policies.rooms import (
     BY_CORES,
     BY_MEMORY,
     CPU,
+    CPU_OVER,
     FRAGMENTS,
     FRAGMENTS_AT,
     FULL,
@@ -33,6 +35,7 @@ from allocator.policies.rooms import (
     LEFT,
     LOWEST,
     MODEL,
+    NEAR,
     OVER,
     PRICE,
     SCATTERED,
@@ -95,7 +98,7 @@ class Ranks:
         self._rooms = Rooms(tables, columns)
         self._mixed = False
         self._known: OrderedDict[object, Known] = OrderedDict()
-        self._shift, self._lowest_bin, self._levels = _bins(tables)
+        self._shift, self._lowest_bin, self._levels, self._sure = _bins(tables)
 
     def warm(self) -> None:
         """Look at every node before anything is asked."""
@@ -205,20 +208,41 @@ class Ranks:
         change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
         bins = np.maximum(np.minimum((change >> self._shift) - self._lowest_bin, len(self._levels) - 1), 0)
         cost = self._levels.take(bins) * (-plain.PER_LEVEL if rooms.functions else -1)
+        exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
         if rooms.functions:
-            losses = [
-                together(cards[:, WORTH[f]] - rooms.worth.take(cards[:, WORTH_AT[f]] + after))
-                + nodes[:, PRICE + f, None] * wanted.cpu
-                for f in range(rooms.functions)
-            ]
+            losses = [self._lost(wanted, f, together, cards, nodes, after, exact) for f in range(rooms.functions)]
             cost += _in_steps(losses[0], losses[-1])
             if wanted.scarce_at_all:
                 cost += together(wanted.scarce[cards[:, MODEL]])
         if alone:
             cost[~bears[:, rows].T] = _NEVER >> scores.TIE_BITS
-        known.rank[slots] = (cost.min(axis=1) << scores.TIE_BITS) + self._columns.tie[rows]
-        known.card[slots] = _BOUND
+        best, every = cost.argmin(axis=1), np.arange(len(rows))
+        known.rank[slots] = (cost[every, best] << scores.TIE_BITS) + self._columns.tie[rows]
+        known.card[slots] = np.where(exact[every, best], best, _BOUND)
         known.stamp[slots] = self._columns.stamp[rows]
+
+    def _lost(
+        self,
+        wanted: Wanted,
+        function: int,
+        together: Callable[[Longs], Longs],
+        cards: Longs,
+        nodes: Longs,
+        after: Longs,
+        exact: Flags,
+    ) -> Longs:
+        """
+        What is lost of a node's worth at its price of CPU; `exact` loses those for which another price will be lower.
+
+        A node's worth over the price of CPU is a sum of maxima of straight lines, hence convex: a price at which it is
+        no higher than at the two beside it is the lowest of all.
+        """
+        worth, at = self._rooms.worth, cards[:, WORTH_AT[function]] + after
+        lost = together(cards[:, WORTH[function]] - worth.take(at)) + nodes[:, PRICE + function, None] * wanted.cpu
+        for near in NEAR[function]:
+            there = together(cards[:, near.worth] - worth.take(at + nodes[:, near.offset, None]))
+            exact &= lost - there >= nodes[:, near.gap, None] + nodes[:, near.price, None] * wanted.cpu
+        return lost
 
     def _judge(self, wanted: Wanted, bears: Flags, rows: Longs, known: Known) -> None:
         """The cost on these nodes and the card that gives it."""
@@ -301,16 +325,18 @@ def _in_steps(lost: Longs, pressed: Longs) -> Longs:
     return cost
 
 
-def _bins(tables: Tables) -> tuple[int, int, Longs]:
+def _bins(tables: Tables) -> tuple[int, int, Longs, Flags]:
     """
     The highest level of each bin of changes of fragmentation, since a search per card would cost most of a bound.
 
     A change falls into the bin `change >> shift`; the bins count from the one before that of the first level's bound.
+    At last whether all of the bin has that level.
     """
     shift = max(0, tables.weight.bit_length() - 1)
     first, last = (int(tables.levels[0]) >> shift) - 1, int(tables.levels[-1]) >> shift
     ends = ((np.arange(first, last + 2) + 1) << shift) - 1
-    return shift, first, np.searchsorted(tables.levels, ends, side="right").astype(np.int64)
+    highest = np.searchsorted(tables.levels, ends, side="right").astype(np.int64)
+    return shift, first, highest, np.diff(highest, prepend=0) == 0
 
 
 def _best_fit(columns: Columns, bears: Flags, rows: Longs, count: int) -> Longs:

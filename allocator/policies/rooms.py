@@ -8,6 +8,8 @@ alone is read off, at the CPU price at which the node is worth least. Only `allo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,18 +26,40 @@ _UNKNOWN = -1
 _AT_ONCE = 1024
 """Nodes looked at in one go, which bounds the memory that this takes for a moment."""
 
-KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_WORTH = range(13)
+KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_WORTH = range(17)
 """
 What is kept of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
 side, and what rounding down leaves over of that of memory, in bytes times `CARD`; whether the next sharer is the last;
-and places in the flat tables, each with what stands there now: of fragments, and of either function of worth.
+and places in the flat tables, each with what stands there now: of fragments, and of either function of worth at the CPU
+price at which the node is worth least. Beside that of worth what stands there at the price below and the one above.
 """
-WORTH_AT, WORTH = (_WORTH[0], _WORTH[2]), (_WORTH[1], _WORTH[3])
-CPU, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, PRICE_PRESSED = range(7)
+WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
+CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, *_NEAR = range(20)
 """
-What is kept of a node: free CPU; `plain.fragments`; the place in the table of several cards; what the node is worth by
-either function, and the CPU price at which it is.
+What is kept of a node: free CPU, and how much of it may go before fewer requests find enough; `plain.fragments`; the
+place in the table of several cards; what the node is worth by either function, and the CPU price at which it is.
 """
+_NODE_FIELDS = 20
+_EVER = 1 << 40
+
+
+class Near(NamedTuple):
+    """
+    Where the same is kept for the CPU price below or above: of a card its worth; of a node how far away in the table it
+    is, the price, and how much less the node is worth at its own price.
+    """
+
+    worth: int
+    offset: int
+    price: int
+    gap: int
+
+
+NEAR = tuple(
+    tuple(Near(_WORTH_NEAR[side][f], *_NEAR[3 * (2 * f + side) : 3 * (2 * f + side) + 3]) for side in (0, 1))
+    for f in (0, 1)
+)
+"""By function of worth: the price below, the price above; the node's own where there is none."""
 
 
 class Rooms:
@@ -51,14 +75,15 @@ class Rooms:
         self.worth: Longs = tables.worth.transpose(0, 2, 1).astype(np.int64).reshape(-1)
         self.fragments: Longs = (np.arange(CARD + 1) * tables.weight - tables.single).reshape(-1)
         self.several: Longs = tables.several.reshape(-1)
-        self._fields = WORTH_AT[0] + 2 * self.functions
+        self._steps: Longs = np.concatenate((np.zeros(1, np.int64), tables.cpu_steps))
+        self._fields = WORTH_AT[0] + 4 * self.functions
         self._make(0, 1)
 
     def _make(self, size: int, width: int) -> None:
         self.size, self.width = size, width
         self.stamp: Longs = np.full(size, _UNKNOWN, np.int64)
         self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
-        self.nodes: Longs = np.zeros((size, PRICE_PRESSED + 1), np.int64)
+        self.nodes: Longs = np.zeros((size, _NODE_FIELDS), np.int64)
         self.sums: Ints = np.zeros((size, self.tables.worth.shape[2]), np.int32)
         """Of the cards' worth, by function and CPU price."""
         self.mixed = False
@@ -84,7 +109,7 @@ class Rooms:
         if not self.mixed:
             self.mixed = bool((exists & (models != models[:, :1])).any())
         cards = np.empty((len(rows), self._fields, columns.width), np.int64)
-        nodes = np.empty((len(rows), PRICE_PRESSED + 1), np.int64)
+        nodes = np.empty((len(rows), _NODE_FIELDS), np.int64)
         cards[:, KIND], cards[:, MODEL] = np.where(exists, self._kinds_of()[models], 0), models
         capacity, free = columns.capacity[:, rows].T, columns.free[:, rows].T * CARD
         cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
@@ -92,7 +117,9 @@ class Rooms:
         cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
         cards[:, OVER] = free - by_memory * capacity
         cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
-        nodes[:, CPU] = columns.free_cpu[rows]
+        nodes[:, CPU] = cpu = columns.free_cpu[rows]
+        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
+        nodes[:, CPU_OVER] = np.where(step > 0, cpu - self._steps[step], _EVER)
         self._look_up_fragments(cards, nodes)
         if self.functions:
             self.sums[slots] = self._look_up_worth(cards, nodes)
@@ -116,11 +143,19 @@ class Rooms:
         totals = self.totals(sums, nodes[:, CPU])
         lane = totals.argmin(axis=2)
         nodes[:, LOWEST:PRICE] = totals.min(axis=2)
-        nodes[:, PRICE:] = self.tables.cpu_prices[lane]
+        nodes[:, PRICE : PRICE + 2] = self.tables.cpu_prices[lane]
         for function in range(self.functions):
             at = (kinds * (2 * LANES) + (function * LANES + lane[:, function])[:, None]) * (CARD + 1)
             cards[:, WORTH_AT[function]], cards[:, WORTH[function]] = at, self.worth.take(at + left)
+            for near, other in zip(NEAR[function], self._beside(lane[:, function]), strict=True):
+                offset = (other - lane[:, function]) * (CARD + 1)
+                cards[:, near.worth] = self.worth.take(at + offset[:, None] + left)
+                nodes[:, near.offset], nodes[:, near.price] = offset, self.tables.cpu_prices[other]
+                nodes[:, near.gap] = nodes[:, LOWEST + function] - totals[np.arange(len(nodes)), function, other]
         return sums
+
+    def _beside(self, lane: Longs) -> tuple[Longs, Longs]:
+        return np.maximum(lane - 1, 0), np.minimum(lane + 1, LANES - 1)
 
     def totals(self, sums: Ints, cpu: Longs) -> Ints:
         """Both functions of worth at every CPU price: by node, function and price."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from allocator import engine, fitting
@@ -235,3 +236,17 @@ def test_a_tenant_who_chooses_gets_what_was_chosen() -> None:
     request = PodRequest("any", (FractionRequest("main", percent=10),), node_policy="spread")
     assert Ask(request, PodNeeds()).policy(Policy("value")) == Policy("spread", "binpack")
     assert Ask(_request(), PodNeeds()).policy(Policy("value", "spread")) == Policy("value", "spread")
+
+
+def test_worth_is_convex_in_the_price_of_cpu() -> None:
+    """`ranks` relies on it: where no neighbouring price is lower, none is."""
+    target = {
+        Demanded(cpu, memory=gib * GIB, percent=0, cores=cores): float(gib + cpu % 7)
+        for gib, cpu, cores in ((1, 300, 0), (2, 4000, 10), (3, 700, 0), (5, 2500, 40), (7, 7900, 0), (7, 100, 0))
+    }
+    made = tables.value(target, SUPPLY)
+    worth = made.worth.astype(int).reshape(len(made.kinds) + 1, CARD + 1, 2, tables.LANES)
+    prices = np.array(tables.CPU_PRICES)
+    rise = np.diff(worth) / np.diff(prices)
+    assert worth.any()
+    assert (np.diff(rise) >= -1e-9).all()
