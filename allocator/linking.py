@@ -26,17 +26,19 @@ def connected(node: NodeState, request: PodRequest, chosen: Chosen, limits: Limi
     """
     The choice with GPUs exchanged for like ones: the fewest pairs over the farthest path, then over the next nearer.
 
-    Only where all containers are on the same GPUs, which one container always is. Ties go to the lowest positions.
+    Only where all containers are on the same GPUs, which one container always is. Ties go to the lowest positions. A
+    pod whose GPUs must be on one NUMA node keeps the one that was chosen.
     """
     if len(set(chosen)) != 1 or len(chosen[0]) < 2:
         return chosen
     paths = _paths(node.gpus)
     if len({far for row, others in enumerate(paths) for at, far in enumerate(others) if at != row}) < 2:
         return chosen
+    one_numa = any(fraction.one_numa for fraction in request.containers)
     alike = [
         None
         if any(gpu_reason(gpu, usage, fraction, limits) for fraction in request.containers)
-        else (gpu.model, gpu.memory, gpu.usable, usage)
+        else (gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa if one_numa else -1, usage)
         for gpu, usage in zip(node.gpus, node.usage, strict=True)
     ]
     sorts = [alike[position] for position in chosen[0]]

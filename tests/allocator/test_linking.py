@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -77,6 +78,11 @@ CASES = {
         (0, 3),
     ),
     "one NUMA node, where no path is told": (_node(4, {}, numa=(0, 1, 0, 1)), _asks(2), (0, 2)),
+    "one NUMA node, where it must be one": (
+        _node(4, _pairs((1, 2)), numa=(0, 0, 1, 1)),
+        replace(_asks(2), one_numa=True),
+        (0, 1),
+    ),
     "a wish for certain GPUs is kept": (
         _node(4, _pairs((0, 1))),
         _asks(2, wishes=Wishes(avoid_uuids=("GPU-0",))),
