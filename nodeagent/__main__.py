@@ -33,6 +33,7 @@ from nodeagent.isolation import Isolation, sees_host_processes
 from nodeagent.library import GpuLibrary
 from nodeagent.limiters import Limiters, judged, without_servers
 from nodeagent.mps import commands
+from nodeagent.mps.faults import Faults
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.nvml import Nvml
 from nodeagent.observe import Observer
@@ -140,8 +141,15 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     gauges = Gauges(metrics, node=settings.node)
 
     residents = Residents(on_change=lambda: agent.wake())
-    guard = Guard(kube, residents, Watch(_rules(settings)), node=settings.node, show=gauges.show_usage)
-    limiters = Limiters(settings.limiters, residents.allocations)
+    limiters, faults = Limiters(settings.limiters, residents.allocations), Faults()
+    guard = Guard(
+        kube,
+        residents,
+        Watch(_rules(settings)),
+        node=settings.node,
+        show=gauges.show_usage,
+        more=lambda: faults.steps(limiters.found.report, residents.all()),
+    )
     isolation = _isolation(library, settings, residents, limiters)
 
     def seen(sight: Sight) -> None:

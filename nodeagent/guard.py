@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 class Guard:
     """
-    Looks at each sight once. `show` is given the usage and the warnings so far, for metrics.
+    Looks at each sight once. `show` is given the usage and the warnings so far, for metrics; `more` tells what else is
+    to be said to pods.
 
     `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
     """
@@ -41,11 +42,12 @@ class Guard:
         *,
         node: str,
         show: Callable[[Usage, Watch], None] = lambda usage, watch: None,
+        more: Callable[[], tuple[Step, ...]] = tuple,
         cgroup_of: Callable[[int], str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._kube, self._residents, self._watch, self._node = kube, residents, watch, node
-        self._show, self._clock = show, clock
+        self._show, self._more, self._clock = show, more, clock
         self._cgroup_of = cgroup_of or read_cgroup
         self._sights: list[Sight] = []
         self._woken = threading.Event()
@@ -72,7 +74,7 @@ class Guard:
         # A slice's processes are its own; the card's list repeats them.
         usage = measure(sight.cards, self._residents.all(), self._cgroup_of)
         now = self._clock()
-        steps = self._watch.judge(usage, sight.cards, now)
+        steps = (*self._watch.judge(usage, sight.cards, now), *self._more())
         self._show(usage, self._watch)
         for step in steps:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,19 +27,21 @@ CARD = f"driver 590.44\ncuda 13010\ngpu {UUID} NVIDIA A10\nmemory 0 24146608128 
 class Running:
     """The program, its folder, and what it reports."""
 
-    def __init__(self, library: Path, root: Path) -> None:
+    def __init__(self, library: Path, root: Path, *, wanted: bool = True) -> None:
         self.places = Places(root)
         source = (Path(__file__).parent / "fake_control.py").read_text()
         program = root / "control"
         program.write_text(f"#!{sys.executable} -IS\n{source}")
         program.chmod(0o755)
         (root / "script").write_text(CARD)
-        write_atomically(self.places.wanted, wanted_to_text([UUID]))
+        if wanted:
+            write_atomically(self.places.wanted, wanted_to_text([UUID]))
         flags = [f"--root={root}", f"--program={program}", f"--nvml-library={library}", "--interval=50ms"]
         plain = {key: value for key, value in os.environ.items() if not key.startswith("GPUFRACTION_")}
+        self.environment = {**plain, "PYTHONPATH": str(ROOT), "FAKE_NVML_SCRIPT": str(root / "script")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nodeagent", "mps", *flags, "--timeout=20s"],
-            env={**plain, "PYTHONPATH": str(ROOT), "FAKE_NVML_SCRIPT": str(root / "script")},
+            env=self.environment,
             stderr=subprocess.DEVNULL,
         )
 
@@ -62,18 +65,21 @@ class Running:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return next(int(pid) for pid in children if b"mps-supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
+    def close(self) -> None:
+        leaders = [self.daemon()] if (self.places.of(UUID) / "daemon").exists() else []
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=60)
+        for pid in (pid for leader in leaders for pid in session(leader)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
 
 @pytest.fixture
 def running(library: Path, tmp_path: Path) -> Iterator[Running]:
     made = Running(library, tmp_path)
     yield made
-    leaders = [made.daemon()] if (made.places.of(UUID) / "daemon").exists() else []
-    if made.process.poll() is None:
-        made.process.terminate()
-        made.process.wait(timeout=60)
-    for leader in leaders:
-        for pid in session(leader):
-            os.kill(pid, signal.SIGKILL)
+    made.close()
 
 
 def test_the_daemon_outlives_its_supervisor_and_ends_with_the_container(running: Running) -> None:

@@ -1,0 +1,48 @@
+"""
+Telling the pods on a GPU that an MPS server of it has a fault.
+
+One client's fault ends the CUDA calls of every client of that server, and no new one is served until all of them have
+ended. Their owners see errors in programs that did nothing wrong, so each pod is told, once for each fault.
+
+Pure but for what it remembers. Must not: end anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodeagent.mps.machine import Phase
+from nodeagent.mps.reports import Report
+from nodeagent.residents import Resident
+from nodeagent.watching import Step
+
+FAULT = "MpsFault"
+
+
+class Faults:
+    """One thread uses it."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+
+    def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[Step, ...]:
+        """Whom to tell now."""
+        faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
+        affected = {
+            (resident.uid, share.uuid): resident
+            for resident in residents
+            for container in (resident.allocation.containers if resident.allocation else ())
+            for share in container.shares
+            if share.uuid in faulted
+        }
+        told, self._told = self._told, set(affected)
+        return tuple(
+            Step(
+                resident,
+                FAULT,
+                f"a program on GPU {gpu} brought its MPS server to a fault: the CUDA calls of all programs there fail; "
+                "new ones are served when all of them have ended. Restart this pod",
+            )
+            for (uid, gpu), resident in affected.items()
+            if (uid, gpu) not in told
+        )
