@@ -19,7 +19,7 @@ from allocator.keeping import Kept
 from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
 from contract import names, pods, quantity, scheduling
-from contract.model import Compute, Inventory, NodeState
+from contract.model import Allocation, Compute, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
@@ -33,6 +33,19 @@ class OnNode:
     node: str
     compute: Compute
     host_ports: frozenset[tuple[str, str, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where a pod stands by what the watches brought. `waits`: behind our gate."""
+
+    node: str = ""
+    waits: bool = False
+    allocation: Allocation | None = None
+
+
+NOBODY = Known()
+"""A pod of which nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,20 @@ class Cluster:
     def waiting_pod(self, uid: str) -> Waiting | None:
         """A pod in line by its uid."""
         return self._waiting.get(uid)
+
+    def known(self, uid: str) -> Known:
+        """What is known of a pod."""
+        taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
+        return Known(
+            node=taken.node if taken is not None else "",
+            waits=uid in self._waiting or uid in self.unreadable,
+            allocation=holding.allocation if holding is not None else None,
+        )
+
+    def compute_of(self, uid: str) -> Compute:
+        """What a pod takes of its node besides GPUs; nothing where it is not known to be on one."""
+        taken = self._on_node.get(uid)
+        return taken.compute if taken is not None else _NOTHING
 
     @property
     def kept(self) -> Kept | None:

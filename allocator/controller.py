@@ -1,10 +1,11 @@
 """
 The allocator's decisions: answers the webhook, and places the pods that wait.
 
-With what the watches bring (`allocator.intake`), what time brings (`allocator.tending`) and the claims
-(`allocator.claims`) it is the one owner of the allocator's state. Every public method takes the one lock, works on
-memory only and returns at once; writing to the API server is the caller's part, with what is returned here. So a
-decision and its reservation are one step, and no two can take the same share. Time, ids and leadership are injected.
+With what the watches bring (`allocator.intake`), what time brings (`allocator.tending`), the claims
+(`allocator.claims`) and what a fresh look at the API server says (`allocator.repairing`) it is the one owner of the
+allocator's state. Every public method takes the one lock, works on memory only and returns at once; writing to the API
+server is the caller's part, with what is returned here. So a decision and its reservation are one step, and no two can
+take the same share. Time, ids and leadership are injected.
 
 A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
 changed, a pod joined. It is never polled.
@@ -16,17 +17,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allocator import answering, keeping, looking, pinning, reasons
-from allocator.claims.claiming import Claiming
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster, Waiting
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.ledger import Holding, State
-from allocator.line import Commit, Told
+from allocator.line import Commit, News, Told
 from allocator.looking import Look
 from allocator.mandate import Mandate
 from allocator.options import Options
 from allocator.policies.tables import Tables
+from allocator.repairing import Repairing
 from allocator.replay import InLine, View
 from contract import names, pods, scheduling
 from contract.model import Allocation, NodeState, PodRequest
@@ -41,8 +42,8 @@ class NotReady(Exception):
     """This replica may not decide now: it does not lead, or has not seen the cluster yet."""
 
 
-class Controller(Claiming):
-    """Decides on the state that `Intake`, `Tending` and `Claiming` keep up."""
+class Controller(Repairing):
+    """Decides on the state that its lower parts keep up."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Controller(Claiming):
 
     # -- the line -------------------------------------------------------------------------------------------------
 
-    def place_waiting(self) -> tuple[list[Commit], list[Told]]:
+    def place_waiting(self) -> tuple[list[Commit], list[News]]:
         """
         Go down the line once: reserve for each pod that fits, and say what has changed for pods since the last pass.
 
@@ -181,8 +182,7 @@ class Controller(Claiming):
                     commits.append(self._reserve_waiting(entry, allocation))
                 else:
                     failed[shape] = decision
-                    code = answering.code(decision)
-                    self._tell(entry, code, f"waiting: {reasons.summary(decision.reasons)}")
+                    self._say_why(entry, decision)
             self._desk.bind_the_rest()
             return commits, self._line.take_news()
 
@@ -201,6 +201,13 @@ class Controller(Claiming):
         commit = Commit(entry, allocation, self._mandate.number())
         self._line.begin(commit)
         return commit
+
+    def _say_why(self, entry: Waiting, decision: Unplaced) -> None:
+        code, reason = answering.code(decision), f"waiting: {reasons.summary(decision.reasons)}"
+        more = self._preemption.says(entry.uid)
+        if more is not None:
+            code, reason = more[0], f"{reason}; {more[1]}"
+        self._tell(entry, code, reason)
 
     def _tell(self, entry: Waiting, code: str, reason: str) -> None:
         self._line.tell(Told(entry.key, entry.uid, False, code, reason))

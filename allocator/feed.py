@@ -62,9 +62,10 @@ class Feed:
         for informer in self.informers:
             informer.stop()
 
-    def relist(self, tenure: int) -> None:
+    def relist(self, tenure: int | None) -> None:
         """
-        Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call.
+        Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call; None where
+        there is no election.
 
         By new informers in place of the old ones, not by lists beside them: only within one stream are a list and the
         events after it in order.

@@ -148,8 +148,8 @@ def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScor
             if most < fraction.count:
                 return Reason(Code.NUMA, fraction.count, most)
         candidates.append(fitting)
-    for chosen in islice(_choices(node, request, candidates, len(candidates)), _MOST_STEPS):
-        demands = _demands(node, request, chosen)
+    for chosen in islice(choices(node, request, candidates, len(candidates)), _MOST_STEPS):
+        demands = demands_of(node, request, chosen)
         if all(_bears(node, position, demand, limits) for position, demand in demands.items()):
             memory = sum(demand.memory for demand in demands.values())
             return Fit(chosen, memory, sum(demand.cores for demand in demands.values()))
@@ -187,14 +187,14 @@ def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _choices(node: NodeState, request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
+def choices(node: NodeState, request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
     """Every choice of GPUs for the first `end` containers, in the order of preference of the first, then the next."""
     if end == 0:
         yield ()
         return
     position = end - 1
     fraction = request.containers[position]
-    for before in _choices(node, request, candidates, position):
+    for before in choices(node, request, candidates, position):
         preferred = _used_first(candidates[position], before)
         for group in _by_numa(node, preferred) if fraction.one_numa else (preferred,):
             for chosen in combinations(group, fraction.count):
@@ -207,7 +207,8 @@ def _used_first(candidates: list[int], before: Chosen) -> list[int]:
     return [p for p in candidates if p in used] + [p for p in candidates if p not in used]
 
 
-def _demands(node: NodeState, request: PodRequest, chosen: Chosen) -> dict[int, Demand]:
+def demands_of(node: NodeState, request: PodRequest, chosen: Chosen) -> dict[int, Demand]:
+    """What the pod takes of each GPU of that choice, by the GPU's position."""
     positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
     placed = (
         (fraction.container, node.gpus[position].uuid, fraction.memory_on(node.gpus[position].usable))

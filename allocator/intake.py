@@ -17,6 +17,7 @@ from allocator.ledger import Holding
 from allocator.line import Line, Told
 from allocator.mandate import Mandate
 from allocator.nodes import NodeFacts
+from allocator.sharers import Sharers
 from allocator.unbound import Unbound
 from contract import names, pods, quantity, scheduling
 from contract.model import Inventory, PodRequest
@@ -47,6 +48,7 @@ class Intake:
         self._line = Line()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
+        self._sharers = Sharers()
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
 
@@ -97,7 +99,9 @@ class Intake:
             self._tell_what_is_asked(uid, pod, holding)
         if holding is None:
             self._unbound.drop(uid)
+            self._sharers.drop(uid)
             return might_help
+        self._sharers.see(pod, holding, self._cluster.compute_of(uid), now)
         cured = self._unbound.see(pod, holding.allocation.node, now)
         if self._mandate.leads() and (cured or not _says_allocated(pod)):
             text = answering.allocated(holding.allocation)
@@ -121,6 +125,7 @@ class Intake:
     def _drop_pod(self, uid: str) -> bool:
         self._line.drop(uid)
         self._unbound.drop(uid)
+        self._sharers.drop(uid)
         return self._cluster.drop_pod(uid)
 
     def replace_nodes(self, items: Iterable[NodeFacts]) -> None:

@@ -8,6 +8,7 @@ what order, the cluster knows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from allocator.cluster import Waiting
 from contract.model import Allocation
@@ -41,6 +42,23 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """A Warning Event, and no condition: about a pod, or about a Node, which has no namespace."""
+
+    kind: Literal["Pod", "Node"]
+    key: str
+    """`namespace/name`; a Node's name alone."""
+    uid: str
+    code: str
+    """The Event's reason."""
+    reason: str
+    """Its message."""
+
+
+News = Told | Noted
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """A pod that must go. `cause` is why, for the metric: unbound, repair or preemption."""
 
@@ -60,7 +78,7 @@ class Line:
         self._doubtful: dict[str, Commit] = {}
         self._written: dict[str, int] = {}
         self._told: dict[str, str] = {}
-        self._news: list[Told] = []
+        self._news: list[News] = []
         self._failures: dict[str, int] = {}
         self._paused: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -75,7 +93,11 @@ class Line:
         self._news.append(news)
         return True
 
-    def take_news(self) -> list[Told]:
+    def note(self, news: Noted) -> None:
+        """Say it; whether it was said before is the caller's to know."""
+        self._news.append(news)
+
+    def take_news(self) -> list[News]:
         """What is to be told since the last call, in order."""
         news, self._news = self._news, []
         return news

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.controller import Controller
+from allocator.evicting import Evictor
 from allocator.ledger import Holding
 from allocator.line import Commit
-from allocator.writer import Done, NotDone, Teller, Unknown, evict, write
+from allocator.writer import Done, NotDone, Teller, Unknown, write
 from contract import metrics as specs
 from contract import pods
 from runtime import kubepaths
@@ -59,7 +60,7 @@ class Loop:
         teller: Teller,
         woken: threading.Event,
         now_ns: Callable[[], int],
-        relist: Callable[[int], None] = lambda tenure: None,
+        relist: Callable[[int | None], None] = lambda tenure: None,
         write_timeout: float = 10.0,
         writers: int = 4,
         counted: Counted | None = None,
@@ -69,6 +70,7 @@ class Loop:
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or Counted()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
         self._relisted: int | None = None
+        self._evictor = Evictor(kube, controller, self._counted.evicted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
 
     def run(self, stop: threading.Event) -> None:
@@ -82,18 +84,24 @@ class Loop:
                 self._controller.settle()
                 self._write(self._controller.doubtful())
                 self._check_overdue()
-                for order in self._controller.take_evictions():
-                    self._counted.evicted(order.cause, evict(self._kube, order))
+                self._evictor.carry_out()
+                self._evictor.preempt()
         finally:
             self._pool.shutdown(wait=True)
 
     def _take_over(self) -> None:
-        """Newly elected: the pods are listed anew, since the leader before may have written more than we have seen."""
+        """
+        Newly elected: the pods are listed anew, since the leader before may have written more than we have seen.
+
+        So they are where repair has found that what we know is not so.
+        """
         tenure = self._controller.untrusted()
         if tenure is not None and tenure != self._relisted:
             self._relisted = tenure
             log.info("listing pods for a new leadership", extra={"tenure": tenure})
             self._relist(tenure)
+        elif tenure is None and self._controller.take_relist():
+            self._relist(self._controller.tenure())
 
     def once(self) -> None:
         """One pass: decide for the line, then write."""

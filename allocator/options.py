@@ -23,3 +23,7 @@ class Options:
     """Seconds that kube-scheduler must have failed for."""
     keep_after: float = 300.0
     """Seconds that a pod waits until a node is kept for it; 0 keeps none."""
+    preemption: bool = False
+    """Whether a waiting pod may have sharers of lower priority evicted."""
+    repair: str = "report"
+    """`report` or `evict`: what becomes of the youngest pod on a GPU that is promised beyond what it has."""

@@ -99,7 +99,7 @@ _PLAIN: Mapping[Code, str] = {
     Code.UUID: "without the GPU UUIDs asked for",
     Code.MODEL: "without the GPU model asked for",
     Code.EXCLUSIVE: "with GPUs held whole by others",
-    Code.KEPT: "kept for a pod that has waited longer",
+    Code.KEPT: "kept for a pod that comes before",
     Code.BUSY: "with no GPU that is entirely free",
 }
 

@@ -98,8 +98,8 @@ class Settings:
     unbound: Literal["keep", "delete"] = setting(
         "keep",
         "What becomes of a pod that holds a share and that kube-scheduler cannot bind: keep says so in an Event and a "
-        "condition; delete also evicts it where a controller will make another, which needs the right to create "
-        "pods/eviction; the manifests do not give it.",
+        "condition; delete also evicts it where a controller will make another, which needs the component "
+        "allocator-eviction.",
     )
     unbound_after: float = setting(
         300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
@@ -110,6 +110,27 @@ class Settings:
         "when that has changed. 0 writes none.",
         minimum=0,
         maximum=1000,
+    )
+    repair_every: float = setting(
+        300.0,
+        "Time between two comparisons of what the allocator knows with a fresh list of pods; 0 makes none.",
+        unit="duration",
+        minimum=0,
+    )
+    repair: Literal["report", "evict"] = setting(
+        "report",
+        "What becomes of the youngest pod on a GPU that is promised beyond what it has: report says so in an Event; "
+        "evict also evicts it, which needs the component allocator-eviction.",
+    )
+    preemption: bool = setting(
+        False,
+        "Whether a waiting pod may have pods of lower priority evicted that hold shares, the fewest that make room; it "
+        "needs the component allocator-eviction.",
+    )
+    whole_gpus: Literal["ours", "vendor"] = setting(
+        "ours",
+        "The webhook's setting of this name, by which repair knows whether a pod that names only `nvidia.com/gpu` is "
+        "one that the webhook should have seen.",
     )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")

@@ -1,27 +1,35 @@
 """
 The clock's part of the allocator: what becomes of pods and reservations when nothing happens for too long.
 
-Pods whose pause is over may be tried again, one that has waited past a bound has a node kept for it, a share that
-nobody can use is told of, and a reservation whose pod never came is given back. To be called about once a second; like
-all that works on the state it does so under the one lock, in memory, and returns what is to be written.
+Pods whose pause is over may be tried again, one that has waited past a bound has a node kept for it, one of higher
+priority has room made for it where the administrator wants that, a share that nobody can use is told of, and a
+reservation whose pod never came is given back. To be called about once a second; like all that works on the state it
+does so under the one lock, in memory, and returns what is to be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 
-from allocator import answering, patience
-from allocator.cluster import Cluster
+from allocator import answering, patience, preemption, victims
+from allocator.cluster import Cluster, Waiting
+from allocator.engine import Chosen
 from allocator.intake import Intake
 from allocator.ledger import OWN, Holding
-from allocator.line import Evict, Told
+from allocator.line import Evict, Noted, Told
 from allocator.mandate import Mandate
 from allocator.options import Options
+from allocator.preemption import Preemption
+from allocator.sharers import Sharer
 from allocator.unbound import Stuck, Unbound
+from allocator.victims import Plan, Question
 from contract.model import PodRequest
 
 _KEEP_EVERY = 5.0
 """Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
+_TRIES = 4
+"""Waiting pods for which victims are looked for at a time; each costs a look at many nodes."""
 
 
 class Tending(Intake):
@@ -45,6 +53,7 @@ class Tending(Intake):
         """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
         self._evictions: list[Evict] = []
         self._look_again = 0.0
+        self._preemption = Preemption()
 
     def settle(self) -> None:
         """
@@ -60,7 +69,12 @@ class Tending(Intake):
             self._tend_the_kept_node(now)
 
     def _tend_the_kept_node(self, now: float) -> None:
-        """Keep a node for the first in line that has waited past the bound and that some node could serve."""
+        """Keep the node where room is made, else one for the first in line that has waited past the bound."""
+        self._tend_preemption(now)
+        making_room = self._preemption.kept()
+        if making_room is not None:
+            self._cluster.keep(making_room)
+            return
         held = patience.still_kept(self._cluster, self._line)
         if now < self._look_again and held == self._cluster.kept:
             return
@@ -68,6 +82,113 @@ class Tending(Intake):
         after = self._options.keep_after if self._mandate.holds() else 0.0
         if self._cluster.keep(patience.worth_keeping(self._cluster, self._line, after, now)):
             self._rouse()
+
+    # -- preemption -----------------------------------------------------------------------------------------------
+
+    def preempt(self) -> list[Evict]:
+        """
+        Look for the first in line for whom evictions would make room; who must go, if anybody must.
+
+        The choice takes a while where there are many nodes, so it is made beside the lock and then checked under it.
+        """
+        if not self._options.preemption:
+            return []
+        with self._lock:
+            entries = self._who_may_preempt()
+            nodes, sharers = tuple(self._cluster.snapshot.values()), self._sharers.by_node() if entries else {}
+            kept = self._cluster.kept
+            leaving = self._leaving(sharers)
+            questions = [(entry, self._question(entry, leaving)) for entry in entries]
+        for entry, question in questions:
+            open_to_it = [node for node in nodes if not preemption.closed_to(kept, node.name, entry)]
+            plan = victims.choose(open_to_it, sharers, question)
+            blocked = None if plan else victims.choose(open_to_it, sharers, replace(question, spared=()))
+            with self._lock:
+                if plan is None:
+                    self._preemption.fruitless(entry.uid, len(blocked.victims) if blocked else 0, self._clock())
+                    self._rouse_if_said(entry)
+                elif self._still_best(entry, plan):
+                    return self._begin(entry, plan)
+        return []
+
+    def _who_may_preempt(self) -> list[Waiting]:
+        """The first few in line that are of higher priority than somebody who holds a share."""
+        now, found = self._clock(), list[Waiting]()
+        self._preemption.retain(lambda uid: self._cluster.waiting_pod(uid) is not None)
+        if not self._mandate.holds() or self._untried or self._preemption.under_way is not None:
+            return []
+        for entry in self._cluster.waiting():
+            if len(found) == _TRIES or not self._sharers.any_below(entry.priority):
+                break  # whoever is behind it in line is of no higher priority
+            if (
+                preemption.wanted(entry, self._cluster.kept)
+                and self._line.may_try(entry.uid, now)
+                and self._preemption.may_ask(entry.uid, now)
+                and not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
+            ):
+                found.append(entry)
+        return found
+
+    def _leaving(self, sharers: Mapping[str, tuple[Sharer, ...]]) -> frozenset[str]:
+        now = self._clock()
+        return frozenset(uid for on in sharers.values() for uid in preemption.leaving(on, now))
+
+    def _question(self, entry: Waiting, leaving: frozenset[str]) -> Question:
+        spared = self._preemption.spared(self._clock())
+        return Question(entry.ask, entry.priority, self._cluster.engine.limits, leaving, spared)
+
+    def _still_best(self, entry: Waiting, plan: Plan) -> bool:
+        """Whether the plan is what would be chosen on its node now, and the pod still waits as it did."""
+        node, on = self._cluster.snapshot.get(plan.node), {plan.node: self._sharers.on(plan.node)}
+        return (
+            node is not None
+            and self._mandate.holds()
+            and self._cluster.waiting_pod(entry.uid) == entry
+            and self._line.may_try(entry.uid, self._clock())
+            and victims.choose([node], on, self._question(entry, self._leaving(on))) == plan
+        )
+
+    def _begin(self, entry: Waiting, plan: Plan) -> list[Evict]:
+        now = self._clock()
+        ending = preemption.leaving(self._sharers.on(plan.node), now)
+        orders = self._preemption.begin(entry, plan, ending, now)
+        self._cluster.keep(self._preemption.kept())
+        self._look_again = now  # once it is over, the node is not kept a moment longer
+        self._rouse()
+        return orders
+
+    def _rouse_if_said(self, entry: Waiting) -> None:
+        """The line tells pods why they wait, so it is gone down once more where there is more to say."""
+        if self._preemption.says(entry.uid) is not None:
+            self._rouse()
+
+    def preempted(self, order: Evict, outcome: str) -> None:
+        """What became of one of the evictions, or of the question whether it would be granted."""
+        with self._lock:
+            now = self._clock()
+            match outcome:
+                case "evicted":
+                    self._line.note(Noted("Pod", order.key, order.uid, "GPUSharePreempted", f"evicted: {order.why}"))
+                case "budget":
+                    self._preemption.refused(order, now)
+                case "failed":
+                    self._preemption.failed(now)
+            self._rouse()
+
+    def _tend_preemption(self, now: float) -> None:
+        """End what is under way where its pod is placed or gone, or where room was made and did not help."""
+        under_way = self._preemption.under_way
+        if under_way is None:
+            return
+        entry = self._cluster.waiting_pod(under_way.pod.uid)
+        late = now - under_way.since > preemption.STUCK
+        gone = all(self._sharers.get(uid) is None for uid in under_way.awaited)
+        if entry is None or not self._mandate.holds():
+            self._preemption.placed()
+        elif self._line.may_try(entry.uid, now) and gone and not self._untried:
+            self._preemption.in_vain(now)  # it has been tried since the last of them went
+        elif late or under_way.node not in self._cluster.snapshot:
+            self._preemption.in_vain(now)
 
     def _say_unbound(self, stuck: Stuck, now: float) -> None:
         text = answering.not_bound(stuck, (now - stuck.since) / 60)

@@ -23,12 +23,14 @@ from allocator.filters import Limits
 from allocator.index import Engine
 from allocator.loop import Counted, Loop
 from allocator.options import Options
+from allocator.repair import Found, Repair
 from allocator.scores import LEARNED, Policy
 from allocator.settings import Settings
 from allocator.teaching import Teaching
 from allocator.upkeep import Upkeep
 from allocator.writer import Teller
 from contract import metrics as specs
+from contract.dialects import Options as Reading
 from runtime import leader
 from runtime.kube import Kube
 from runtime.leader import Leader, LeaseTiming
@@ -143,6 +145,16 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     process.spawn("claims", lambda: claims.run(process.stop))
     process.spawn("telling", lambda: teller.run(process.stop))
     process.spawn("upkeep", lambda: upkeep.run(process.stop))
+    if settings.repair_every:
+        repair = Repair(
+            kube=kube,
+            controller=controller,
+            clock=time.monotonic,
+            every=settings.repair_every,
+            options=Reading(whole_gpus=settings.whole_gpus),
+            found=Found.of(metrics),
+        )
+        process.spawn("repairing", lambda: repair.run(process.stop))
     return Running(controller, tuple(doors), fed, elected, health)
 
 
@@ -188,6 +200,8 @@ def _controller(
             keep_after=settings.keep_after,
             unbound=settings.unbound,
             unbound_after=settings.unbound_after,
+            preemption=settings.preemption,
+            repair=settings.repair,
         ),
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from allocator.line import Commit, Evict, Told
+from allocator.line import Commit, Evict, News, Noted, Told
 from contract import codec, dialects, names, pinning, pods
 from runtime import kubepaths
 from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
@@ -119,9 +119,9 @@ Eviction = Literal["evicted", "gone", "budget", "failed"]
 """What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
 
 
-def evict(kube: Kube, order: Evict) -> Eviction:
+def evict(kube: Kube, order: Evict, *, dry_run: bool = False) -> Eviction:
     """
-    Ask for a pod's eviction (policy/v1), which honours PodDisruptionBudgets.
+    Ask for a pod's eviction (policy/v1), which honours PodDisruptionBudgets; a dry run asks if it would be granted.
 
     The pod must be the very one that was judged, and at that version where it is named: one that was bound or changed
     in between is left alone.
@@ -136,7 +136,7 @@ def evict(kube: Kube, order: Evict) -> Eviction:
     }
     fields = {"pod": order.key, "cause": order.cause}
     try:
-        kube.create(kubepaths.pods(namespace, name, "eviction"), body)
+        kube.create(kubepaths.pods(namespace, name, "eviction"), body, {"dryRun": "All"} if dry_run else None)
     except (KubeNotFound, KubeConflict):
         return "gone"
     except KubeTooManyRequests:
@@ -145,7 +145,8 @@ def evict(kube: Kube, order: Evict) -> Eviction:
     except KubeError as error:
         log.warning("not evicted", extra={**fields, "reason": str(error)})
         return "failed"
-    log.warning("evicted", extra={**fields, "reason": order.why})
+    if not dry_run:
+        log.warning("evicted", extra={**fields, "reason": order.why})
     return "evicted"
 
 
@@ -167,9 +168,9 @@ class Teller:
         leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self._kube, self._clock, self._leading = kube, clock, leading
-        self._news: queue.Queue[Told] = queue.Queue(maxsize=size)
+        self._news: queue.Queue[News] = queue.Queue(maxsize=size)
 
-    def put(self, news: Told) -> None:
+    def put(self, news: News) -> None:
         """Tell it soon."""
         while True:
             try:
@@ -193,7 +194,7 @@ class Teller:
                 continue
             self.tell(news, stop.wait)
 
-    def tell(self, news: Told, wait: Callable[[float], bool]) -> bool:
+    def tell(self, news: News, wait: Callable[[float], bool]) -> bool:
         """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""
         for attempt in range(_TRIES):
             if not self._leading():
@@ -212,9 +213,15 @@ class Teller:
         log.warning("pod not told", extra={"pod": news.key, "tries": _TRIES})
         return False
 
-    def _tell(self, news: Told) -> None:
-        namespace, name = news.key.split("/", 1)
+    def _tell(self, news: News) -> None:
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if isinstance(news, Told):
+            self._set_condition(news, now)
+        event = _event(news, now)
+        self._kube.create(kubepaths.events(event["metadata"]["namespace"]), event)
+
+    def _set_condition(self, news: Told, now: str) -> None:
+        namespace, name = news.key.split("/", 1)
         condition = {
             "type": str(names.ALLOCATED_CONDITION),
             "status": "True" if news.allocated else "False",
@@ -224,20 +231,28 @@ class Teller:
         }
         body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
         self._kube.patch_strategic(kubepaths.pods(namespace, name, "status"), body)
-        self._kube.create(kubepaths.events(namespace), _event(news, now))
 
 
-def _event(news: Told, now: str) -> JSON:
-    namespace, name = news.key.split("/", 1)
-    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": news.uid}
+def _event(news: News, now: str) -> JSON:
+    match news:
+        case Told():
+            kind, word = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
+            warns = bool(news.warning)
+        case Noted():
+            kind, word, warns = news.kind, news.code, True
+    namespace, _, name = news.key.rpartition("/")
+    about = {"apiVersion": "v1", "kind": kind, "name": name, "uid": news.uid}
+    if namespace:
+        about["namespace"] = namespace
+    where = namespace or "default"  # where Kubernetes keeps the Events of what has no namespace
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{name[:200]}.", "namespace": namespace},
-        "involvedObject": pod,
-        "reason": news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting"),
+        "metadata": {"generateName": f"{name[:200]}.", "namespace": where},
+        "involvedObject": about,
+        "reason": word,
         "message": news.reason,
-        "type": "Warning" if news.warning else "Normal",
+        "type": "Warning" if warns else "Normal",
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
         "firstTimestamp": now,

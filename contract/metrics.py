@@ -113,7 +113,7 @@ LINE_SECONDS = MetricSpec(
 EVICTIONS = MetricSpec(
     "gpufraction_evictions_total",
     "counter",
-    "Evictions asked for, by cause (unbound) and outcome (evicted, gone, budget, failed).",
+    "Evictions asked for, by cause (unbound, repair, preemption) and outcome (evicted, gone, budget, failed).",
     "allocator",
     labels=("cause", "outcome"),
 )
@@ -159,6 +159,27 @@ OVERFULL_GPUS = MetricSpec(
     "gpufraction_overfull_gpus",
     "gauge",
     "GPUs on which the pods carry more than there is.",
+    "allocator",
+)
+REPAIR_PASSES = MetricSpec(
+    "gpufraction_repair_passes_total",
+    "counter",
+    "Comparisons of the ledger with a fresh list of pods, by outcome (clean, mended, failed).",
+    "allocator",
+    labels=("outcome",),
+)
+LEDGER_DRIFT = MetricSpec(
+    "gpufraction_ledger_drift_total",
+    "counter",
+    "Pods that the ledger knew otherwise than the API server, found and mended by repair, by kind (gone: it still knew "
+    "the pod; changed: it had missed the pod, or what became of it).",
+    "allocator",
+    labels=("kind",),
+)
+UNCOUNTED_PODS = MetricSpec(
+    "gpufraction_uncounted_pods",
+    "gauge",
+    "Pods of served namespaces that ask for a share and have neither a share nor our gate, at the last repair pass.",
     "allocator",
 )
 LEADER = MetricSpec(
@@ -326,6 +347,9 @@ METRICS: tuple[MetricSpec, ...] = (
     KEPT_NODES,
     UNBOUND_PODS,
     OVERFULL_GPUS,
+    REPAIR_PASSES,
+    LEDGER_DRIFT,
+    UNCOUNTED_PODS,
     LEADER,
     WATCH_RESTARTS,
     GPU_MEMORY_ALLOCATED,

@@ -47,6 +47,8 @@ INJECT_LABEL = Key(
     doc="`enabled`: pods created here that ask for a GPU share are placed by us.",
 )
 INJECT_ENABLED = "enabled"
+UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
+"""Never served, whatever their labels: what runs there must start while the webhook is down."""
 
 GATE = Key(
     f"{GROUP}/allocation",

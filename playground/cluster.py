@@ -71,6 +71,7 @@ class Cluster:
     removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
+    `components` are those of the manifests, without what they change of the workloads.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Cluster:
         replicas: int = 1,
         namespaces: Sequence[str] = ("default",),
         route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
+        components: Sequence[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self._own_directory = directory is None
@@ -99,6 +101,7 @@ class Cluster:
         self._service = Balancer(lambda: [replica.webhook_port for replica in self.replicas])
         self._namespaces = tuple(namespaces)
         self._route = route
+        self._components = tuple(components)
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
         self._options = self.directory / "options"
@@ -180,7 +183,7 @@ class Cluster:
         return self.control_plane.reach(configuration, self._service.port)
 
     def _install(self) -> None:
-        for document in installing.to_apply():
+        for document in installing.to_apply(components=self._components):
             beside: list[JSON] = []
             if document["kind"] == "MutatingWebhookConfiguration":
                 document, beside = self.reached(document)

@@ -7,7 +7,7 @@ processes, under the accounts that the manifests give them. Everything else is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from runtime.kube import Kube, KubeConflict
 
 JSON = dict[str, Any]
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "base"
+COMPONENTS = BASE.parent / "components"
 _RUN_AS_PROCESSES = ("Deployment", "DaemonSet")
 _CLUSTER_SCOPED = (
     "Namespace",
@@ -77,6 +78,7 @@ def apply(kube: Kube, document: JSON) -> None:
             raise
 
 
-def to_apply(base: Path = BASE) -> Iterator[JSON]:
-    """Every shipped object that the playground applies."""
-    return (document for document in shipped(base) if document["kind"] not in _RUN_AS_PROCESSES)
+def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON]:
+    """Every shipped object that the playground applies, those of the named components too."""
+    for folder in (base, *(COMPONENTS / name for name in components)):
+        yield from (document for document in shipped(folder) if document["kind"] not in _RUN_AS_PROCESSES)

@@ -132,14 +132,24 @@ class Priority(Validating):
             raise errors.forbidden(PODS, attributes.name, f"no PriorityClass with name {name} was found")
         if chosen is not None:
             spec["priorityClassName"] = chosen["metadata"]["name"]
-        spec["priority"] = chosen["value"] if chosen else _PRIORITIES.get(name or "", 0)
-        spec.setdefault("preemptionPolicy", (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority")
+        value = chosen["value"] if chosen else _PRIORITIES.get(name or "", 0)
+        policy = (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+        _check_computed(attributes.name, "integer", "priority", spec.get("priority"), value)
+        _check_computed(attributes.name, "string", "PreemptionPolicy", spec.get("preemptionPolicy"), policy)
+        spec.update(priority=value, preemptionPolicy=policy)
 
     def _class(self, name: str | None) -> JSON | None:
         resource = "priorityclasses.scheduling.k8s.io"
         if name:
             return self._store.get(resource, ("", name))
         return next((found for found in self._store.scan(resource) if found.get("globalDefault")), None)
+
+
+def _check_computed(pod: str, kind: str, what: str, given: object, computed: object) -> None:
+    """Raises 403 where a pod says otherwise than its PriorityClass."""
+    if given is not None and given != computed:
+        why = f"the {kind} value of {what} ({given}) must not be provided in pod spec; priority admission controller "
+        raise errors.forbidden(PODS, pod, f"{why}computed {computed} from the given PriorityClass name")
 
 
 class DefaultTolerations(Validating):

@@ -49,7 +49,9 @@ class ApiServer:
         self.events: deque[tuple[str, JSON]] = deque()
         self.fate: Fate = "answered"
         self.reachable = True
+        self.lists = 0
         self.late: list[tuple[str, list[JSON]]] = []
+        self.served = ["default"]
         self._version = 100
         self._made = 0
 
@@ -96,7 +98,11 @@ class ApiServer:
         if not self.reachable:
             raise KubeTimeout(f"{method} {path}: no answer")
         if path.endswith("/pods"):
+            self.lists += 1
             return Answer(200, {"items": self.listed(), "metadata": {"resourceVersion": str(self._version)}})
+        if path.endswith("/namespaces"):
+            assert query["labelSelector"] == "gpufraction.io/inject=enabled"
+            return Answer(200, {"items": [{"metadata": {"name": name}} for name in self.served], "metadata": {}})
         *_, namespace, _, name = path.split("/")
         key = f"{namespace}/{name}"
         if method == "GET":

@@ -5,6 +5,7 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 2. Once all is quiet, the ledger is what the pods on the API server carry.
 3. Every pod that asked is placed, waits and was told why, or was denied with a reason.
 4. A restart at that point gives the same state.
+5. Only pods of lower priority than one that waits are evicted, and nobody is while others' going is awaited.
 
 Two things are taken as given, as the settings promise: an admission's pod is on the API server within `assume_ttl` or
 never, and a leader that takes over does so after what its predecessor had under way has ended.
@@ -19,7 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from allocator import writer
+from allocator import preemption, writer
 from allocator.demand import demands
 from allocator.line import Commit
 from allocator.options import Options
@@ -36,6 +37,7 @@ JSON = dict[str, Any]
 NODES = (node("a").gpu(mib=16384),)
 SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
 NAMES = st.sampled_from(("x", "y", "z"))
+PREEMPTION = (preemption.PREEMPTING, preemption.BLOCKED, preemption.FAILED)
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
 
 
@@ -69,15 +71,25 @@ class History(RuleBasedStateMachine):
         self.generation = 0
         self.now = 100.0
 
-    @initialize(sizes=st.tuples(SIZES, SIZES, SIZES), appear=st.tuples(st.booleans(), st.booleans(), st.booleans()))
-    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...]) -> None:
+    @initialize(
+        sizes=st.tuples(SIZES, SIZES, SIZES),
+        appear=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        crowded=st.booleans(),
+    )
+    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...], crowded: bool) -> None:
         self._start()
+        if crowded:  # two of no priority have the card when one of the highest comes
+            sizes, appear = ("8Gi", "8Gi", sizes[2]), (True, True, True)
         for name, size, appears in zip("xyz", sizes, appear, strict=True):
-            self.admit(name, size, 0, False, appears)
+            self.admit(name, size, 2 if crowded and name == "z" else 0, False, appears)
+        if crowded:
+            self.watch(4, False)
+            self.decide()
 
     def _start(self) -> None:
         self.generation += 1
-        self.desk = Desk(NODES, options=Options(keep_after=20.0), now=self.now, made=1000 * self.generation)
+        options = Options(keep_after=20.0, preemption=True)
+        self.desk = Desk(NODES, options=options, now=self.now, made=1000 * self.generation)
         self.desk.controller.replace_pods(map(pods.trim, self.api.listed()))
         self.api.events.clear()
         self.commits, self.written, self.told = [], [], {}
@@ -137,6 +149,22 @@ class History(RuleBasedStateMachine):
         commits, told = self.desk.controller.place_waiting()
         self.commits += commits
         self.told.update({news.uid: news.code for news in told})
+
+    @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
+    def make_room(self, fate: str) -> None:
+        line = self.desk.controller.view().line
+        orders = self.desk.controller.preempt()
+        if orders:
+            assert self.desk.controller.preempt() == [], "its victims are on their way"
+        for order in orders:
+            victim = self.api.pods.get(order.key)
+            if victim is None or pods.uid(victim) != order.uid:
+                fate = "gone"  # the watch has yet to say so
+            elif fate == "evicted":
+                assert any(pods.priority(victim) < each.priority for each in line)
+                victim["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
+                self.api.change(order.key)
+            self.desk.controller.preempted(order, fate)
 
     @precondition(lambda self: self.commits)
     @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
@@ -280,7 +308,8 @@ class History(RuleBasedStateMachine):
         for each in self.api.pods.values():
             uid = pods.uid(each)
             if names.GATE in pods.gates(each) and not pods.finished(each):
-                assert self.told.get(uid) in ("Memory", "Kept"), "it waits and was told why"
+                told = self.told.get(uid)
+                assert told in ("Memory", "Kept", *PREEMPTION), "it waits and was told why"
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()

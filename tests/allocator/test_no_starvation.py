@@ -154,7 +154,7 @@ _HOST = "kubernetes.io/hostname"
 def test_nobody_of_the_same_priority_goes_to_a_kept_node_and_all_are_told_why() -> None:
     world = kept_world()
     answer = world.desk.controller.reserve(question(worker("small", "1Gi")))
-    text = "0 of 2 GPU nodes fit: 1 kept for a pod that has waited longer, 1 short of memory (largest free 0 MiB, "
+    text = "0 of 2 GPU nodes fit: 1 kept for a pod that comes before, 1 short of memory (largest free 0 MiB, "
     assert getattr(answer, "reason", "") == text + "wanted 1024)"
 
 

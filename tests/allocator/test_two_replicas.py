@@ -36,7 +36,7 @@ class Replica:
         self.desk = Desk([ONE_GPU], elected=True, tenure=tenure, leads=tenure is not None)
         self.controller, self.api = self.desk.controller, api
         self.written: list[str] = []
-        self.relists: list[int] = []
+        self.relists: list[int | None] = []
         kube = Kube(api)
         self.loop = Loop(
             kube=kube,

@@ -47,6 +47,13 @@ LISTS = {
 }
 
 
+def test_an_eviction_that_is_a_dry_run_leaves_the_pod(api: Api) -> None:
+    api.done(create(gated("p")))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    assert api.done(Ask("POST", "pods/p/eviction", body, query={"dryRun": "All"}))["status"] == "Success"
+    assert "deletionTimestamp" not in api.done(Ask("GET", "pods/p"))["metadata"]
+
+
 @pytest.mark.parametrize("case", LISTS.values(), ids=LISTS.keys())
 def test_the_answer(api: Api, case: Case) -> None:
     check(api, case)

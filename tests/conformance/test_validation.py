@@ -67,6 +67,27 @@ AMOUNTS = {
     ),
 }
 
+
+def of_priority(**fields: Any) -> Ask:
+    made = pod("p")
+    made["spec"].update(fields)
+    return create(made)
+
+
+FROM_ITS_CLASS = "must not be provided in pod spec; priority admission controller computed"
+PRIORITIES = {
+    "as its class": Case(of_priority(priority=0, preemptionPolicy="PreemptLowerPriority"), 201),
+    "higher than its class": Case(
+        of_priority(priority=5), 403, "Forbidden", (f"the integer value of priority (5) {FROM_ITS_CLASS} 0 from",)
+    ),
+    "milder than its class": Case(
+        of_priority(preemptionPolicy="Never"),
+        403,
+        "Forbidden",
+        (f"the string value of PreemptionPolicy (Never) {FROM_ITS_CLASS} PreemptLowerPriority from",),
+    ),
+}
+
 RESOURCES = {
     "a name without a domain": Case(
         asks("1", "gpu"),
@@ -227,6 +248,7 @@ CASES = {
     for topic, cases in {
         "amount": AMOUNTS,
         "resources": RESOURCES,
+        "priority": PRIORITIES,
         "key": KEYS,
         "environment": ENVIRONMENT,
         "body": BODIES,

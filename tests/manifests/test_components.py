@@ -40,6 +40,14 @@ def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path
     assert (rule["resources"], rule["verbs"]) == (["pods/eviction"], ["create"])
 
 
+def test_the_allocator_gets_the_right_to_evict_and_no_other(tmp_path: Path) -> None:
+    found = built(tmp_path, "allocator-eviction")
+    (rule,) = found["ClusterRole", "gpufraction-allocator-eviction"]["rules"]
+    (subject,) = found["ClusterRoleBinding", "gpufraction-allocator-eviction"]["subjects"]
+    assert rule == {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+    assert (subject["name"], subject["namespace"]) == ("gpufraction-allocator", "gpufraction-system")
+
+
 def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path: Path) -> None:
     found = built(tmp_path, "holders")
     base = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"][0]["image"]

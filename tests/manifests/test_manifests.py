@@ -118,6 +118,7 @@ def test_namespace_label_and_excluded_namespaces() -> None:
     [excluded] = hook["namespaceSelector"]["matchExpressions"]
     assert hook["namespaceSelector"]["matchLabels"] == {names.INJECT_LABEL: names.INJECT_ENABLED}
     assert excluded["values"] == ["kube-system", "kube-node-lease", "kube-public", names.NAMESPACE]
+    assert set(excluded["values"]) == names.UNSERVED_NAMESPACES
     assert {i["metadata"]["namespace"] for i in sources() if "namespace" in i["metadata"]} == {names.NAMESPACE}
 
 
@@ -346,7 +347,7 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         "gpus/status": ("patch",),
     }
     by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
-    assert rights("gpufraction-allocator") == read | lease | write | by_claims
+    assert rights("gpufraction-allocator") == read | lease | write | by_claims | {("namespaces", "list", ())}
 
 
 def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:

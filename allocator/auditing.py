@@ -1,0 +1,108 @@
+"""
+What a fresh list of pods says, held against what the allocator knows, and what is wrong on the GPUs by either.
+
+Pure. A difference alone proves nothing, since the list and the watch are never of the same moment: `allocator.repair`
+decides by a second look which of them are drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator import booking
+from allocator.cluster import NOBODY, Cluster, Known
+from allocator.filters import Limits
+from allocator.sharers import Sharer, Sharers, youngest_first
+from contract import dialects, names, pods
+from contract.dialects import Options
+from contract.model import WHOLE, Gpu, Usage
+from contract.quantity import mib
+
+_MIRROR = "kubernetes.io/config.mirror"
+"""On a mirror pod, which shows a static pod that its kubelet runs whatever the API server says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a fresh look says of one pod. `version`: which state of the pod that was."""
+
+    uid: str
+    key: str
+    version: int | None
+    known: Known
+    """Where it stands by that."""
+    uncounted: bool = False
+    """It asks for a share, and has neither share nor gate; whether its namespace is served is not judged here."""
+
+
+def listed(pod: Mapping[str, Any], options: Options) -> Listed:
+    """Read a pod, whole or trimmed."""
+    request = pods.admitted(pod)
+    gated = names.GATE in pods.gates(pod)
+    allocation = pods.allocation_of(pod, request) if request is not None and not gated else None
+    node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation is not None else "")
+    finished = pods.finished(pod)
+    known = NOBODY if finished else Known("", True) if gated else Known(node, False, allocation)
+    uncounted = not finished and not gated and allocation is None and _asks(pod, options)
+    return Listed(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
+
+
+def _asks(pod: Mapping[str, Any], options: Options) -> bool:
+    annotations = pods.annotations_of(pod)
+    if _MIRROR in annotations:
+        return False
+    return names.REQUEST in annotations or bool(dialects.asked(pod) and dialects.standard(dict(pod), options))
+
+
+# -- GPUs that are promised beyond what they have -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Overfull:
+    """A GPU that is promised beyond what it has, and the pod that must go first, unless somebody goes already."""
+
+    node: str
+    uuid: str
+    what: str
+    """What there is too much of, with figures; it names no pod."""
+    youngest: Sharer | None = None
+
+
+def overfull(cluster: Cluster, sharers: Sharers) -> list[Overfull]:
+    """Every such GPU."""
+    found, limits = [], cluster.engine.limits
+    for node, uuids in cluster.overfull().items():
+        gpus = {gpu.uuid: gpu for gpu in cluster.snapshot[node].gpus}
+        for uuid in uuids:
+            on = [sharer for sharer in sharers.on(node) if uuid in sharer.demands]
+            staying = [sharer for sharer in on if sharer.ending is None]
+            usage = cluster.ledger.usage(node, uuid)
+            later = booking.without(gpus[uuid], usage, [s for s in on if s.ending is not None], staying)
+            mends_itself = not _too_much(gpus[uuid], later, limits)
+            youngest = None if mends_itself or not staying else youngest_first(staying)[0]
+            what = _too_much(gpus[uuid], usage, limits)
+            found.append(
+                Overfull(
+                    node,
+                    uuid,
+                    f"GPU {gpus[uuid].index} of node {node}: more is promised than there is: {what}",
+                    youngest,
+                )
+            )
+    return found
+
+
+def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
+    """In words; empty where it is not too much."""
+    said = []
+    if usage.memory > limits.capacity(gpu):
+        said.append(f"{mib(usage.memory)} of {mib(limits.capacity(gpu))} MiB")
+    if usage.cores > WHOLE:
+        said.append(f"{usage.cores} of {WHOLE} % of its cores")
+    if usage.sharers > limits.max_sharers:
+        said.append(f"{usage.sharers} of {limits.max_sharers} pods")
+    if usage.exclusive and usage.sharers > 1:
+        said.append(f"held whole by one of {usage.sharers} pods")
+    return ", ".join(said)
