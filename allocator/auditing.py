@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator import booking
-from allocator.cluster import NOBODY, Cluster, Known
+from allocator.cluster import Cluster
 from allocator.filters import Limits
+from allocator.known import NOBODY, Known
 from allocator.sharers import Sharer, Sharers, youngest_first
 from contract import dialects, names, pods
 from contract.dialects import Options

@@ -16,36 +16,15 @@ from allocator import keeping
 from allocator.engine import Ask, Decision, Snapshot
 from allocator.index import Engine
 from allocator.keeping import Kept
+from allocator.known import Known, OnNode
 from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
 from contract import names, pods, quantity, scheduling
-from contract.model import Allocation, Compute, Inventory, NodeState
+from contract.model import Compute, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class OnNode:
-    """What a pod takes of its node besides GPUs."""
-
-    node: str
-    compute: Compute
-    host_ports: frozenset[tuple[str, str, int]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Where a pod stands by what the watches brought. `waits`: behind our gate."""
-
-    node: str = ""
-    waits: bool = False
-    allocation: Allocation | None = None
-
-
-NOBODY = Known()
-"""A pod of which nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from allocator import auditing
 from allocator.auditing import Listed, Overfull
 from allocator.claims.claiming import Claiming
-from allocator.cluster import NOBODY, Cluster
+from allocator.cluster import Cluster
+from allocator.known import NOBODY
 from allocator.line import Evict, Noted
 from allocator.mandate import Mandate
 from allocator.options import Options

@@ -176,7 +176,11 @@ def test_pods_of_one_priority_and_those_that_must_not_preempt_wait(strict: Clust
     create(strict, t4("loud", priority="high"))
     scenarios.wait_for(lambda: "loud" in names_running(strict), lambda: f"{names_running(strict)} run")
     found = scenarios.settled(strict.kube, 4)
-    assert scenarios.outcome(found) == scenarios.Outcome(2, 2, ("t4",), 2, ("Memory",))
+    assert {p["metadata"]["name"]: scenarios.waits(p) for p in found if scenarios.waits(p)}.keys() == {
+        "equal",
+        "gentle",
+    }
+    assert names_running(strict) - {"low-1", "low-2"} == {"loud"}
 
 
 def test_a_disruption_budget_forbids_preemption_and_the_pod_says_so(strict: Cluster) -> None:
