@@ -24,7 +24,10 @@ SIZES = ((1_000, 16_000), (5_000, 100_000))
 
 def decisions(count: int = 3000) -> Iterator[str]:
     """The decision at two sizes, beside the plain engine, and the "no" of each kind."""
-    results = [measure(nodes, sharers, decisions=count, refusals=50, plain=12) for nodes, sharers in SIZES]
+    results = [
+        measure(nodes, sharers, decisions=count, refusals=50, plain=12 if nodes <= 1_000 else 3)
+        for nodes, sharers in SIZES
+    ]
     yield table(
         f"One decision, {count} of each: {results[0]['shapes']} request shapes, a release for every placement, a node"
         " changed every 5",
