@@ -41,8 +41,8 @@ storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDE
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	$(RUN) -m pytest -q -m 'storm and realcluster'
 
-test-gpu: $(STAMP) ## the node agent's binding on this machine's GPU, printing what it saw; skipped without one
-	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py
+test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's GPU, printing what it saw; skipped without one
+	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py tests/nodeagent/test_limits_on_a_gpu.py
 
 bench: $(STAMP) ## print what it costs: decisions, admissions, memory
 	@$(RUN) -m playground.bench
