@@ -70,12 +70,14 @@ class Watch:
         """What is to be done at `now`. A warning counts as told once it was given here."""
         steps = []
         over: dict[_Key, _Offence] = {}
+        together = _by_claim(usage.uses)
         for use in usage.uses:
-            if use.used <= use.share + self._rules.slack:
+            others = together.get((_claim(use), use.gpu), use.used) - use.used
+            if not use.used or use.used + others <= use.share + self._rules.slack:
                 continue
             key = (use.resident.uid, use.container, use.gpu)
             offence = self._offences.get(key, _Offence(now))
-            step, over[key] = self._offended(use, offence, now)
+            step, over[key] = self._offended(use, others, offence, now)
             if step is not None:
                 steps.append(step)
             if over[key].warned and not offence.warned:
@@ -85,11 +87,12 @@ class Watch:
         self.violations = {key: count for key, count in self.violations.items() if key in here}
         return (*steps, *self._leaving(usage, cards, now))
 
-    def _offended(self, use: Use, offence: _Offence, now: float) -> tuple[Step | None, _Offence]:
+    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[Step | None, _Offence]:
         rules, since = self._rules, now - offence.since
+        beside = f" and the others of its claim {mib(others)} MiB" if others else ""
         told = (
-            f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}, {mib(use.used - use.share)} MiB "
-            f"more than its share of {mib(use.share)} MiB"
+            f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
+            f"{mib(use.used + others - use.share)} MiB more than its share of {mib(use.share)} MiB"
         )
         if rules.evict_after and since >= rules.patience + rules.evict_after:
             return Step(use.resident, OVERUSE, f"{told}; the pod is evicted", evict=True), replace(offence, warned=True)
@@ -111,3 +114,18 @@ class Watch:
             Step(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
             for resident, gpu in found.values()
         )
+
+
+def _claim(use: Use) -> str:
+    """The claim that the container's share is of; empty for a share of its pod's own."""
+    return use.resident.allocation.claim if use.resident.allocation is not None else ""
+
+
+def _by_claim(uses: Iterable[Use]) -> dict[tuple[str, str], int]:
+    """Bytes by claim and GPU: the users of a claim have its one share together."""
+    found: dict[tuple[str, str], int] = {}
+    for use in uses:
+        if _claim(use):
+            key = (_claim(use), use.gpu)
+            found[key] = found.get(key, 0) + use.used
+    return found

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from allocator.ledger import Holding, Ledger, LedgerBug, State, usage_of
+from allocator.ledger import OWN, Holding, Ledger, LedgerBug, State, usage_of
 from contract.model import (
     FREE,
     Allocation,
@@ -79,6 +79,49 @@ def test_a_reservation_whose_pod_is_known_to_come_is_renewed() -> None:
     assert not ledger.renew("unknown", 9.0)
 
 
+def of_claim(key: str, *, gpu: int = 0, memory: int = GIB, claim: str = "egpu-1", whole: bool = False) -> Holding:
+    """A holder of a claim's share: its ElasticGPU, or a pod that uses it."""
+    share = GpuShare(GPUS[gpu].uuid, gpu, memory, 100 if whole else 10, 16 * GIB)
+    allocation = Allocation(f"id-{key}", "n", (ContainerAllocation("c", (share,)),), claim)
+    request = PodRequest("claims", (FractionRequest("c"),))
+    return Holding(key, f"ns/{key}", request, allocation, Compute(), State.CONFIRMED, 0.0)
+
+
+def test_a_claims_share_counts_once_whoever_of_its_holders_comes_first_and_goes_last() -> None:
+    ledger = Ledger()
+    once = Usage(GIB, 10, 1)
+    for key in ("pod-1", f"{OWN}egpu-1", "pod-2"):
+        ledger.confirm(of_claim(key))
+        assert ledger.usage("n", "GPU-0") == once
+    assert [h.key for h in ledger.users("egpu-1")] == [f"{OWN}egpu-1", "pod-1", "pod-2"]
+    for key in (f"{OWN}egpu-1", "pod-2"):
+        ledger.release(key)
+        assert ledger.usage("n", "GPU-0") == once
+    ledger.release("pod-1")
+    assert (ledger.usage("n", "GPU-0"), ledger.users("egpu-1")) == (FREE, ())
+    ledger.check_invariants()
+
+
+def test_a_claim_that_moves_counts_in_both_places_until_it_has() -> None:
+    ledger = Ledger()
+    ledger.confirm(of_claim(f"{OWN}egpu-1", gpu=0))
+    moved = of_claim(f"{OWN}egpu-1", gpu=1)
+    ledger.assume(replace(moved, key=moved.allocation.id, state=State.ASSUMED))
+    assert usage_of(GPUS, ledger, "n") == (Usage(GIB, 10, 1), Usage(GIB, 10, 1))
+    ledger.confirm(moved)
+    assert usage_of(GPUS, ledger, "n") == (FREE, Usage(GIB, 10, 1))
+
+
+def test_all_cores_of_a_card_by_claim_are_a_whole_card() -> None:
+    ledger = Ledger()
+    ledger.confirm(of_claim("pod-1", whole=True))
+    ledger.confirm(of_claim("pod-2", whole=True))
+    assert ledger.usage("n", "GPU-0") == Usage(GIB, 100, 1, exclusive=True)
+    assert ledger.overfull("n", GPUS) == ()
+    ledger.confirm(holding("a", uid="u"))
+    assert ledger.overfull("n", GPUS) == ("GPU-0",)
+
+
 def test_assuming_twice_is_once_and_differently_is_a_bug() -> None:
     ledger = Ledger()
     ledger.assume(holding("a"))
@@ -138,6 +181,14 @@ class LedgerHistory(RuleBasedStateMachine):
             self.ledger.confirm(moved)
             self.model[chosen.key] = moved
 
+    @rule(claim=st.sampled_from(("egpu-1", "egpu-2")), gpu=st.integers(0, 1), memory=st.integers(1, 4))
+    def user_of_a_claim_appears(self, claim: str, gpu: int, memory: int) -> None:
+        self.made += 1
+        seen = of_claim(f"c{self.made}", claim=claim, gpu=gpu, memory=memory * GIB)
+        assert self.ledger.confirm(seen)
+        assert not self.ledger.confirm(seen)
+        self.model[seen.key] = seen
+
     @rule(data=st.data())
     def pod_goes(self, data: st.DataObject) -> None:
         confirmed = [k for k, h in self.model.items() if h.state is State.CONFIRMED]
@@ -169,12 +220,13 @@ class LedgerHistory(RuleBasedStateMachine):
         self.ledger.check_invariants()
         assert {h.key: h for h in self.ledger} == self.model
         for gpu in GPUS:
-            here = [
-                h.allocation.containers[0].shares[0]
-                for h in self.model.values()
-                if h.allocation.containers[0].shares[0].uuid == gpu.uuid
-            ]
-            want = Usage(sum(s.memory for s in here), sum(s.cores for s in here), len(here))
+            groups: dict[str, tuple[int, int]] = {}
+            for key, held in self.model.items():
+                share = held.allocation.containers[0].shares[0]
+                if share.uuid == gpu.uuid:
+                    memory, cores = groups.get(held.allocation.claim or key, (0, 0))
+                    groups[held.allocation.claim or key] = (max(memory, share.memory), max(cores, share.cores))
+            want = Usage(sum(m for m, _ in groups.values()), sum(c for _, c in groups.values()), len(groups))
             assert self.ledger.usage("n", gpu.uuid) == want
 
 

@@ -111,6 +111,29 @@ def test_a_container_over_time(story: Story) -> None:
     ) * (2 if told.count((WARNED,)) == 2 else 1)
 
 
+def test_the_users_of_a_claim_have_its_share_together() -> None:
+    share = GpuShare("GPU-0", 0, 100 * MIB, 30, 1 << 34)
+    allocation = Allocation("a", "n1", (ContainerAllocation("main", (share,)),), claim="egpu-1")
+    one, two, idle = (Resident(f"uid-{name}", "team", name, allocation) for name in ("one", "two", "idle"))
+
+    def said(*used: int) -> list[str]:
+        watch = Watch(Rules(slack=0, patience=10.0))
+        uses = tuple(
+            Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
+        )
+        usage = Usage(uses, {})
+        assert watch.judge(usage, (), 0.0) == ()
+        return [f"{step.resident.name}: {step.message}" for step in watch.judge(usage, (), 11.0)]
+
+    assert said(60, 40, 0) == []
+    assert said(70, 40, 0) == [
+        "one: container main uses 70 MiB of GPU GPU-0 and the others of its claim 40 MiB, 10 MiB more than its share "
+        "of 100 MiB",
+        "two: container main uses 40 MiB of GPU GPU-0 and the others of its claim 70 MiB, 10 MiB more than its share "
+        "of 100 MiB",
+    ]
+
+
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     sick = card(0, healthy=False, reason="XID 79")
     usage = Usage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
