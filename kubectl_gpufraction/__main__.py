@@ -21,7 +21,7 @@ from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
 from kubectl_gpufraction.state import State
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime import kubepaths
-from runtime.kube import Kube, KubeConfigError, KubeError, KubeNotFound
+from runtime.kube import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound
 from runtime.transport import connect_transport
 
 JSON = dict[str, Any]
@@ -46,7 +46,8 @@ class Session:
 
     def state(self) -> State:
         """The cluster now."""
-        return State.of(self.gpunodes(), self.items(kubepaths.nodes()), self.items(kubepaths.pods()))
+        nodes, pods = self.items(kubepaths.nodes()), self.items(kubepaths.pods())
+        return State.of(self.gpunodes(), nodes, pods, self.elasticgpus())
 
     def items(self, path: str) -> list[JSON]:
         """A whole collection."""
@@ -58,6 +59,13 @@ class Session:
             return self.items(kubepaths.gpunodes())
         except KubeNotFound:
             raise Failed("this cluster has no GPUNodes: gpufraction is not installed there") from None
+
+    def elasticgpus(self) -> list[JSON]:
+        """The shares of claims; none where they are not served, or not for this user to see."""
+        try:
+            return self.items(kubepaths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
+        except (KubeNotFound, KubeForbidden):
+            return []
 
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""
@@ -109,6 +117,7 @@ def _advise(session: Session) -> str:
         session.items(kubepaths.nodes()),
         session.items(kubepaths.pods()),
         session.items(kubepaths.poddisruptionbudgets()),
+        session.elasticgpus(),
     )
     waiter = None
     if not given.gpus:

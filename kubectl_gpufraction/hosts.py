@@ -15,7 +15,7 @@ from contract import codec, pods, quantity, scheduling
 from contract.model import Compute, Inventory, NodeState, Taint
 from contract.scheduling import PodNeeds
 from kubectl_gpufraction.room import Holder, Host, added
-from kubectl_gpufraction.state import Pod, pod_of
+from kubectl_gpufraction.state import Pod, claims_of, pod_of, shares_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -43,9 +43,20 @@ class Scene:
     """Pods that are being deleted; they count as gone already."""
 
 
-def scene(gpunodes: Iterable[JSON], nodes: Iterable[JSON], all_pods: Iterable[JSON], budgets: Sequence[JSON]) -> Scene:
-    """From the four lists. Objects that cannot be read count as absent, as they do for the allocator."""
+def scene(
+    gpunodes: Iterable[JSON],
+    nodes: Iterable[JSON],
+    all_pods: Iterable[JSON],
+    budgets: Sequence[JSON],
+    elasticgpus: Iterable[JSON] = (),
+) -> Scene:
+    """From the five lists. Objects that cannot be read count as absent, as they do for the allocator."""
     states = _states(gpunodes, nodes)
+    for claim in claims_of(elasticgpus):
+        # Booked whether or not pods use it, so no eviction would free it.
+        if claim.allocation.node in states:
+            fixed = added(states[claim.allocation.node], shares_of(claim.allocation), PodNeeds(compute=Compute()))
+            states[claim.allocation.node] = fixed
     holders: dict[str, list[Holder]] = {name: [] for name in states}
     line, leaving = [], []
     for raw in all_pods:
@@ -56,6 +67,8 @@ def scene(gpunodes: Iterable[JSON], nodes: Iterable[JSON], all_pods: Iterable[JS
         except quantity.BadQuantity:
             continue
         node = pod.node if pod is not None and pod.allocation is not None else _node_of(raw)
+        if pod is not None and pod.request.claim:
+            pod = None  # its claim has the share
         if pod is not None and pod.allocation is None:
             line.append(Waiter(pod, needs))
         elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:

@@ -7,12 +7,12 @@ agrees with the accounting resources, an allocation only where it gives what was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from contract import codec, names, pods
-from contract.model import Allocation, Gpu, Inventory, PodRequest
+from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 
 JSON = dict[str, Any]
 
@@ -61,6 +61,8 @@ class Pod:
 
 def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, Share]:
     """What a pod takes with this allocation, by GPU UUID."""
+    if allocation.claim:
+        return shares_of(allocation)
     together: dict[str, tuple[int, int]] = {}
     found: dict[str, Share] = {}
     for fraction, given in zip(request.containers, allocation.containers, strict=True):
@@ -74,6 +76,41 @@ def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, Share]
             if not fraction.init:
                 together[share.uuid] = (memory, cores)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An ElasticGPUClaim that has a share, whether pods use it or not. `share`: the name of its ElasticGPU."""
+
+    namespace: str
+    name: str
+    share: str
+    allocation: Allocation
+
+    @property
+    def key(self) -> str:
+        """`claim/namespace/name`, so that nobody takes it for a pod."""
+        return f"claim/{self.namespace}/{self.name}"
+
+
+def shares_of(allocation: Allocation) -> Mapping[str, Share]:
+    """What a claim's share takes, by GPU UUID: each container may use all of it, so it counts once."""
+    given = [share for container in allocation.containers for share in container.shares]
+    return {each.uuid: Share(each.memory, each.cores, each.cores >= WHOLE) for each in given}
+
+
+def claims_of(elasticgpus: Iterable[JSON]) -> tuple[Claim, ...]:
+    """The claims that have a share, by name, from the list of ElasticGPUs."""
+    found = []
+    for each in elasticgpus:
+        metadata, reference = each.get("metadata") or {}, (each.get("spec") or {}).get("claimRef") or {}
+        try:
+            allocation = codec.allocation_from_text((metadata.get("annotations") or {}).get(names.ALLOCATION))
+        except codec.Malformed:
+            continue
+        namespace, name = str(reference.get("namespace", "")), str(reference.get("name", ""))
+        found.append(Claim(namespace, name, str(metadata.get("name", "")), allocation))
+    return tuple(sorted(found, key=lambda claim: claim.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +136,47 @@ class State:
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
+    claims: tuple[Claim, ...] = ()
 
     @classmethod
-    def of(cls, gpunodes: Iterable[JSON], nodes: Iterable[JSON], all_pods: Iterable[JSON]) -> State:
-        """From the three lists. Objects that cannot be read count as absent, as they do for the allocator."""
+    def of(
+        cls,
+        gpunodes: Iterable[JSON],
+        nodes: Iterable[JSON],
+        all_pods: Iterable[JSON],
+        elasticgpus: Iterable[JSON] = (),
+    ) -> State:
+        """From the four lists. Objects that cannot be read count as absent, as they do for the allocator."""
         by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
         found = (_node(gpunode, by_name) for gpunode in gpunodes)
         read = (pod_of(pod) for pod in all_pods if not pods.finished(pod))
         return cls(
             tuple(sorted((node for node in found if node), key=lambda node: node.name)),
             tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
+            claims_of(elasticgpus),
         )
 
     def waiting(self) -> tuple[Pod, ...]:
         """The pods in line, the first first."""
         return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: pod.order))
 
-    def holders(self, gpu: Gpu) -> tuple[tuple[Pod, Share], ...]:
-        """Who has a share of a GPU, and how much."""
-        found = ((pod, pod.shares().get(gpu.uuid)) for pod in self.pods)
-        return tuple((pod, share) for pod, share in found if share is not None)
+    def holders(self, gpu: Gpu) -> tuple[tuple[Pod | Claim, Share], ...]:
+        """Who has a share of a GPU, and how much. A claim's share is the claim's, however many pods use it."""
+        found: list[tuple[Pod | Claim, Share | None]] = [
+            *((claim, shares_of(claim.allocation).get(gpu.uuid)) for claim in self.claims),
+            *((pod, pod.shares().get(gpu.uuid)) for pod in self._booked()),
+        ]
+        return tuple((holder, share) for holder, share in found if share is not None)
+
+    def _booked(self) -> Iterator[Pod]:
+        """Pods with a share of their own, and of a claim whose ElasticGPU is not to be seen, the first that uses it."""
+        counted = {claim.share for claim in self.claims}
+        for pod in self.pods:
+            claim = pod.allocation.claim if pod.allocation is not None else ""
+            if claim not in counted:
+                yield pod
+            if claim:
+                counted.add(claim)
 
 
 def address_of(node: Mapping[str, Any]) -> str:

@@ -40,6 +40,7 @@ PODS = (
     Column("memoryMiB", "MEMORY-MiB"),
     Column("cores", "CORES%"),
     Column("dialect", "DIALECT", wide=True),
+    Column("claim", "CLAIM", wide=True),
     Column("uuids", "UUIDS", wide=True),
 )
 WAITING = (
@@ -102,6 +103,7 @@ def _pod_row(pod: Pod) -> Row:
         "memoryMiB": mib(memory) if given else None,
         "cores": cores if given else None,
         "dialect": pod.request.dialect,
+        "claim": pod.request.claim,
         "uuids": sorted(index_of),
     }
 
@@ -125,7 +127,9 @@ def waiting(state: State, namespace: str | None) -> list[Row]:
 
 
 def asked(pod: Pod) -> str:
-    """What a pod asks for, in short: `2x8Gi+30%` for each container."""
+    """What a pod asks for, in short: `2x8Gi+30%` for each container, or `claim NAME`."""
+    if pod.request.claim:
+        return f"claim {pod.request.claim}"
     return " ".join(_asked(fraction) for fraction in pod.request.containers)
 
 
@@ -173,6 +177,8 @@ def few(texts: Sequence[str]) -> str:
 
 def _cures(state: State, pod: Pod) -> list[str]:
     fractions = pod.request.containers
+    if pod.request.claim:
+        return [f"kubectl describe egpuc {pod.request.claim} says where its claim stands."]
     if len(fractions) > 1 or fractions[0].count > 1:
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
     found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
@@ -189,6 +195,8 @@ def _freeing(state: State, fraction: FractionRequest) -> Iterator[tuple[Node, Gp
         for gpu in node.inventory.gpus:
             holders = state.holders(gpu)
             for other, _ in holders:
+                if not isinstance(other, Pod):
+                    continue  # no pod's end gives a claim's share back
                 rest = tuple(share for holder, share in holders if holder != other)
                 if accepts(gpu, fraction) and fits(gpu, fraction, rest):
                     yield node, gpu, other.key

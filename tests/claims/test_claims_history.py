@@ -11,6 +11,7 @@ Any history of claims, pods, late watches, lost writes and leaders that die betw
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -57,7 +58,7 @@ class History(RuleBasedStateMachine):
     @rule(name=NAMES, picky=st.booleans())
     def pod_names_a_claim(self, name: str, picky: bool) -> None:
         self.made += 1
-        wants = {"nodeSelector": {"disk": "fast"}} if picky else {}
+        wants: dict[str, Any] = {"nodeSelector": {"disk": "fast"}} if picky else {}
         self.bench.a_pod(f"p{self.made}", name, **wants)
 
     @rule(memory=st.sampled_from(("6Gi", "12Gi")))

@@ -75,6 +75,35 @@ def admitted(
     return made
 
 
+def by_claim(name: str, claim: str, *, on: str = "", gpu: int = 0) -> JSON:
+    """A pod of two containers that names a claim, placed on the claim's share, or waiting."""
+    made = pod(name).uid(name).container("a").container("b").annotated("egpuc.elasticgpu.io/x", claim).json()
+    request = read(made)
+    assert isinstance(request, PodRequest)
+    annotations = {**made["metadata"]["annotations"], str(names.REQUEST): codec.request_to_text(request)}
+    if on:
+        share = share_of_claim(claim, on, gpu)["metadata"]
+        held = codec.allocation_from_text(share["annotations"][names.ALLOCATION])
+        containers = tuple(ContainerAllocation(f.container, held.containers[0].shares) for f in request.containers)
+        allocation = Allocation(f"id-{name}", on, containers, share["name"])
+        annotations[str(names.ALLOCATION)] = codec.allocation_to_text(allocation)
+        made["spec"]["nodeName"], made["status"] = on, {"phase": "Running"}
+    else:
+        made["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
+    made["metadata"]["annotations"] = annotations
+    return made
+
+
+def share_of_claim(claim: str, on: str, gpu: int = 0, *, mib: int = 2048) -> JSON:
+    """The ElasticGPU of a claim in the namespace default."""
+    share = GpuShare(f"GPU-{on}-{gpu}", gpu, mib * MIB, 10, CARD * MIB)
+    held = Allocation(f"egpu/{claim}", on, (ContainerAllocation("claim", (share,)),), f"egpu-{claim}")
+    return {
+        "metadata": {"name": f"egpu-{claim}", "annotations": {str(names.ALLOCATION): codec.allocation_to_text(held)}},
+        "spec": {"claimRef": {"namespace": "default", "name": claim}},
+    }
+
+
 def theirs(name: str, units: int, on: str, **annotations: str) -> JSON:
     """A pod that gpushare itself placed."""
     made = pod(name).asks("aliyun.com/gpu-mem", units).on(on).phase("Running").json()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubectl_gpufraction import views
+from kubectl_gpufraction import hosts, views
 from kubectl_gpufraction.dryrun import pods_of, verdict
 from kubectl_gpufraction.state import Pod, State
 from kubectl_gpufraction.tables import Column, rendered
 from tests.builders import pod
-from tests.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
 
 FULL = "0 of 1 GPU nodes fit: 1 short of memory"
 OBJECTS: list[dict[str, Any]] = [
@@ -42,6 +42,38 @@ def test_every_gpu_with_what_is_taken_and_free() -> None:
         ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
         ("n1", 2, 0, 0, 0, 0, "Unhealthy", []),
     ]
+
+
+USERS = [by_claim("p", "used", on="n1"), by_claim("q", "used", on="n1"), by_claim("w", "missing")]
+SHARES = [share_of_claim("used", "n1"), share_of_claim("idle", "n1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "want"),
+    [
+        (SHARES, [(1, 2048, 13061, 10, ["claim/default/used"]), (1, 2048, 13061, 10, ["claim/default/idle"])]),
+        ([], [(1, 2048, 13061, 10, ["default/p"]), (0, 0, 15109, 0, [])]),
+    ],
+    ids=["as an administrator sees it", "where ElasticGPUs are not to be seen"],
+)
+def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want: list[Any]) -> None:
+    state = State.of([gpunode("n1", 15109, 15109)], [node("n1")], USERS, shares)
+    assert columns(views.nodes(state), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
+    assert columns(views.pods(state, None), "name", "claim", "gpus", "memoryMiB") == [
+        ("p", "used", [0], 2048),
+        ("q", "used", [0], 2048),
+        ("w", "missing", [], None),
+    ]
+    assert columns(views.waiting(state, None), "name", "asks") == [("w", "claim missing")]
+    waits = next(found for found in state.pods if found.name == "w")
+    assert views.explanation(state, waits)[-1] == "kubectl describe egpuc missing says where its claim stands."
+
+
+def test_advice_takes_claims_as_they_are() -> None:
+    found = hosts.scene([gpunode("n1", 15109, 15109)], [node("n1")], USERS, [], SHARES)
+    [host] = found.hosts
+    assert [usage.memory >> 20 for usage in host.state.usage] == [2048, 2048]
+    assert (host.holders, found.line) == ((), ())
 
 
 def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
