@@ -107,8 +107,30 @@ COMMIT = [
     {"op": "remove", "path": "/spec/schedulingGates/0"},
 ]
 MIRROR = "kubernetes.io/config.mirror"
+ELASTIC = "elasticgpu.io/v1alpha1"
+SHARES = f"/apis/{ELASTIC}/elasticgpus"
+
+
+def elasticgpu(name: str, *, held: bool) -> JSON:
+    """An ElasticGPU, with a share of ours or without."""
+    annotations = {str(names.ALLOCATION): "{}"} if held else {}
+    spec = {"claimRef": {"namespace": "served", "name": "mine"}}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": ELASTIC, "kind": "ElasticGPU", "metadata": metadata, "spec": spec}
+
+
+REFERENCE = {"spec": {"claimRef": {"name": "theirs"}}}
 
 CASES = {
+    "a share made by hand": Case(False, TENANT, "POST", SHARES, elasticgpu("new", held=True)),
+    "an ElasticGPU of another system's": Case(True, TENANT, "POST", SHARES, elasticgpu("new", held=False)),
+    "a share made by the allocator": Case(True, ALLOCATOR, "POST", SHARES, elasticgpu("new", held=True)),
+    "a share written onto an ElasticGPU": writes(False, TENANT, f"{SHARES}/free", annotated(names.ALLOCATION, "{}")),
+    "a share taken off": writes(False, TENANT, f"{SHARES}/held", annotated(names.ALLOCATION, None)),
+    "a share given to another claim": writes(False, TENANT, f"{SHARES}/held", REFERENCE),
+    "a share moved by the allocator": writes(True, ALLOCATOR, f"{SHARES}/held", annotated(names.ALLOCATION, "{ }")),
+    "another annotation of an ElasticGPU": writes(True, TENANT, f"{SHARES}/held", annotated("team/a", "b")),
+    "an ElasticGPU without a share": writes(True, TENANT, f"{SHARES}/free", REFERENCE),
     "a pod that asks for nothing is created anywhere": creates(True, "plain", pod("new")),
     "a tenant's wish is nobody else's business": creates(True, "plain", pod("new", names.USE_MODELS)),
     "our resources need a labelled namespace": creates(False, "plain", pod("new", asks=True)),
@@ -215,13 +237,16 @@ def prepare(found: RealCluster) -> None:
         pod("gated", names.REQUEST, gated=True),
     ):
         found.must("POST", "/api/v1/namespaces/served/pods", made)
+    for name, held in (("held", True), ("free", False)):
+        answer = found.call(ALLOCATOR, "POST", SHARES, elasticgpu(name, held=held))
+        assert answer.code == 201, answer
     answer = found.call(THERE, "POST", GPUNODES, gpunode("n2"))
     assert answer.code == 201, answer
 
 
 def grant(found: RealCluster) -> None:
     """Let RBAC pass everything that the cases try, so that a refusal is a policy's."""
-    rule = {"apiGroups": ["", names.GROUP], "resources": ["*"], "verbs": ["create", "patch", "update"]}
+    rule = {"apiGroups": ["", names.GROUP, "elasticgpu.io"], "resources": ["*"], "verbs": ["create", "patch", "update"]}
     about = {"metadata": {"name": "everything-here"}}
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     found.must("POST", f"{rbac}/clusterroles", {**about, "rules": [rule]})

@@ -123,3 +123,15 @@ def test_a_waiting_pod_is_watched_until_it_runs(kubectl: Kubectl, cluster: Clust
     waiting = next(p for p in scenarios.settled(cluster.kube, 10) if scenarios.waits(p))["metadata"]["name"]
     kubectl("scale", "deployment/vgpu-test", "--replicas=0")
     kubectl("wait", f"pod/{waiting}", "--for=delete", "--timeout=30s")
+
+
+def test_claims_are_shown_by_their_short_names(kubectl: Kubectl, cluster: Cluster) -> None:
+    kubectl("apply", "-f", str(SAMPLES / "oke-claims.yaml"), "-f", str(SAMPLES / "oke-claims-pods.yaml"))
+    scenarios.settled(cluster.kube, 2, running=2)
+    claims = kubectl("get", "egpuc")
+    assert re.search(r"^NAME +STATUS +ELASTICGPU +CLASS +AGE$", claims, re.MULTILINE)
+    assert re.search(r"^gpushare-egpuc-1 +Bound +egpu-\S+ +gpushare-egpuclass +\S+$", claims, re.MULTILINE)
+    assert re.search(r"^egpu-\S+ +Bound +default +gpushare-egpuc-1 +a10-0\d ", kubectl("get", "egpu"), re.MULTILINE)
+    assert re.search(r"^a10-00 +a10 +0 +NVIDIA A10 +Healthy ", kubectl("get", "gpus.elasticgpu.io"), re.MULTILINE)
+    kubectl("delete", "-f", str(SAMPLES / "oke-claims-pods.yaml"), "-f", str(SAMPLES / "oke-claims.yaml"))
+    assert kubectl("get", "egpu").strip() == "No resources found"
