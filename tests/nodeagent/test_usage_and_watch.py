@@ -121,7 +121,7 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
         uses = tuple(
             Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
         )
-        usage = Usage(uses, {})
+        usage = Usage(uses)
         assert watch.judge(usage, (), 0.0) == ()
         return [f"{step.resident.name}: {step.message}" for step in watch.judge(usage, (), 11.0)]
 
