@@ -33,6 +33,7 @@ PINNED = {
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",
     "OPTIONS_FILE": "options.yaml",
+    "MPS_NODE": "gpufraction.io/mps",
     "HOLDER": "gpufraction.io/holder",
     "HELD_GPUS": "gpufraction.io/held-gpus",
     "ISOLATION": "gpufraction.io/isolation",
