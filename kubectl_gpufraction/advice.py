@@ -8,7 +8,8 @@ must stay (see `hosts`), and no more of a PodDisruptionBudget than it allows. A 
 if it finds another place at once, so that nobody of the same rank loses for another; where GPUs are to be freed for
 nobody yet, that holds for all. All evictions are on one node: room on several nodes helps no pod.
 
-Pure. The search is exact up to `MOST` evictions as long as its steps last; `Nothing.exhausted` says where they did not.
+Pure. The search is exact up to `MOST` evictions as long as its steps last. Where they did not, no set of fewer pods would
+do than the one that is found, but of as many there may be a better one; `Nothing.exhausted`: not all were looked at.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kubectl_gpufraction.views import accepts
 
 MOST = 6
 """Evictions in one advice; who would move more had better drain a node."""
-MOST_STEPS = 20_000
+MOST_STEPS = 100_000
 """Sets looked at, which takes a few seconds."""
 _ENDLESS = 1 << 30
 
@@ -146,9 +147,13 @@ class _Search:
         return room.takes(host.without({each.uid for each in evicted}), self.wanted) is not None
 
     def _least(self, host: Host, evicted: Sequence[Holder]) -> int:
-        """So many more must go at least: each eviction helps any one GPU by no more than one pod."""
+        """
+        So many more must go at least: each eviction helps any one GPU by no more than one pod, and no more GPUs than
+        the pod is on.
+        """
         gone = {each.uid for each in evicted}
         state = host.without(gone)
+        span = max((len(each.shares) for each in host.holders), default=1)
         most = 0
         for fraction in self.wanted.request.containers:
             needed = sorted(
@@ -156,7 +161,10 @@ class _Search:
                 for gpu, used in zip(state.gpus, state.usage, strict=True)
                 if accepts(gpu, fraction)
             )
-            most = max(most, needed[fraction.count - 1] if len(needed) >= fraction.count else _ENDLESS)
+            if len(needed) < fraction.count:
+                return _ENDLESS
+            fewest = needed[: fraction.count]
+            most = max(most, fewest[-1], -(-sum(fewest) // max(span, 1)))
         return most
 
     def _rank(self, host: Host, evicted: Sequence[Holder]) -> tuple[object, ...]:

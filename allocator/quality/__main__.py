@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.plot:
         from allocator.quality import plot
 
-        plot.draw(found, given.plot)
+        if found:
+            plot.draw(found, given.plot)
         if served:
             plot.departures(served, given.plot.with_stem(f"{given.plot.stem}-departures"))
     return 0
