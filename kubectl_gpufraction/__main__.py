@@ -130,8 +130,12 @@ def _advise(session: Session) -> str:
     asked = advised.asked_for(scene, waiter, given.gpus)
     done = advised.carried_out(session.kube, asked.evictions) if given.evict else {}
     if given.output in ("json", "yaml"):
-        return session.table(advised.COLUMNS, advised.rows(asked, done), "")
-    return joined(advised.sentences(asked, done, evicting=given.evict))
+        text = session.table(advised.COLUMNS, advised.rows(asked, done), "")
+    else:
+        text = joined(advised.sentences(asked, done, evicting=given.evict))
+    if any(outcome != advised.EVICTED for outcome in done.values()):
+        raise Failed(text.rstrip())
+    return text
 
 
 def _version(session: Session) -> str:
@@ -220,6 +224,9 @@ def main(
         given = parser().parse_args(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+    if given.watch and getattr(given, "evict", False):
+        print("--evict is done once; leave --watch out", file=err)
+        return 2
     try:
         session = _session(given, colour=out.isatty() and "NO_COLOR" not in environment)
         _print(session, out, stop or threading.Event())

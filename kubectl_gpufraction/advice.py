@@ -8,8 +8,8 @@ must stay (see `hosts`), and no more of a PodDisruptionBudget than it allows. A 
 if it finds another place at once, so that nobody of the same rank loses for another; where GPUs are to be freed for
 nobody yet, that holds for all. All evictions are on one node: room on several nodes helps no pod.
 
-Pure. The search is exact up to `MOST` evictions as long as its steps last. Where they did not, no set of fewer pods would
-do than the one that is found, but of as many there may be a better one; `Nothing.exhausted`: not all were looked at.
+Pure. The search is exact up to `MOST` evictions as long as its steps last. Where they did not, no set of fewer pods
+would do than the one that is found, but of as many there may be a better one; `Nothing.exhausted`: there may be any.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ COLUMNS = (
 )
 
 
+EVICTED = "evicted"
 _RETURNS = (
     "While an evicted pod ends, its successor fits on the same node and may be placed there again first, unless the "
     "node is kept for who waits (keep_after)."
@@ -83,7 +84,7 @@ def carried_out(kube: Kube, evictions: Sequence[Eviction]) -> Mapping[str, str]:
         except KubeError as error:
             done[each.holder.uid] = f"refused: {error}"
             break
-        done[each.holder.uid] = "evicted"
+        done[each.holder.uid] = EVICTED
     return done
 
 

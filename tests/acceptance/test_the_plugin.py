@@ -116,10 +116,21 @@ def test_advice_that_is_followed_lets_the_first_in_line_start(cluster: Cluster) 
     assert moves["spec"]["nodeName"] == "t4", "the smallest card that it fits"
     create(cluster, gpu_mem("stays", 13))
     scenarios.settled(cluster.kube, 2, running=2)
+    assert plugin(cluster, "advise", "--evict", "--watch") == "--evict is done once; leave --watch out\n"
     create(cluster, gpu_mem("late", 14))
     scenarios.settled(cluster.kube, 3)
 
     name = moves["metadata"]["name"]
+    budgets = kubepaths.poddisruptionbudgets
+    guard: JSON = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "moves"}}},
+    }
+    cluster.kube.create(budgets("default"), guard)
+    assert f"default/{name} (PodDisruptionBudget guard allows no eviction now)" in plugin(cluster, "advise")
+    cluster.kube.delete(budgets("default", "guard"))
     advised = plugin(cluster, "advise").splitlines()
     assert advised[0] == "1 eviction would make room for default/late (asks for 1x14Gi) on node t4, GPU 0:"
     assert advised[1].startswith(f"  default/{name} (8192 MiB, priority 0): then there is room for it on node ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -14,10 +14,12 @@ from contract.model import Allocation, Compute, FractionRequest, Gpu, NodeState,
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds, Requirement
 from kubectl_gpufraction import advice, advised, hosts, room
-from kubectl_gpufraction.advice import Advice, Nothing, advise
+from kubectl_gpufraction.advice import Advice, Eviction, Nothing, advise
 from kubectl_gpufraction.hosts import Scene
 from kubectl_gpufraction.room import Holder, Host, Wanted
 from kubectl_gpufraction.state import Pod
+from runtime.kube import Kube
+from tests.allocator.apiserver import Answer
 from tests.builders import pod
 from tests.kubectl_gpufraction.objects import admitted, gpunode, node
 
@@ -275,3 +277,34 @@ def test_what_other_pods_take_of_the_node_counts() -> None:
     assert advise(
         look([gpunode("n1", 15109)], [node("n1", small)], [owned(HELD), beside]).hosts, wanted, {}
     ) == Nothing(exhausted=False)
+
+
+class Refusing:
+    """A transport to an API server that evicts the first pod and refuses the second."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,
+        stream: bool,
+    ) -> Answer:
+        self.asked.append(path)
+        if len(self.asked) == 1:
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        return Answer(429, {"kind": "Status", "reason": "TooManyRequests", "message": "its budget forbids it"})
+
+
+def test_the_first_refusal_ends_it() -> None:
+    held = [owned(admitted(f"p{at}", "gpufraction.io/gpu-memory", "4Gi", on="n1")) for at in range(3)]
+    (host,) = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held).hosts
+    transport = Refusing()
+    done = advised.carried_out(Kube(transport), [Eviction(each, "") for each in host.holders])
+    assert transport.asked == [f"/api/v1/namespaces/default/pods/p{at}/eviction" for at in range(2)]
+    assert (done["p0"], "its budget forbids it" in done["p1"]) == (advised.EVICTED, True)
