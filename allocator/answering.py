@@ -13,6 +13,7 @@ from allocator import reasons
 from allocator.engine import Unplaced
 from allocator.reasons import Code
 from allocator.unbound import Stuck
+from contract import dialects
 from contract.model import Allocation, FractionRequest, PodRequest
 from contract.protocol import Never, Question, Wait
 
@@ -33,9 +34,18 @@ def code(decision: Unplaced) -> str:
     return name_of(reasons.leading(decision.reasons))
 
 
+def why(decision: Unplaced, request: PodRequest) -> str:
+    """Why the pod was not placed: our sentence, and after it what the system said whose words it speaks."""
+    text = reasons.summary(decision.reasons)
+    dialect = dialects.dialect_named(request.dialect)
+    if dialect is None or not dialect.short_of_memory or all(t.code is not Code.MEMORY for t in decision.reasons):
+        return text
+    return f"{text}: {dialect.short_of_memory}"
+
+
 def wait(decision: Unplaced, request: PodRequest, smallest: Smallest) -> Wait:
     """No room now."""
-    return Wait(code(decision), reasons.summary(decision.reasons), floor(request, smallest))
+    return Wait(code(decision), why(decision, request), floor(request, smallest))
 
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:

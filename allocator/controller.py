@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from allocator import answering, keeping, looking, pinning, reasons
+from allocator import answering, keeping, looking, pinning
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster, Waiting
@@ -203,7 +203,7 @@ class Controller(Repairing):
         return commit
 
     def _say_why(self, entry: Waiting, decision: Unplaced) -> None:
-        code, reason = answering.code(decision), f"waiting: {reasons.summary(decision.reasons)}"
+        code, reason = answering.code(decision), f"waiting: {answering.why(decision, entry.ask.request)}"
         more = self._preemption.says(entry.uid)
         if more is not None:
             code, reason = more[0], f"{reason}; {more[1]}"

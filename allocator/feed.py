@@ -16,7 +16,8 @@ from allocator import nodes
 from allocator.claims import feed as claims
 from allocator.claims import objects
 from allocator.controller import Controller
-from contract import codec, names, pods
+from allocator.mandate import KEPT_OUT
+from contract import codec, keptout, names, pods
 from contract.model import Inventory
 from runtime import kubepaths
 from runtime.kube import Kube
@@ -43,6 +44,12 @@ class Feed:
         self._others = (
             self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event), None),
             self._informer("nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event), nodes.trim),
+            self._informer(
+                KEPT_OUT,
+                kubepaths.configmaps(keptout.NAMESPACE),
+                lambda event: _kept_out(controller, event),
+                keptout.trim,
+            ),
         )
         self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS)
         self._booked = self._booked_informers(None)
@@ -150,6 +157,20 @@ def _gpunode(controller: Controller, event: Event) -> None:
                 controller.drop_inventory(_name(gpunode))
         case Gone(gpunode):
             controller.drop_inventory(_name(gpunode))
+
+
+def _kept_out(controller: Controller, event: Event) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_kept_out(found for found in map(keptout.read, items) if found is not None)
+        case Put(configmap):
+            found = keptout.read(configmap)
+            if found is not None:
+                controller.put_kept_out(found.node, found)
+        case Gone(configmap):
+            found = keptout.read(configmap)
+            if found is not None:
+                controller.put_kept_out(found.node, None)
 
 
 def _readable(items: Iterable[JSON]) -> Iterator[Inventory]:

@@ -13,17 +13,20 @@ from typing import Any
 
 from allocator import answering
 from allocator.cluster import Cluster
+from allocator.keepingout import KeepingOut
 from allocator.ledger import Holding
-from allocator.line import Line, Told
-from allocator.mandate import Mandate
+from allocator.line import Line, Noted, Told
+from allocator.mandate import KEPT_OUT, Mandate
 from allocator.nodes import NodeFacts
 from allocator.sharers import Sharers
 from allocator.unbound import Unbound
-from contract import names, pods, quantity, scheduling
+from contract import keptout, names, pods, quantity, scheduling
+from contract.keptout import KeptOut
 from contract.model import Inventory, PodRequest
 
 JSON = dict[str, Any]
 _ALLOCATED = "Allocated"
+_ALL_OUT = "until then no GPU of the node takes new pods"
 
 
 class Intake:
@@ -46,6 +49,7 @@ class Intake:
         self._asked = asked
         """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
         self._line = Line()
+        self._kept_out = KeepingOut()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._sharers = Sharers()
@@ -147,18 +151,41 @@ class Intake:
     def replace_inventories(self, items: Iterable[Inventory]) -> None:
         """The whole list of GPUNodes."""
         with self._lock:
-            self._cluster.replace_inventories({item.node: item for item in items})
+            published = {item.node: item for item in items}
+            self._cluster.replace_inventories(self._kept_out.inventories(published))
             self._synced("gpunodes")
 
     def put_inventory(self, inventory: Inventory) -> None:
         """A GPUNode is new or changed."""
         with self._lock:
-            self._waken(self._cluster.put_inventory(inventory))
+            self._waken(self._cluster.put_inventory(self._kept_out.inventory(inventory)))
 
     def drop_inventory(self, name: str) -> None:
         """A GPUNode is gone."""
         with self._lock:
+            self._kept_out.drop(name)
             self._cluster.drop_inventory(name)
+
+    def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
+        """Every list of cards that are kept out."""
+        with self._lock:
+            lists = {item.node: item for item in items}
+            self._take_over(self._kept_out.lists(lists), lists.values())
+            self._synced(KEPT_OUT)
+
+    def put_kept_out(self, node: str, found: KeptOut | None) -> None:
+        """A node's list is new or changed; None for one that is gone."""
+        with self._lock:
+            self._take_over(self._kept_out.list(node, found), (found,) if found is not None else ())
+
+    def _take_over(self, changed: Iterable[Inventory], lists: Iterable[KeptOut]) -> None:
+        told = False
+        for found in lists:
+            if found.wrong:
+                key, said = f"{keptout.NAMESPACE}/{keptout.PREFIX}{found.node}", f"{found.wrong}; {_ALL_OUT}"
+                self._line.note(Noted("ConfigMap", key, found.uid, "ListUnreadable", said))
+                told = True
+        self._waken(any([told, *(self._cluster.put_inventory(inventory) for inventory in changed)]))
 
     def _synced(self, kind: str, tenure: int | None = None) -> None:
         self._mandate.listed(kind, tenure)

@@ -43,9 +43,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A Warning Event, and no condition: about a pod, or about a Node, which has no namespace."""
+    """A Warning Event, and no condition: about a pod, a list of kept out cards, or a Node, which has no namespace."""
 
-    kind: Literal["Pod", "Node"]
+    kind: Literal["Pod", "Node", "ConfigMap"]
     key: str
     """`namespace/name`; a Node's name alone."""
     uid: str

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+KEPT_OUT = "configmaps"
+"""Lists of cards that an administrator keeps out (`contract.keptout`)."""
 _BOOKED = ("pods", "elasticgpus")
 """What says which shares are taken."""
 
@@ -22,7 +24,7 @@ class Mandate:
 
     def __init__(self, leading: Callable[[], bool], tenure: Callable[[], int | None] | None) -> None:
         self._leading, self._tenure = leading, tenure
-        self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", *_BOOKED}
+        self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", KEPT_OUT, *_BOOKED}
         self._listed_in: dict[str, int] = {}
 
     def listed(self, kind: str, tenure: int | None = None) -> None:

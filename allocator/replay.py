@@ -140,7 +140,9 @@ def _outcome(position: int, pod: InLine, decision: Decision) -> Outcome:
     if isinstance(decision, Chosen):
         gpus = ", ".join(f"{c.container}: {', '.join(s.uuid for s in c.shares)}" for c in decision.containers)
         return Outcome(position, pod, decision, "Placed", f"placed on node {decision.node} ({gpus})")
-    return Outcome(position, pod, decision, answering.code(decision), f"waiting: {reasons.summary(decision.reasons)}")
+    return Outcome(
+        position, pod, decision, answering.code(decision), f"waiting: {answering.why(decision, pod.ask.request)}"
+    )
 
 
 def explain(view: View, ask: Ask) -> Iterator[tuple[str, str]]:

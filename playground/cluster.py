@@ -164,9 +164,9 @@ class Cluster:
         installing.apply(self.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         labels = {"metadata": {"labels": {names.INJECT_LABEL: names.INJECT_ENABLED}}}
         self.kube.patch_merge(kubepaths.path("v1", "namespaces", name=name), labels)
-        self._await_account(name)
+        self.await_account(name)
 
-    def _await_account(self, namespace: str) -> None:
+    def await_account(self, namespace: str) -> None:
         """No pod can be created before the namespace has its default service account, a moment after itself."""
         deadline = time.monotonic() + _ACCOUNT_SECONDS
         while time.monotonic() < deadline:

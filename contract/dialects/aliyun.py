@@ -152,6 +152,7 @@ DIALECT = Dialect(
     render=_render,
     started=_started,
     environment=_environment,
+    short_of_memory="Insufficient GPU Memory in one device",
     about=__doc__ or "",
     glossary=(
         Word(

@@ -228,6 +228,8 @@ class Dialect:
     """From the pod's annotations to those that change once its containers run."""
     schedulers: tuple[str, ...] = ()
     """Names of this system's own scheduler, which is gone when we are in its place: the default one takes its pods."""
+    short_of_memory: str = ""
+    """What this system said where no card of a node has the memory, for people and tools that look for it."""
     environment: Callable[[PodRequest, FractionRequest], list[JSON]] = _no_environment
     """Environment entries (Kubernetes `EnvVar`) of one container, in this system's own words."""
     about: str = ""

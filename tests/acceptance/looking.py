@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import io
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from contract import codec, names
+from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from kubectl_gpufraction.__main__ import main
-from playground import scenarios
+from playground import installing, scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
-from runtime.kube import KubeError, KubeNotFound
+from runtime.kube import KubeError, KubeNotFound, gpunodes
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
 ALIYUN = "ALIYUN_COM_GPU_MEM_"
+_CREATION = "gpufraction-pod-create"
 
 
 def on_t4(made: PodBuilder) -> PodBuilder:
@@ -122,3 +128,66 @@ def left(cluster: Cluster, resource: str) -> dict[str, int]:
     """What the GPU objects say is left of each card, by the card's UUID."""
     found = cluster.kube.list(kubepaths.path(scenarios.ELASTIC, "gpus")).items
     return {c["spec"]["uuid"]: int((c.get("status") or {}).get("allocatable", {}).get(resource, -1)) for c in found}
+
+
+@contextmanager
+def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Iterator[None]:
+    """
+    A running pod, bound by hand, that holds more of a card than there is.
+
+    Our policies refuse one, so it is made while they are away, as before they were installed.
+    """
+    request = PodRequest("native", (FractionRequest("main", memory=memory),))
+    [gpu] = [g for g in codec.inventory_from_object(cluster.kube.get(gpunodes(node))).gpus if g.index == index]
+    share = ContainerAllocation("main", (GpuShare(gpu.uuid, index, memory, 0, gpu.memory),))
+    assert memory > gpu.usable
+    foreign = (
+        pod("foreign", "legacy")
+        .asks(names.GPU_MEMORY, memory)
+        .annotated(names.REQUEST, codec.request_to_text(request))
+        .annotated(names.ALLOCATION, codec.allocation_to_text(Allocation("by-hand", node, (share,))))
+        .on(node)
+    )
+    installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "legacy"}})
+    cluster.await_account("legacy")
+    with _unguarded(cluster, foreign.manifest()):
+        cluster.kube.create(kubepaths.pods("legacy"), foreign.manifest())
+    try:
+        scenarios.settled(cluster.kube, 1, "legacy", running=1)
+        scenarios.wait_for(lambda: _overfull(cluster) == 1, lambda: f"{_overfull(cluster)} cards are overfull")
+        yield
+    finally:
+        cluster.kube.delete(kubepaths.pods("legacy", "foreign"))
+        path = kubepaths.pods("legacy")
+        scenarios.wait_for(lambda: not cluster.kube.list(path).items, lambda: "the foreign pod is still there")
+
+
+@contextmanager
+def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
+    """Without the policy that refuses the creation of this pod."""
+    path = kubepaths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", name=_CREATION)
+    binding = cluster.kube.get(path)
+    again = {**binding, "metadata": {"name": _CREATION, "labels": binding["metadata"].get("labels") or {}}}
+
+    other = {**pod, "metadata": {**pod["metadata"], "name": "another"}}
+
+    def refused() -> bool:
+        try:
+            cluster.kube.create(kubepaths.pods("legacy"), other, {"dryRun": "All"})
+        except KubeError as error:
+            return "ValidatingAdmissionPolicy" in str(error)
+        return False
+
+    cluster.kube.delete(path)
+    try:
+        scenarios.wait_for(lambda: not refused(), lambda: "the policy refuses the pod still")
+        yield
+    finally:
+        cluster.kube.create(path.rpartition("/")[0], again)
+        scenarios.wait_for(refused, lambda: "the policy lets the pod through still")
+
+
+def _overfull(cluster: Cluster) -> float:
+    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    return float(re.findall(r"^gpufraction_overfull_gpus (\S+)$", text, re.MULTILINE)[0])

@@ -62,7 +62,8 @@ class Desk:
         self.controller.replace_pods(pods.trim(pod) for pod in existing)
 
     def no_claims(self) -> None:
-        """The lists of a cluster that has none of them."""
+        """The lists of a cluster that has none of them, nor any card that is kept out."""
+        self.controller.replace_kept_out([])
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
             self.controller.replace_claims(plural, [])
 

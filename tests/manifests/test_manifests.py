@@ -18,7 +18,7 @@ import yaml
 import allocator.settings
 import nodeagent.settings
 import webhook.settings
-from contract import names
+from contract import keptout, names
 from contract.conditions import match_conditions
 from contract.dialects.options import VgpuOptions
 from contract.pools import NOTHING_SAID, pool_options
@@ -119,7 +119,8 @@ def test_namespace_label_and_excluded_namespaces() -> None:
     assert hook["namespaceSelector"]["matchLabels"] == {names.INJECT_LABEL: names.INJECT_ENABLED}
     assert excluded["values"] == ["kube-system", "kube-node-lease", "kube-public", names.NAMESPACE]
     assert set(excluded["values"]) == names.UNSERVED_NAMESPACES
-    assert {i["metadata"]["namespace"] for i in sources() if "namespace" in i["metadata"]} == {names.NAMESPACE}
+    elsewhere = [i["kind"] for i in sources() if i["metadata"].get("namespace", names.NAMESPACE) != names.NAMESPACE]
+    assert elsewhere == ["Role", "RoleBinding"], "the right to read the lists of kept out cards"
 
 
 # -- the webhook configuration ------------------------------------------------------------------------------------
@@ -347,7 +348,9 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         "gpus/status": ("patch",),
     }
     by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
-    assert rights("gpufraction-allocator") == read | lease | write | by_claims | {("namespaces", "list", ())}
+    lists = {("namespaces", "list", ()), ("configmaps", "list", ()), ("configmaps", "watch", ())}
+    assert rights("gpufraction-allocator") == read | lease | write | by_claims | lists
+    assert one(sources(), "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
 
 
 def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:

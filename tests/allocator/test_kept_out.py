@@ -1,0 +1,60 @@
+"""Cards that an administrator's list keeps out: no new pods, live, and nobody who is there is moved."""
+
+from __future__ import annotations
+
+from contract.keptout import KeptOut
+from contract.model import NodeState
+from contract.protocol import Placed, Wait
+from tests.allocator.desk import Desk, question
+from tests.builders import node, pod
+
+T4 = node("t4").gpus(2)
+ASKS = pod("p").asks("aliyun.com/gpu-mem", 8)
+
+
+def first(desk: Desk) -> NodeState:
+    return desk.controller.nodes()[0]
+
+
+def open_cards(desk: Desk) -> list[int]:
+    return [gpu.index for gpu in first(desk).gpus if gpu.healthy]
+
+
+def test_a_card_is_kept_out_and_let_in_again_while_everything_runs() -> None:
+    desk = Desk([T4])
+    desk.controller.put_kept_out("t4", KeptOut("t4", frozenset({"0"})))
+    placed = desk.controller.reserve(question(ASKS))
+    assert isinstance(placed, Placed)
+    assert [s.index for c in placed.allocation.containers for s in c.shares] == [1]
+    refused = desk.controller.reserve(question(ASKS, uid="review-2"))
+    assert isinstance(refused, Wait)
+    assert "short of memory" in refused.reason
+    desk.controller.put_kept_out("t4", None)
+    assert isinstance(desk.controller.reserve(question(ASKS, uid="review-3")), Placed)
+    desk.controller.check_invariants()
+
+
+def test_the_list_outlives_what_the_agent_publishes() -> None:
+    desk = Desk([T4])
+    desk.controller.replace_kept_out([KeptOut("t4", frozenset({"1"})), KeptOut("other", frozenset({"0"}))])
+    assert open_cards(desk) == [0]
+    desk.controller.put_inventory(node("t4").gpus(3).inventory())
+    assert open_cards(desk) == [0, 2]
+    desk.controller.replace_inventories([T4.inventory()])
+    assert open_cards(desk) == [0]
+    desk.controller.drop_inventory("t4")
+    desk.controller.put_kept_out("t4", None)
+    desk.controller.put_inventory(T4.inventory())
+    assert open_cards(desk) == [0, 1]
+    desk.controller.replace_kept_out([KeptOut("t4", wrong="data.gpus: found 'x'")])
+    assert open_cards(desk) == []
+    desk.controller.replace_kept_out([])
+    assert open_cards(desk) == [0, 1]
+    desk.controller.check_invariants()
+
+
+def test_nothing_is_decided_before_the_lists_are_known() -> None:
+    desk = Desk([T4], synced=False)
+    desk.controller.replace_inventories([T4.inventory()])
+    desk.controller.replace_pods([])
+    assert "configmaps" in desk.controller.ready()
