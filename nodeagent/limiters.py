@@ -25,8 +25,9 @@ from contract.model import BY_CDI, BY_HOST_PATH, WITHHELD, Allocation, Delivery,
 from nodeagent import cdi
 from nodeagent.cdi import Preloaded
 from nodeagent.limitersettings import LimiterSettings
+from nodeagent.mps.machine import Phase
 from nodeagent.mps.places import Places, read_text, write_atomically
-from nodeagent.mps.reports import NOTHING, Report, most_clients, report_from_text, wanted_to_text
+from nodeagent.mps.reports import NOTHING, Report, most_clients, report_from_text, wanted_from_text, wanted_to_text
 from nodeagent.preload import Library
 from nodeagent.status import Condition, Sight
 
@@ -89,7 +90,8 @@ class Limiters:
         self._want()
         if found is None:
             return None
-        return replace(found, mounts=self._mounts, single=bool(self.found.report.gpus))
+        single = any(gpu.phase != Phase.OFF for gpu in self.found.report.gpus.values())
+        return replace(found, mounts=self._mounts, single=single)
 
     def _way(self, found: Delivery | None) -> str:
         if not (self._settings.mps or self._settings.preload):
@@ -137,12 +139,25 @@ class Limiters:
         return (("mps",) if mps else ()) + (("preload",) if held and not mps else ())
 
     def _want(self) -> None:
-        """Tell the supervisor which GPUs are ours to have a daemon. Nothing can be told while nothing can be seen."""
+        """
+        Tell the supervisor which GPUs are ours to have a daemon. Nothing can be told while nothing can be seen.
+
+        Whoever is not named any more ends, and takes the programs on the GPU along. So a daemon is asked for only where
+        new containers reach it, but one that is there stays whatever becomes of that (a toolkit that is upgraded takes
+        its files away for a while), and on a GPU that is taken out of sharing until nobody has a share of it.
+        """
         places, inventory = self._places, self._inventory
         if places is None or inventory is None or inventory.problem:
             return
-        text = wanted_to_text(gpu.uuid for gpu in inventory.gpus if self.reaches and _can(gpu, inventory.driver))
-        _keep(places.wanted, text)
+        standing = wanted_from_text(read_text(places.wanted)) or frozenset()
+        used = {s.uuid for a in self._allocations() for container in a.containers for s in container.shares}
+        wanted = set()
+        for gpu in inventory.gpus:
+            ours = gpu.withheld != _NOT_SHARED
+            stays = gpu.uuid in standing and (ours or gpu.uuid in used)
+            if _can(gpu, inventory.driver) and (stays or (ours and self.reaches)):
+                wanted.add(gpu.uuid)
+        _keep(places.wanted, wanted_to_text(wanted))
 
     def _describe(self) -> bool:
         """Write the description, or take it away when nobody needs it any more; whether it is as it should be."""
@@ -159,12 +174,10 @@ class Limiters:
             # Nothing can be seen: what stands there is better than nothing.
             return True
         report, library = self.found.report, self.found.preloaded
-        mps = {uuid for uuid, gpu in report.gpus.items() if by_cdi and (gpu.serving or not gpu.taking)}
+        mps = {uuid for uuid, gpu in report.gpus.items() if gpu.serving or not gpu.taking}
         uuids = {gpu.uuid for gpu in gpus} | needed
         places = self._places or Places(Path("/"))
-        return bool(uuids) and _keep(
-            file, cdi.description(uuids, mps=mps, places=places, preloaded=library if by_cdi else None)
-        )
+        return bool(uuids) and _keep(file, cdi.description(uuids, mps=mps, places=places, preloaded=library))
 
 
 def judged(sight: Sight, found: Found) -> Sight:
@@ -209,9 +222,8 @@ def _serving(report: Report, gpu: Gpu) -> bool:
 
 
 def _can(gpu: Gpu, driver: str) -> bool:
-    """Whether a daemon may be there: a whole card that is shared, of an architecture that MPS limits."""
-    whole = not gpu.parent and gpu.usable > 0
-    return whole and gpu.withheld != _NOT_SHARED and most_clients(gpu.capability, driver) > 0
+    """Whether a daemon may be there: a whole card, of an architecture that MPS limits."""
+    return not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, driver) > 0
 
 
 def _keep(file: Path, text: str) -> bool:

@@ -11,11 +11,11 @@ Must not: grow. Whatever this needs to know is a reason for it to fail.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -32,33 +32,39 @@ def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
     """Run `command` until it ends well or we are told to stop; its exit status."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     told: list[int] = []
-    child: list[subprocess.Popen[bytes]] = []
+    child = 0
 
     def stop(number: int, frame: object) -> None:
         told.append(number)
-        if child and child[0].returncode is None:
-            child[0].send_signal(signal.SIGTERM)
+        if child:
+            _end(child)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     while True:
-        child[:] = [subprocess.Popen(command)]
+        child = os.spawnv(os.P_NOWAIT, command[0], list(command))
         if told:
-            child[0].send_signal(signal.SIGTERM)
-        status = _wait(child[0])
+            _end(child)
+        status = _wait(child)
+        child = 0
         if told or status == 0:
             return max(0, status)
         log.error("the supervisor ended and is started again; the daemons run on", extra={"status": status})
         time.sleep(pause)
 
 
-def _wait(child: subprocess.Popen[bytes]) -> int:
+def _end(child: int) -> None:
+    # It is not waited for here, so the number is still its own even if it has ended.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+
+
+def _wait(child: int) -> int:
     """Until the child has ended, letting orphans go meanwhile."""
     while True:
         pid, status = os.waitpid(-1, 0)
-        if pid == child.pid:
-            child.returncode = os.waitstatus_to_exitcode(status)
-            return child.returncode
+        if pid == child:
+            return os.waitstatus_to_exitcode(status)
 
 
 def supervisor_command(arguments: Sequence[str]) -> tuple[str, ...]:

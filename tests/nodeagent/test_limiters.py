@@ -149,6 +149,27 @@ def test_which_gpus_are_to_have_a_daemon(node: Node, found: Gpu, want: bool) -> 
     assert node.wanted() == (frozenset({"GPU-0"}) if want else frozenset())
 
 
+def test_a_daemon_that_is_there_stays_while_delivery_is_not_clear(node: Node) -> None:
+    node.round(BY_CDI, gpu(0))
+    for unclear in (None, Delivery(), PLAIN):
+        node.round(unclear, gpu(0), gpu(1))
+        assert node.wanted() == frozenset({"GPU-0"}), unclear
+    node.round(BY_CDI, gpu(0), gpu(1))
+    assert node.wanted() == frozenset({"GPU-0", "GPU-1"})
+
+
+def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_share(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    share = GpuShare("GPU-0", 0, MIB, 0, MIB)
+    node.allocations = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
+    out = gpu(healthy=False, withheld="NotShared")
+    node.round(BY_CDI, out)
+    assert node.wanted() == frozenset({"GPU-0"})
+    node.allocations = []
+    node.round(BY_CDI, out)
+    assert node.wanted() == frozenset()
+
+
 def test_while_nothing_can_be_seen_nothing_is_asked(node: Node) -> None:
     node.round(BY_CDI, gpu())
     node.limiters.told(Inventory("n1", problem="the driver is gone"))
