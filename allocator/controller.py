@@ -269,9 +269,11 @@ class Controller(Repairing):
             self._rouse()
 
     def adopt(self, tables: Tables) -> None:
-        """Decide by what was learnt from now on."""
-        with self._lock:
-            self._cluster.engine.adopt(tables)
+        """Decide by what was learnt from now on. The lock is let go between the steps, so that decisions go on."""
+        steps, more = self._cluster.engine.adopting(tables), True
+        while more:
+            with self._lock:
+                more = next(steps, self) is None
 
     # -- looking in -----------------------------------------------------------------------------------------------
 

@@ -100,10 +100,10 @@ class Ranks:
         self._known: OrderedDict[object, Known] = OrderedDict()
         self._shift, self._lowest_bin, self._levels, self._sure = _bins(tables)
 
-    def warm(self) -> None:
-        """Look at every node before anything is asked."""
+    def warm(self, first: int, end: int) -> None:
+        """Look at the nodes in these rows, as far as there are any, before anything is asked."""
         self._grow()
-        self._rooms.refresh(np.arange(len(self._columns.nodes)))
+        self._rooms.refresh(np.arange(first, min(end, len(self._columns.nodes))))
 
     def best(
         self, fraction: FractionRequest | None, cpu: int, bears: Flags, rows: Longs

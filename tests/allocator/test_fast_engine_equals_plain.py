@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import settings
@@ -16,6 +17,7 @@ from allocator.index import Engine
 from allocator.policies import learning
 from allocator.policies.kinds import supply_of
 from allocator.policies.learning import Learner
+from allocator.policies.tables import Tables
 from allocator.scores import Policy
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, Sharing, Usage, Wishes
 from contract.quantity import GIB
@@ -191,15 +193,28 @@ class TwoEnginesThatLearn(TwoEngines):
     def __init__(self) -> None:
         super().__init__()
         self.learner = Learner(half_life=4)
+        self.steps: Iterator[None] = iter(())
 
     @rule(ask=asks(), times=st.integers(1, 5))
     def somebody_asks(self, ask: Ask, times: int) -> None:
         for _ in range(times):
             self.learner.see(ask.request, ask.needs.compute.cpu)
 
+    def _lesson(self) -> Tables | None:
+        return learning.make("value", self.learner.target(), supply_of(self.snapshot, LIMITS))
+
     @rule()
     def tables_are_swapped(self) -> None:
-        self.fast.adopt(learning.make("value", self.learner.target(), supply_of(self.snapshot, LIMITS)))
+        self.fast.adopt(self._lesson())
+
+    @rule()
+    def tables_begin_to_be_swapped(self) -> None:
+        made = self._lesson()
+        self.steps = self.fast.adopting(made) if made is not None else iter(())
+
+    @rule()
+    def the_swap_goes_on(self) -> None:
+        next(self.steps, None)
 
 
 TestTwoEngines = TwoEngines.TestCase
