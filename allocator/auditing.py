@@ -7,7 +7,7 @@ decides by a second look which of them are drift.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,24 +35,25 @@ class Listed:
     known: Known
     """Where it stands by that."""
     uncounted: bool = False
-    """It asks for a share, and has neither share nor gate; whether its namespace is served is not judged here."""
+    """Its namespace is served, it asks for a share, and it has neither share nor gate."""
 
 
-def listed(pod: Mapping[str, Any], options: Options) -> Listed:
-    """Read a pod, whole or trimmed."""
+def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()) -> Listed:
+    """Read a pod, whole or trimmed. `served`: the namespaces with our label."""
     request = pods.admitted(pod)
     gated = names.GATE in pods.gates(pod)
     allocation = pods.allocation_of(pod, request) if request is not None and not gated else None
     node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation is not None else "")
     finished = pods.finished(pod)
     known = NOBODY if finished else Known("", True) if gated else Known(node, False, allocation)
-    uncounted = not finished and not gated and allocation is None and _asks(pod, options)
+    uncounted = not finished and not gated and allocation is None and _is_missed(pod, options, served)
     return Listed(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 
 
-def _asks(pod: Mapping[str, Any], options: Options) -> bool:
-    annotations = pods.annotations_of(pod)
-    if _MIRROR in annotations:
+def _is_missed(pod: Mapping[str, Any], options: Options, served: Container[str]) -> bool:
+    """Whether the webhook should have seen the pod."""
+    annotations, namespace = pods.annotations_of(pod), (pod.get("metadata") or {}).get("namespace", "")
+    if _MIRROR in annotations or namespace in names.UNSERVED_NAMESPACES or namespace not in served:
         return False
     return names.REQUEST in annotations or bool(dialects.asked(pod) and dialects.standard(dict(pod), options))
 

@@ -94,7 +94,10 @@ class Preemption:
         if under_way is not None:
             uid = under_way.pod.uid
             self._pause(uid, now)
-            self._said[uid] = (FAILED, "pods of lower priority could make room, but evicting them failed")
+            self._said[uid] = (
+                FAILED,
+                "pods of lower priority could make room, but evicting them failed; the allocator's log says why",
+            )
 
     def fruitless(self, uid: str, blocked: int, now: float) -> None:
         """No eviction helps the pod now; `blocked` is how many would, were it not for disruption budgets."""

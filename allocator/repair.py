@@ -39,11 +39,12 @@ _RETRY = 30.0
 _MOST_READS = 50
 """Pods that are read again one by one; where more differ, the state is mended without that."""
 _SHOWN = 5
+_NOTHING: JSON = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Who is told what each pass found: drift by kind, the number of overfull GPUs aside, and of pods uncounted."""
+    """Who is told what became of each pass: drift by kind, and how many pods nobody counts."""
 
     passed: Callable[[str], None] = lambda outcome: None
     drifted: Callable[[str, int], None] = lambda kind, count: None
@@ -98,6 +99,7 @@ class Repair:
         if not self._controller.decides():
             self._due, self._doubts = None, None
             return
+        self._controller.report_overfull()
         try:
             if self._doubts is not None and now >= self._look_again:
                 self._second_look(self._doubts)
@@ -110,25 +112,34 @@ class Repair:
             log.warning("repair could not read", extra={"reason": str(error)})
 
     def _first_look(self) -> None:
-        before = self._controller.uids()
-        listing = self._kube.list(kubepaths.pods(), trim=self._read)
         selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
-        served = self._kube.list(kubepaths.namespaces(), {"labelSelector": selector}, trim=_name)
-        listed: list[Listed] = [item["pod"] for item in listing.items]
-        differing = self._controller.differing(listed)
-        gone = before - {pod.uid for pod in listed}
+        namespaces = self._kube.list(kubepaths.namespaces(), {"labelSelector": selector}, trim=_name)
+        served = frozenset(item["name"] for item in namespaces.items)
+        gone, differing, uncounted = set(self._controller.uids()), dict[str, Listed](), dict[str, str]()
+
+        def see(pod: JSON) -> JSON:
+            """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
+            listed = auditing.listed(pod, self._options, served)
+            gone.discard(listed.uid)
+            if self._controller.differs(listed):
+                differing[listed.uid] = listed
+            if listed.uncounted:
+                uncounted[listed.uid] = listed.key
+            return _NOTHING
+
+        self._kube.list(kubepaths.pods(), trim=see)
         if differing or gone:
-            self._doubts = Doubts(tuple(differing), tuple(gone))
+            self._doubts = Doubts(tuple(differing.values()), tuple(gone))
             self._look_again = self._clock() + _GRACE
         else:
             self._found.passed("clean")
-        self._controller.report_overfull()
-        self._found.uncounted(self._controller.report_uncounted(listed, (item["name"] for item in served.items)))
+        self._controller.report_uncounted(uncounted)
+        self._found.uncounted(len(uncounted))
 
     def _second_look(self, doubts: Doubts) -> None:
         self._doubts = None
         gone = [uid for uid in doubts.gone if self._controller.known(uid)]
-        differing = self._controller.differing(doubts.differing)
+        differing = [pod for pod in doubts.differing if self._controller.differs(pod)]
         if len(differing) <= _MOST_READS:
             differing = [pod for pod in differing if self._is_still_so(pod)]
         if not gone and not differing:
@@ -149,9 +160,6 @@ class Repair:
         except KubeNotFound:
             return False
         return (now.uid, now.version) == (pod.uid, pod.version)
-
-    def _read(self, pod: JSON) -> JSON:
-        return {"pod": auditing.listed(pod, self._options)}
 
 
 def _name(namespace: JSON) -> JSON:

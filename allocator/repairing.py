@@ -1,14 +1,14 @@
 """
 The allocator's part of repair: what it knows, for comparing, and what is said of GPUs and pods that are wrong.
 
-What a fresh list brings is compared with the state in short pieces, so that a large cluster's list does not keep the
-webhook waiting. Each fault is said once for as long as it lasts. Under the one lock, in memory, like all that works on
-the state; `allocator.repair` does the reading.
+What a fresh list brings is compared with the state pod by pod, so that a large cluster's list does not keep the webhook
+waiting. Each fault is said once for as long as it lasts. Under the one lock, in memory, like all that works on the
+state; `allocator.repair` does the reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 
 from allocator import auditing
 from allocator.auditing import Listed, Overfull
@@ -18,11 +18,10 @@ from allocator.known import NOBODY
 from allocator.line import Evict, Noted
 from allocator.mandate import Mandate
 from allocator.options import Options
-from contract import names
 from contract.model import PodRequest
 
-_PIECE = 1_000
-"""Pods that are compared before the lock is let go."""
+_LASTS, _AGAIN = 3.0, 60.0
+"""Seconds for which a GPU must be promised too much before it is said, and until an eviction is asked for again."""
 
 
 class Repairing(Claiming):
@@ -50,7 +49,10 @@ class Repairing(Claiming):
             forgotten=forgotten,
             asked=asked,
         )
-        self._reported: set[tuple[str, str]] = set()
+        self._overfull: dict[tuple[str, str], float] = {}
+        """By GPU and youngest pod, when it is next acted upon."""
+        self._said: set[tuple[str, str]] = set()
+        """GPUs that are told of, and with which youngest pod."""
         self._uncounted: frozenset[str] = frozenset()
         self._relist = False
 
@@ -69,14 +71,10 @@ class Repairing(Claiming):
         with self._lock:
             return self._cluster.known(uid) != NOBODY
 
-    def differing(self, listed: Sequence[Listed]) -> list[Listed]:
-        """The pods of which the list says something else than the watches did."""
-        found: list[Listed] = []
-        for start in range(0, len(listed), _PIECE):
-            with self._lock:
-                piece = listed[start : start + _PIECE]
-                found += [pod for pod in piece if self._cluster.known(pod.uid) != pod.known]
-        return found
+    def differs(self, listed: Listed) -> bool:
+        """Whether the list says something else of the pod than the watches did."""
+        with self._lock:
+            return self._cluster.known(listed.uid) != listed.known
 
     def mistrust(self) -> None:
         """The state is not what the API server says: have the pods listed anew."""
@@ -97,41 +95,42 @@ class Repairing(Claiming):
 
     # -- what is wrong --------------------------------------------------------------------------------------------
 
-    def report_overfull(self) -> int:
-        """Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted."""
-        with self._lock:
-            found = auditing.overfull(self._cluster, self._sharers)
-            said = self._reported
-            self._reported = {key for one in found for key in _keys(one)}
-            for one in found:
-                self._say_overfull(one, self._reported - said)
-            self._wake()
-            return len(found)
+    def report_overfull(self) -> None:
+        """
+        Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted.
 
-    def _say_overfull(self, one: Overfull, new: set[tuple[str, str]]) -> None:
-        if (one.uuid, "") in new:
-            self._line.note(Noted("Node", one.node, one.node, "GPUOverfull", one.what))
-        youngest = one.youngest
-        if youngest is None:
-            return
-        evicts = self._options.repair == "evict"
+        To be called about once a second. Only what lasts is said: a list that is read anew brings a pod before it takes
+        away the one in whose place it came.
+        """
+        with self._lock:
+            now, found = self._clock(), {_key(one): one for one in auditing.overfull(self._cluster, self._sharers)}
+            self._overfull = {key: self._overfull.get(key, now + _LASTS) for key in found}
+            for key, one in found.items():
+                if self._overfull[key] <= now:
+                    self._say_overfull(one)
+                    self._overfull[key] = now + _AGAIN
+            self._said &= {said for key in found for said in ((key[0], ""), key)}
+
+    def _say_overfull(self, one: Overfull) -> None:
+        evicts, youngest = self._options.repair == "evict", one.youngest
         then = "it is evicted" if evicts else "delete it, so that it is placed anew"
         text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"
-        if (one.uuid, youngest.uid) in new:
+        if (one.uuid, "") not in self._said:
+            self._line.note(Noted("Node", one.node, one.node, "GPUOverfull", one.what))
+        if youngest is not None and _key(one) not in self._said:
             self._line.note(Noted("Pod", youngest.key, youngest.uid, "GPUOverfull", text))
-        if evicts:
+        self._said |= {(one.uuid, ""), _key(one)}
+        self._wake()
+        if evicts and youngest is not None:
             self._evictions.append(Evict(youngest.key, youngest.uid, None, "repair", text))
 
-    def report_uncounted(self, listed: Iterable[Listed], served: Iterable[str]) -> int:
-        """Say which pods of served namespaces ask for a share and have none that anybody counts."""
-        namespaces = set(served) - names.UNSERVED_NAMESPACES
-        found = {pod.uid: pod for pod in listed if pod.uncounted and pod.key.split("/", 1)[0] in namespaces}
+    def report_uncounted(self, found: Mapping[str, str]) -> None:
+        """Say which pods ask for a share and have none that anybody counts: `namespace/name` by uid."""
         with self._lock:
             for uid in found.keys() - self._uncounted:
-                self._line.note(Noted("Pod", found[uid].key, uid, "GPUShareUncounted", _UNCOUNTED))
+                self._line.note(Noted("Pod", found[uid], uid, "GPUShareUncounted", _UNCOUNTED))
             self._uncounted = frozenset(found)
             self._wake()
-        return len(found)
 
 
 _UNCOUNTED = (
@@ -141,5 +140,5 @@ _UNCOUNTED = (
 )
 
 
-def _keys(one: Overfull) -> list[tuple[str, str]]:
-    return [(one.uuid, ""), *([(one.uuid, one.youngest.uid)] if one.youngest is not None else [])]
+def _key(one: Overfull) -> tuple[str, str]:
+    return one.uuid, one.youngest.uid if one.youngest is not None else ""

@@ -229,6 +229,8 @@ def twice_over(repair: str = "report") -> Bench:
 def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_once() -> None:
     bench = twice_over()
     bench.tick()
+    assert bench.news() == [], "a list that is read anew may look like this for a moment"
+    bench.tick(3)
     assert bench.news() == [
         Noted("Node", "a", "a", "GPUOverfull", WHAT),
         Noted("Pod", "default/second", "uid-2", "GPUOverfull", YOUNGEST + "delete it, so that it is placed anew"),
@@ -241,15 +243,19 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
     bench.api.create(placed("third", 10240))
     bench.watch()
     bench.tick(300)
+    bench.tick(3)
     assert [news.key for news in bench.news()] == ["a", "default/third"], "a new fault is said anew"
 
 
 def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes() -> None:
     bench = twice_over("evict")
     bench.tick()
+    bench.tick(3)
     order = Evict("default/second", "uid-2", None, "repair", YOUNGEST + "it is evicted")
     assert bench.desk.controller.take_evictions() == [order]
-    bench.tick(300)
+    bench.tick(59)
+    assert bench.desk.controller.take_evictions() == []
+    bench.tick(1)
     assert bench.desk.controller.take_evictions() == [order], "a disruption budget may have forbidden it"
     bench.api.pods["default/second"]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
     bench.api.change("default/second")
@@ -302,8 +308,8 @@ def test_a_pod_is_reported_that(name: str) -> None:
 
 def test_whole_gpus_that_are_the_vendors_plugins_are_not_missed() -> None:
     whole = pod("p").uid("u").asks("nvidia.com/gpu", 1).json()
-    assert auditing.listed(whole, Reading()).uncounted
-    assert not auditing.listed(whole, Reading(whole_gpus="vendor")).uncounted
+    assert auditing.listed(whole, Reading(), ["default"]).uncounted
+    assert not auditing.listed(whole, Reading(whole_gpus="vendor"), ["default"]).uncounted
 
 
 def test_a_fresh_look_says_what_the_watch_would() -> None:
@@ -313,6 +319,6 @@ def test_a_fresh_look_says_what_the_watch_would() -> None:
         api.create(made)
     listed = [auditing.listed(made, Reading()) for made in api.listed()]
     desk.controller.replace_pods(map(pods.trim, api.listed()))
-    assert desk.controller.differing(listed) == []
+    assert [each for each in listed if desk.controller.differs(each)] == []
     assert [each.known.waits for each in listed] == [False, True, False, False]
     assert names.GATE in pods.gates(api.listed()[1])
