@@ -103,8 +103,8 @@ def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
         said.append(f"{mib(usage.memory)} of {mib(limits.capacity(gpu))} MiB")
     if usage.cores > WHOLE:
         said.append(f"{usage.cores} of {WHOLE} % of its cores")
-    if usage.sharers > limits.max_sharers:
-        said.append(f"{usage.sharers} of {limits.max_sharers} pods")
+    if usage.sharers > limits.sharers(gpu):
+        said.append(f"{usage.sharers} of {limits.sharers(gpu)} pods")
     if usage.exclusive and usage.sharers > 1:
         said.append(f"held whole by one of {usage.sharers} pods")
     return ", ".join(said)

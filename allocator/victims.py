@@ -144,7 +144,7 @@ def _lacks(
         lacks += [
             usage.memory + demand.memory - limits.capacity(gpu),
             usage.cores + max(demand.cores, 1) - WHOLE,
-            usage.sharers if demand.exclusive else usage.sharers + 1 - limits.max_sharers,
+            usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
             max(1, len(alone)) if usage.exclusive else 0,
         ]
     has, taken, wanted = node.allocatable, node.requested, question.ask.needs.compute
