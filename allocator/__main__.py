@@ -36,6 +36,9 @@ _LOOK_EVERY = 0.1
 GC_THRESHOLDS = (50_000, 20, 100)
 """A list of 100,000 pods makes half a million small objects that all stay; by default half its time goes into looking
 for garbage among them."""
+_TURN = 0.001
+"""Seconds that a busy thread (a scrape, a lesson, a list) keeps the interpreter while others want it; Python's default
+is 5 ms. An admission waits that long for its turn."""
 GC_THRESHOLDS_LATER = (5_000, 1_000, 100)
 """An admission leaves a dozen objects behind. Looked at a few thousand at a time, they hold nobody up for long."""
 
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
 
 def _run(settings: Settings) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(_TURN)
     process = Process()
     process.handle_signals()
     process.watch_threads()
