@@ -82,14 +82,19 @@ class Limiter:
 
 
 def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], int]:
-    """Bytes by GPU and group; `groups` is by container id. A container that has no group yet is for the next time."""
+    """
+    Bytes by GPU and group; `groups` is by container id. A container that has no group yet is for the next time.
+
+    A container that kubelet restarted has a new id, and the pod's status still names the old one for as long as the API
+    server is away: an id whose group is gone names nobody.
+    """
     by_uid = {resident.uid: resident for resident in residents}
     wanted: dict[tuple[str, str], int] = {}
     for cid, group in groups.items():
         resident = by_uid.get(group.pod)
         if resident is None or resident.allocation is None:
             continue
-        named = dict(resident.containers)
+        named = {cid: name for cid, name in resident.containers if cid in groups}
         for container in resident.allocation.containers:
             if container.container != named.get(cid, container.container):
                 continue

@@ -110,6 +110,10 @@ UNNAMED: dict[str, tuple[tuple[tuple[str, str], ...], dict[str, int]]] = {
         {"/one": 10, "/two": 20, "/three": 20},
     ),
     "one without a share is named": (((THREE, "sidecar"),), {"/one": 10, "/two": 10}),
+    "one is named by an id whose group is gone: kubelet restarted it": (
+        ((ONE, "small"), ("d" * 64, "big"), (THREE, "sidecar")),
+        {"/one": 10, "/two": 20},
+    ),
     "all are named": (((ONE, "small"), (TWO, "big"), (THREE, "sidecar")), {"/one": 10, "/two": 20}),
 }
 
@@ -120,7 +124,7 @@ def test_a_group_is_limited_before_its_container_is_named(
 ) -> None:
     pod = Resident("uid", "team", "p", shares(("small", 10), ("big", 20)), containers=named)
     groups = {cid: Group("uid", path) for cid, path in ((ONE, "/one"), (TWO, "/two"), (THREE, "/three"))}
-    groups["d" * 64] = Group("another pod", "/four")
+    groups["e" * 64] = Group("another pod", "/four")
     assert wanted_limits((pod,), groups) == {("GPU-0", path): limit for path, limit in want.items()}
 
 
