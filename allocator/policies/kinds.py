@@ -161,14 +161,14 @@ class Supply:
 
 def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
     """What these nodes have."""
-    stocks: dict[Kind, Stock] = {}
+    found: dict[Kind, tuple[int, int, int]] = {}
     cpu = 0
     for node in nodes.values():
+        here = node.allocatable.cpu
         if node.gpus:
-            cpu += node.allocatable.cpu
+            cpu += here
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
             kind = kind_of(gpu, limits)
-            known = stocks.get(kind, Stock(0, 0))
-            taken = known.taken + CARD - remainder(gpu, usage, limits)
-            stocks[kind] = Stock(known.cards + 1, max(known.cpu, node.allocatable.cpu), taken)
-    return Supply(stocks, cpu)
+            cards, most, taken = found.get(kind, (0, 0, 0))
+            found[kind] = cards + 1, max(most, here), taken + CARD - remainder(gpu, usage, limits)
+    return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu)
