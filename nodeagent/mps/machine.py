@@ -184,10 +184,13 @@ def _starting(state: State, seen: Seen, now: float, pace: Pace) -> Step:
         return _failed(state, "the MPS daemon ended while it started", seen, now, pace)
     if seen.answers and seen.exclusive:
         return _enter(state, Phase.SERVING, now, why=""), ()
-    if now - state.since >= pace.patience:
-        why = "the MPS daemon does not answer" if not seen.answers else "the compute mode could not be set"
-        return _killed(state, why, now)
-    return state, _kept_exclusive(seen)
+    if seen.answers:
+        # An adopted one may serve somebody; it is not ended because the driver is away or refuses us.
+        return replace(state, silent=None, why="the compute mode is not EXCLUSIVE_PROCESS"), _kept_exclusive(seen)
+    silent = now if state.silent is None else state.silent
+    if now - silent >= pace.patience:
+        return _killed(state, "the MPS daemon does not answer", now)
+    return replace(state, silent=silent), _kept_exclusive(seen)
 
 
 def _kept_exclusive(seen: Seen) -> tuple[Action, ...]:

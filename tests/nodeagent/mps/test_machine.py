@@ -125,6 +125,20 @@ STORIES = {
         ((0, Seen(wanted=False, exclusive=True)),),
         ((Phase.OFF, ()),),
     ),
+    "an adopted daemon is not ended because the driver is away": Story(
+        ((0, replace(GOOD, exclusive=None)), (99, replace(GOOD, exclusive=None)), (100, SILENT), (101, GOOD)),
+        ((Phase.STARTING, ()), (Phase.STARTING, ()), (Phase.STARTING, ()), (Phase.SERVING, ())),
+    ),
+    "one that never answers is": Story(
+        ((0, SILENT), (1, SILENT), (30, SILENT), (31, SILENT), (32, GONE)),
+        (
+            (Phase.STARTING, ()),
+            (Phase.STARTING, ()),
+            (Phase.STARTING, ()),
+            (Phase.STOPPING, (KILL,)),
+            (Phase.PAUSED, (KILL,)),
+        ),
+    ),
     "a mode that somebody changed is set again": Story(
         ((1, replace(GOOD, exclusive=False)), (2, GOOD)),
         ((Phase.SERVING, (EXCLUSIVE,)), (Phase.SERVING, ())),
@@ -218,8 +232,10 @@ def test_whatever_happens(history: list[tuple[float, dict[str, object]]]) -> Non
         now += pause
         for name, value in changes.items():
             setattr(world, name, value)
-        seen = world.seen()
+        seen, before = world.seen(), state
         state, actions = step(state, seen, now, PACE)
+        if seen.wanted and seen.answers and not seen.faulted and before.phase is not Phase.STOPPING:
+            assert not {KILL, QUIT} & set(actions), "a daemon that answers has clients to lose"
         if state.serving:
             assert seen.alive
             assert seen.exclusive
