@@ -13,6 +13,7 @@ from allocator.filters import DEFAULT_LIMITS, Limits
 from allocator.index import Engine
 from allocator.nodes import facts, trim
 from allocator.options import Options
+from allocator.scores import DEFAULT_POLICY, Policy
 from contract import codec, dialects, names, pods
 from contract.model import Allocation, PodRequest
 from contract.protocol import Question
@@ -28,6 +29,7 @@ class Desk:
     nodes: Iterable[NodeBuilder] = ()
     options: Options = field(default_factory=Options)
     limits: Limits = DEFAULT_LIMITS
+    policy: Policy = DEFAULT_POLICY
     synced: bool = True
     now: float = 100.0
     leads: bool = True
@@ -40,7 +42,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.controller = Controller(
-            cluster=Cluster(engine=Engine(limits=self.limits)),
+            cluster=Cluster(engine=Engine(limits=self.limits, policy=self.policy)),
             options=self.options,
             clock=lambda: self.now,
             new_id=self._new_id,

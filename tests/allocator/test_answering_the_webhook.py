@@ -9,6 +9,9 @@ import pytest
 from allocator.controller import NotReady
 from allocator.filters import Limits
 from allocator.options import Options
+from allocator.policies import learning
+from allocator.policies.kinds import Demanded, supply_of
+from allocator.scores import Policy
 from contract import names
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.protocol import Never, Placed, Wait
@@ -151,3 +154,20 @@ def test_limits_are_the_administrators() -> None:
     answer = desk.controller.reserve(question(TRAIN))
     assert isinstance(answer, Wait)
     assert answer.reason == "0 of 1 GPU nodes fit: 1 with 1 pods on each GPU already"
+
+
+def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:
+    """Best fit takes the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
+    desk = Desk([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
+    for gib in (10, 7):
+        desk.controller.reserve(question(pod("before").asks("gpufraction.io/gpu-memory", f"{gib}Gi")))
+    asked = question(pod("train").asks("gpufraction.io/gpu-memory", "3Gi"), dry_run=True)
+    by_best_fit = desk.controller.reserve(asked)
+    supply = supply_of({state.name: state for state in desk.controller.nodes()}, desk.limits)
+    learnt = learning.make("value", {Demanded(0, memory=5 * GIB): 1.0}, supply)
+    assert learnt is not None
+    desk.controller.adopt(learnt)
+    by_worth = desk.controller.reserve(asked)
+    assert isinstance(by_best_fit, Placed)
+    assert isinstance(by_worth, Placed)
+    assert [p.allocation.containers[0].shares[0].index for p in (by_best_fit, by_worth)] == [0, 1]
