@@ -97,6 +97,8 @@ class Repair:
         """Do what is due; to be called about once a second."""
         now = self._clock()
         if not self._controller.decides():
+            if self._due is not None:
+                self._found.uncounted(0)  # the leader's to say
             self._due, self._doubts = None, None
             return
         self._controller.report_overfull()

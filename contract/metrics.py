@@ -146,7 +146,7 @@ UNREADABLE_PODS = MetricSpec(
 KEPT_NODES = MetricSpec(
     "gpufraction_kept_nodes",
     "gauge",
-    "Nodes that are kept for one pod which has waited past keep_after.",
+    "Nodes that are kept for one pod, which has waited past keep_after or for which others were evicted.",
     "allocator",
 )
 UNBOUND_PODS = MetricSpec(

@@ -173,6 +173,17 @@ def test_it_looks_when_leadership_begins_and_every_few_minutes_and_not_while_ano
     assert asked == [0, 1, 1, 2, 2, 3]
 
 
+def test_whoever_leads_no_more_does_not_count_any_more() -> None:
+    bench = full()
+    bench.api.create(worker("slipped").json())
+    bench.watch()
+    bench.tick()
+    bench.desk.leads = False
+    bench.tick(1)
+    bench.tick(1)
+    assert bench.uncounted == [1, 0]
+
+
 def test_an_api_server_that_is_away_changes_nothing_and_is_asked_again_soon() -> None:
     bench = full()
     look = bench.desk.controller.look()

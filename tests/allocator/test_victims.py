@@ -178,6 +178,17 @@ def small(name: str, gib: int = 4, **fields: Any) -> Pod:
 
 
 WAITS = Pod("waits", ask((1, 8, 0)), priority=5)
+
+
+def test_a_pod_of_a_claim_gives_back_no_gpu() -> None:
+    world = World(1, [small("a", 8)])
+    (sharer,) = world.sharers()["n0"]
+    pod, allocation = world.placed["a"]
+    notes = Sharers()
+    notes.see({"metadata": {"uid": "a"}}, holding(pod, replace(allocation, claim="share")), Compute(pods=1), 0.0)
+    assert (dict(sharer.demands) != {}, notes.on("n0")[0].demands) == (True, {})
+
+
 CASES: dict[str, tuple[list[Pod], Pod, tuple[str, ...] | None]] = {
     "the fewest": ([small("a"), small("b"), small("c", 8)], WAITS, ("c",)),
     "of equally few the lowest": ([small("a", 8, priority=2), small("b", 8, priority=1)], WAITS, ("b",)),
