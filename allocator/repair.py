@@ -105,7 +105,7 @@ class Repair:
         try:
             if self._doubts is not None and now >= self._look_again:
                 self._second_look(self._doubts)
-            if self._due is None or now >= self._due:
+            if self._doubts is None and (self._due is None or now >= self._due):
                 self._due = now + self._every
                 self._first_look()
         except KubeError as error:

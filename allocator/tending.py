@@ -107,8 +107,10 @@ class Tending(Intake):
                 if plan is None:
                     self._preemption.fruitless(entry.uid, len(blocked.victims) if blocked else 0, self._clock())
                     self._rouse_if_said(entry)
-                elif self._still_best(entry, plan):
-                    return self._begin(entry, plan)
+                    continue
+                now_best = self._best_there_now(entry, plan)
+                if now_best is not None:
+                    return self._begin(entry, now_best)
         return []
 
     def _who_may_preempt(self) -> list[Waiting]:
@@ -137,16 +139,14 @@ class Tending(Intake):
         spared = self._preemption.spared(self._clock())
         return Question(entry.ask, entry.priority, self._cluster.engine.limits, leaving, spared)
 
-    def _still_best(self, entry: Waiting, plan: Plan) -> bool:
-        """Whether the plan is what would be chosen on its node now, and the pod still waits as it did."""
+    def _best_there_now(self, entry: Waiting, plan: Plan) -> Plan | None:
+        """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         node, on = self._cluster.snapshot.get(plan.node), {plan.node: self._sharers.on(plan.node)}
-        return (
-            node is not None
-            and self._mandate.holds()
-            and self._cluster.waiting_pod(entry.uid) == entry
-            and self._line.may_try(entry.uid, self._clock())
-            and victims.choose([node], on, self._question(entry, self._leaving(on))) == plan
-        )
+        waits = self._cluster.waiting_pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
+        if node is None or not waits or not self._mandate.holds():
+            return None
+        found = victims.choose([node], on, self._question(entry, self._leaving(on)))
+        return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
     def _begin(self, entry: Waiting, plan: Plan) -> list[Evict]:
         now = self._clock()

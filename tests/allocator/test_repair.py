@@ -46,6 +46,7 @@ class Bench:
     """A controller, an API server whose events reach it or are lost, and the repair between them."""
 
     options: Options = field(default_factory=Options)
+    every: float = 300.0
     passes: list[str] = field(default_factory=list)
     drift: list[tuple[str, int]] = field(default_factory=list)
     uncounted: list[int] = field(default_factory=list)
@@ -57,7 +58,7 @@ class Bench:
             kube=Kube(self.api),
             controller=self.desk.controller,
             clock=lambda: self.desk.now,
-            every=300.0,
+            every=self.every,
             options=Reading(),
             found=found,
         )
@@ -130,6 +131,15 @@ def test_what_the_watch_has_lost_is_found_counted_and_mended(
     assert (bench.passes, bench.drift, bench.relist()) == (["mended"], want, True)
     bench.tick(300)
     assert bench.passes == ["mended", "clean"]
+
+
+def test_passes_in_quick_succession_still_look_twice() -> None:
+    bench = Bench(every=1.0)
+    bench.api.create(placed("p"))
+    bench.lose()
+    for _ in range(7):
+        bench.tick(1)
+    assert (bench.passes, bench.drift[1], bench.relist()) == (["mended"], ("changed", 1), True)
 
 
 def test_what_the_watch_is_only_late_with_is_no_drift() -> None:
