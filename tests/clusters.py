@@ -50,11 +50,15 @@ def crash_api_server(plane: ControlPlane) -> None:
         plane.api.store.compact()  # a new process knows no history
 
 
-def control_planes() -> list[Any]:
-    """Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started."""
+def control_planes(*, long: bool = False) -> list[Any]:
+    """
+    Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started.
+
+    `long`: for tests that take too long for every run; on the embedded one they are part of the storm then.
+    """
     assets = assets_of(os.environ)
     skipped = [pytest.mark.skip(reason=assets)] if isinstance(assets, str) else []
     return [
-        pytest.param(embedded, id="embedded"),
+        pytest.param(embedded, id="embedded", marks=[pytest.mark.storm] if long else []),
         pytest.param(real, id="real", marks=[pytest.mark.realcluster, *skipped]),
     ]

@@ -38,6 +38,7 @@ def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("two_replicas", control_planes(long=True), indirect=True)
 def test_a_storm_of_60_pods_while_the_api_server_crashes(two_replicas: Cluster) -> None:
     def crash(storm: Storm) -> bool:
         crash_api_server(storm.cluster.control_plane)

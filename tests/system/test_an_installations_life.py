@@ -157,6 +157,7 @@ def test_it_is_one_again_after_the_manifests_were_applied_again(cluster: Cluster
 # -- upgrade and uninstall ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("installed", control_planes(long=True), indirect=True)
 def test_an_upgrade_leaves_running_pods_alone(cluster: Cluster) -> None:
     for name in ("a", "b"):
         created(cluster, share(name, 10_000))

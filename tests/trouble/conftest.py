@@ -41,6 +41,7 @@ PATIENCE = 60.0
 HOLD = "example.com/hold"
 """Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
+LONG = pytest.mark.parametrize("running", control_planes(long=True), indirect=True)
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 
 

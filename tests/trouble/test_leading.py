@@ -14,7 +14,7 @@ from playground import scenarios
 from playground.programs import Program
 from playground.scenarios import Outcome
 from tests.trouble import requests
-from tests.trouble.conftest import Troubled, card
+from tests.trouble.conftest import LONG, Troubled, card
 from tests.trouble.proxy import Alter, Drop, Refuse
 
 pytestmark = pytest.mark.system
@@ -35,6 +35,7 @@ def test_a_leader_that_is_cut_off_is_followed_by_the_other(trouble: Troubled) ->
     assert len(written(trouble, leader)) == before
 
 
+@LONG
 def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     with trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader):
@@ -45,6 +46,7 @@ def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubl
         scenarios.wait_for(lambda: trouble.leads(other), lambda: "the other does not lead")
 
 
+@LONG
 def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterwards(trouble: Troubled) -> None:
     with trouble.fault(requests.everything, Drop()):
         trouble.cut_watches()
@@ -54,6 +56,7 @@ def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterward
     trouble.becomes(FULL)
 
 
+@LONG
 def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     trouble.held(card("a"), card("b"), card("c"))

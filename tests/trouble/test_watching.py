@@ -8,7 +8,7 @@ from playground import scenarios
 from playground.scenarios import Outcome
 from tests.clusters import forget_history
 from tests.trouble import requests
-from tests.trouble.conftest import Troubled, card
+from tests.trouble.conftest import LONG, Troubled, card
 from tests.trouble.proxy import Drop, Refuse
 
 pytestmark = pytest.mark.system
@@ -44,7 +44,7 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(trouble: Troubled) ->
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
 
 
-@pytest.mark.parametrize("refused", [0, 3])
+@pytest.mark.parametrize("refused", [0, 2])
 def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, refused: int) -> None:
     """`refused`: so many of those lists are."""
     trouble.create(card("a"), card("b"), card("c"))
@@ -62,6 +62,7 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
         scenarios.wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
 
 
+@LONG
 def test_a_new_leader_whose_first_lists_are_refused_decides_nothing_before_it_has_one(trouble: Troubled) -> None:
     trouble.create(card("a"), card("b"))
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
