@@ -233,13 +233,15 @@ def _belongs(pod: JSON, made: Iterable[JSON]) -> bool:
     return any(name == d["metadata"]["name"] or name.startswith(d["metadata"]["name"] + "-") for d in made)
 
 
-def wait_for(done: Callable[[], bool], missing: Callable[[], str], timeout: float = _PATIENCE) -> None:
-    """Wait until `done()`. Raises `NotSettled` with what `missing()` says."""
+def wait_for(
+    done: Callable[[], bool], missing: Callable[[], str], timeout: float = _PATIENCE, *, every: float = 0.03
+) -> None:
+    """Wait until `done()`, asked `every` so many seconds. Raises `NotSettled` with what `missing()` says."""
     deadline = time.monotonic() + timeout
     while not done():
         if time.monotonic() > deadline:
             raise NotSettled(missing())
-        time.sleep(0.03)
+        time.sleep(every)
 
 
 # -- looking ------------------------------------------------------------------------------------------------------

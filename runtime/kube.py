@@ -103,6 +103,7 @@ Query = Mapping[str, str | int | bool]
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_SILENCE = 180.0  # seconds: a watch hears a bookmark about once a minute, so three missed ones are a broken one
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class Kube:
             "resourceVersion": resource_version,
             "timeoutSeconds": timeout_seconds,
         }
-        silence = timeout_seconds + self._timeout
+        silence = min(timeout_seconds + self._timeout, _SILENCE)
         response = self._send("GET", path, asked, None, None, silence, stream=True)
         try:
             if response.status != 200:

@@ -24,6 +24,7 @@ from runtime.kubeerrors import KubeConfigError, KubeConnectionLost, KubeTimeout,
 
 USER_AGENT = "gpufraction"
 CONNECT_TIMEOUT = 5.0  # seconds; a live API server on a sane network accepts well within
+ANSWER_TIMEOUT = 10.0  # seconds until a stream's head is here; an API server sends it before the first event
 _CHUNK = 1 << 16
 
 
@@ -64,7 +65,10 @@ class Transport(Protocol):
         timeout: float,
         stream: bool,
     ) -> Response:
-        """timeout: seconds for the answer; with stream, seconds of silence before it counts as broken."""
+        """
+        timeout: seconds for the answer; with stream, seconds of silence before it counts as broken, while the answer
+        has no longer to begin than any other.
+        """
         ...
 
 
@@ -116,19 +120,23 @@ class PooledTransport:
         what = f"{method} {path}"
         sent = {"User-Agent": self._user_agent, **headers, **self._authorization(what)}
         deadline = self._clock() + timeout
+        patience = min(timeout, ANSWER_TIMEOUT) if stream else timeout
         try:
             raw = self._pool.request(
                 method,
                 url,
                 body=body,
                 headers=sent,
-                timeout=urllib3.Timeout(connect=min(timeout, CONNECT_TIMEOUT), read=timeout),
+                timeout=urllib3.Timeout(connect=min(timeout, CONNECT_TIMEOUT), read=patience),
                 preload_content=False,
                 retries=False,
                 redirect=False,
             )
         except (HTTPError, OSError) as error:
             raise _typed(error, what) from error
+        sock = _socket_of(raw) if stream else None
+        if sock is not None:
+            sock.settimeout(timeout)
         return _PooledResponse(raw, what=what, deadline=deadline, clock=self._clock)
 
     def _authorization(self, what: str) -> dict[str, str]:

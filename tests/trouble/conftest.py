@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from runtime import kubepaths
 from tests.builders import PodBuilder, pod
 from tests.clusters import control_planes
 from tests.system import invariants
-from tests.trouble.proxy import Action, Fault, Hold, Proxy, Wanted
+from tests.trouble.proxy import Action, Fault, Hold, Proxy, Request, Wanted
 
 LEASE, RENEW = 3.0, 2.0
 """
@@ -124,6 +125,21 @@ class Troubled:
         """Hold up one request meanwhile, until it is released."""
         with self.fault(wanted, Hold(released), times=1) as fault:
             yield fault
+
+    @contextlib.contextmanager
+    def weather(self, seed: int, *actions: tuple[float, Action]) -> Iterator[list[Fault]]:
+        """Each action happens meanwhile to that part of what the allocators ask, by a chance that the seed makes."""
+        rng, lock = random.Random(seed), threading.Lock()
+
+        def by_chance(part: float) -> Wanted:
+            def wanted(asked: Request) -> bool:
+                with lock:
+                    return rng.random() < part
+
+            return wanted
+
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(self.fault(by_chance(part), action)) for part, action in actions]
 
     def cut_watches(self) -> int:
         """Cut the allocators' watches; how many."""

@@ -16,6 +16,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,13 +83,20 @@ class Hold:
 
 
 @dataclass(frozen=True)
+class Late:
+    """Carried out, and answered, so many seconds later; the program may have gone by then."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Alter:
     """Carried out with another body."""
 
     change: Callable[[JSON], JSON]
 
 
-Action = Refuse | Drop | Lose | Hold | Alter
+Action = Refuse | Drop | Lose | Hold | Late | Alter
 
 
 @dataclass
@@ -238,6 +246,8 @@ class _Connection(BaseHTTPRequestHandler):
                 case Lose():
                     self._unheard(fault, request)
                     return
+                case Late(seconds):
+                    time.sleep(seconds)
         self._pass(request)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
@@ -246,6 +256,8 @@ class _Connection(BaseHTTPRequestHandler):
         """Carry it out, and leave without a word."""
         self.close_connection = True
         with self._asked(request) as answer:
+            if request.watches:  # it has no end
+                return
             answer.read()
             self.proxy.note(request, answer.status)
             fault.carried_out.append(answer.status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from playground import scenarios
@@ -9,7 +11,7 @@ from playground.scenarios import Outcome
 from tests.clusters import forget_history
 from tests.trouble import requests
 from tests.trouble.conftest import LONG, Troubled, card
-from tests.trouble.proxy import Drop, Refuse
+from tests.trouble.proxy import Drop, Hold, Refuse
 
 pytestmark = pytest.mark.system
 FULL = Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",))
@@ -60,6 +62,22 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
         away.times = 0
         trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
         scenarios.wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
+
+
+@LONG
+def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
+    """As by a load balancer that holds the connection of a server that is gone."""
+    trouble.create(card("a"), card("b"), card("c"))
+    trouble.becomes(FULL)
+    released = threading.Event()
+    try:
+        with trouble.fault(requests.watches, Hold(released), times=6) as fault:
+            trouble.cut_watches()
+            scenarios.wait_for(lambda: fault.hits == 6, lambda: f"{fault.hits} watches were asked for")
+            trouble.delete("a")
+            trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    finally:
+        released.set()
 
 
 @LONG
