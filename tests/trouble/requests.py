@@ -17,6 +17,11 @@ def everything(asked: Request) -> bool:
     return True
 
 
+def writes(asked: Request) -> bool:
+    """Whatever changes something."""
+    return asked.method != "GET"
+
+
 def commits(name: str = "") -> Wanted:
     """The write that places a pod, or the pod of that name."""
     return _on_a_pod("PATCH", name, "")
