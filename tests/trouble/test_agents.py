@@ -10,7 +10,7 @@ from playground.scenarios import Outcome
 from runtime import kubepaths
 from runtime.kube import KubeNotFound
 from tests.trouble import requests
-from tests.trouble.conftest import Troubled, card
+from tests.trouble.conftest import LONG, Troubled, card
 from tests.trouble.proxy import Drop, Lose, Refuse
 
 pytestmark = pytest.mark.system
@@ -25,6 +25,7 @@ def published(trouble: Troubled) -> int:
         return 0
 
 
+@LONG
 def test_gpus_are_published_however_the_first_writes_end(trouble: Troubled) -> None:
     agent = trouble.cluster.programs["nodeagent-t4"]
     agent.kill()
