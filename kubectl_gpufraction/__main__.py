@@ -122,7 +122,7 @@ def _advise(session: Session) -> str:
     waiter = None
     if not given.gpus:
         name = given.pod.removeprefix("pod/") if given.pod else ""
-        waiter = next((each for each in scene.line if not name or each.pod.key == f"{session.namespace}/{name}"), None)
+        waiter = scene.waiter(f"{session.namespace}/{name}" if name else "")
         if waiter is None and name:
             raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
         if waiter is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contract import codec, pods, quantity, scheduling
+from contract import codec, names, pods, quantity, scheduling
 from contract.model import Compute, Inventory, NodeState, Taint
 from contract.scheduling import PodNeeds
 from kubectl_gpufraction.room import Holder, Host, added
@@ -26,10 +26,11 @@ _NOT_ELSEWHERE = ("DaemonSet", "Node")
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A pod in line, with what it needs of a node."""
+    """A pod in line, with what it needs of a node. `foreign`: other systems' scheduling gates, which must go first."""
 
     pod: Pod
     needs: PodNeeds
+    foreign: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Scene:
     allowed: Mapping[str, int]
     leaving: tuple[str, ...] = ()
     """Pods that are being deleted; they count as gone already."""
+
+    def waiter(self, key: str = "") -> Waiter | None:
+        """The pod in line of that `namespace/name`, or the first that nothing else holds back."""
+        return next((each for each in self.line if (each.pod.key == key if key else not each.foreign)), None)
 
 
 def scene(
@@ -70,7 +75,7 @@ def scene(
         if pod is not None and pod.request.claim:
             pod = None  # its claim has the share
         if pod is not None and pod.allocation is None:
-            line.append(Waiter(pod, needs))
+            line.append(Waiter(pod, needs, tuple(gate for gate in pods.gates(raw) if gate != names.GATE)))
         elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:
             leaving.append(pod.key)
         elif node in states and pod is not None:

@@ -251,6 +251,18 @@ def test_nobody_is_moved_to_free_gpus_who_would_lose_the_share() -> None:
     assert said([owned(HELD)], gpus=1) == ["No eviction is needed: 1 whole GPU of one node is free on node n2, GPU 0."]
 
 
+def test_the_first_in_line_is_one_that_nothing_else_holds_back() -> None:
+    held = admitted("held-back", "nvidia.com/gpu", 1, priority=9, waits="full")
+    held["spec"]["schedulingGates"].append({"name": "example.com/quota"})
+    scene = look(*NODES, [WAITING, held])
+    found = [scene.waiter(), scene.waiter("default/held-back"), scene.waiter("default/nobody")]
+    assert [each and (each.pod.name, each.foreign) for each in found] == [
+        ("train", ()),
+        ("held-back", ("example.com/quota",)),
+        None,
+    ]
+
+
 def test_pods_that_are_being_deleted_count_as_gone() -> None:
     leaving = owned(HELD, deletionTimestamp="2026-01-05T09:00:00Z")
     assert said([WAITING, leaving, ON_N2]) == [
