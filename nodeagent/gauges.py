@@ -9,6 +9,7 @@ from __future__ import annotations
 from contract import metrics as specs
 from contract.model import ISOLATION
 from nodeagent.limiters import Found
+from nodeagent.mps.machine import Phase
 from nodeagent.status import Sight
 from nodeagent.usage import Usage
 from nodeagent.watching import Watch
@@ -59,8 +60,8 @@ class Gauges:
 
 
 def mps_series(node: str, found: Found) -> dict[specs.MetricSpec, Series]:
-    """As `series_of`, of GPUs that the supervisor of the MPS daemons reports."""
-    gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items()}
+    """As `series_of`, of GPUs that are to have an MPS daemon."""
+    gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items() if gpu.phase != Phase.OFF}
     return {
         specs.MPS_SERVING: {labels: float(gpu.serving and not found.stale) for labels, gpu in gpus.items()},
         specs.MPS_CLIENTS: {labels: gpu.clients for labels, gpu in gpus.items()},

@@ -18,7 +18,9 @@ from runtime.settings import setting
 class MpsSettings:
     """Everything that can be set."""
 
-    root: str = setting(ROOT, "Folder of the daemons' files on the host; the node agent's mps_root is the same one.")
+    root: str = setting(
+        ROOT, "Folder of the daemons' files on the host; the node agent's limiters.mps is the same one."
+    )
     program: str = setting(PROGRAM, "The MPS control daemon: a path, or a name that is found on PATH.")
     multiuser: bool = setting(
         True,

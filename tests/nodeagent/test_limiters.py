@@ -296,7 +296,7 @@ def test_metrics_tell_how_the_daemons_are() -> None:
         for name in ("serving", "clients", "clients_limit", "daemon_starts")
         for n in range(2)
     ] == [1, 0, 2, 0, 48, 0, 1, 3]
-    gauges.show_mps(Found(Report(0.0, {"GPU-0": SERVING}), stale=True))
+    gauges.show_mps(Found(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True))
     shown = series(metrics)
     assert (shown['gpufraction_mps_serving{gpu="GPU-0",node="n1"}'], len(shown)) == (0, 4)
 
