@@ -237,6 +237,13 @@ GPU_MEMORY_USED = MetricSpec(
     "nodeagent",
     labels=("node", "gpu"),
 )
+GPU_MEMORY_PROMISED = MetricSpec(
+    "gpufraction_gpu_memory_promised_bytes",
+    "gauge",
+    "What the GPU may promise to pods in all: its memory less the reserve, times its pool's oversubscription.",
+    "nodeagent",
+    labels=("node", "gpu"),
+)
 GPU_UTILIZATION = MetricSpec(
     "gpufraction_gpu_utilization_ratio",
     "gauge",
@@ -264,6 +271,21 @@ SHARE_CORES = MetricSpec(
     "Part of a GPU's cores that a container's share reserves; 0 reserves none.",
     "nodeagent",
     labels=("namespace", "pod", "container", "gpu"),
+)
+SHARE_UTILIZATION = MetricSpec(
+    "gpufraction_share_utilization_ratio",
+    "gauge",
+    "Part of a GPU's multiprocessors that a container's processes kept busy at the last look; absent where the driver "
+    "does not tell it.",
+    "nodeagent",
+    labels=("namespace", "pod", "container", "gpu"),
+)
+SHARE_ENFORCED = MetricSpec(
+    "gpufraction_share_enforced",
+    "gauge",
+    "1 with the strongest level that holds a container to its share of memory now (driver, mps, preload, watch; none).",
+    "nodeagent",
+    labels=("namespace", "pod", "container", "gpu", "level"),
 )
 SHARE_VIOLATIONS = MetricSpec(
     "gpufraction_share_violations",
@@ -358,10 +380,13 @@ METRICS: tuple[MetricSpec, ...] = (
     GPUS,
     GPU_MEMORY_TOTAL,
     GPU_MEMORY_USED,
+    GPU_MEMORY_PROMISED,
     GPU_UTILIZATION,
     SHARE_MEMORY_USED,
     SHARE_MEMORY_LIMIT,
     SHARE_CORES,
+    SHARE_UTILIZATION,
+    SHARE_ENFORCED,
     SHARE_VIOLATIONS,
     GPU_MEMORY_UNCLAIMED,
     GPU_XIDS,

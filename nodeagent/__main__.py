@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from contract.metrics import metrics_of
+from contract.model import Inventory
 from contract.pools import PoolOptions
 from contract.quantity import MIB
 from nodeagent import bench, delivery
@@ -162,6 +163,10 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         guard.seen(without_servers(sight, found))
         agent.wake()
 
+    def told(inventory: Inventory) -> None:
+        limiters.told(inventory)
+        gauges.show_inventory(inventory)
+
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
     observer = Observer(library, interval=settings.interval, patience=settings.patience, on_look=seen, record=record)
     prober = Prober(
@@ -184,7 +189,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         residents=residents,
         isolation=isolation.levels,
         conditions=limiters.conditions,
-        told=limiters.told,
+        told=told,
         options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
     )
     watches = _watches(kube, agent, residents, settings.node)

@@ -7,7 +7,7 @@ Must not: keep a series of a card that is gone; its last figure would stand for 
 from __future__ import annotations
 
 from contract import metrics as specs
-from contract.model import ISOLATION
+from contract.model import ISOLATION, Inventory
 from nodeagent.limiters import Found
 from nodeagent.mps.machine import Phase
 from nodeagent.status import Sight
@@ -24,6 +24,7 @@ class Gauges:
     def __init__(self, metrics: Metrics, *, node: str) -> None:
         self._metrics, self._node = metrics, node
         self._shown: dict[specs.MetricSpec, Series] = {}
+        self._levels: tuple[str, ...] = ()
 
     def show(self, sight: Sight) -> None:
         """Make the gauges tell this sight and nothing else."""
@@ -35,10 +36,16 @@ class Gauges:
 
     def show_usage(self, usage: Usage, watch: Watch) -> None:
         """Make the gauges of containers tell this and nothing else. By one thread, which may be another."""
-        self._set(usage_series(self._node, usage, watch))
+        self._set(usage_series(self._node, usage, watch, self._levels))
+
+    def show_inventory(self, inventory: Inventory) -> None:
+        """What is about to be published. By one thread, which may be another."""
+        promised: Series = {(self._node, gpu.uuid): gpu.sharing.promised(gpu.usable) for gpu in inventory.gpus}
+        self._set({specs.GPU_MEMORY_PROMISED: promised})
 
     def show_isolation(self, levels: tuple[str, ...]) -> None:
-        """What is enforced now."""
+        """What is enforced now, the strongest first."""
+        self._levels = levels
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
 
     def show_mps(self, found: Found) -> None:
@@ -70,13 +77,20 @@ def mps_series(node: str, found: Found) -> dict[specs.MetricSpec, Series]:
     }
 
 
-def usage_series(node: str, usage: Usage, watch: Watch) -> dict[specs.MetricSpec, Series]:
-    """As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among."""
+def usage_series(node: str, usage: Usage, watch: Watch, levels: tuple[str, ...] = ()) -> dict[specs.MetricSpec, Series]:
+    """
+    As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among.
+
+    `levels`: what is enforced here, the strongest first.
+    """
+    strongest = levels[0] if levels else "none"
     labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
     return {
         specs.SHARE_MEMORY_USED: {labels: use.used for labels, use in labelled},
         specs.SHARE_MEMORY_LIMIT: {labels: use.share for labels, use in labelled},
         specs.SHARE_CORES: {labels: use.cores / 100 for labels, use in labelled},
+        specs.SHARE_UTILIZATION: {labels: use.busy / 100 for labels, use in labelled if use.busy is not None},
+        specs.SHARE_ENFORCED: {(*labels, strongest): 1.0 for labels, _ in labelled},
         specs.SHARE_VIOLATIONS: {
             labels: watch.violations.get((use.resident.uid, use.container, use.gpu), 0) for labels, use in labelled
         },

@@ -94,6 +94,8 @@ class Card:
     """The driver's error numbers ("XIDs") that were reported since the look before, in the order of their coming."""
     processes: tuple[tuple[int, int], ...] | None = None
     """Processes that compute on it: (the host's process id, bytes); None: not told."""
+    busy: tuple[tuple[int, int], ...] | None = None
+    """Of processes: (the host's process id, percent of its multiprocessors at the last samples); None: not told."""
     ecc: int | None = None
     """Memory errors that could not be corrected, since the driver was loaded; None: not told."""
 

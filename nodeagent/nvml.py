@@ -184,7 +184,14 @@ class Nvml:
             sentence = SICK.get(failure.code, "the GPU does not answer")
             told = f"{sentence}: {failure}"
             return replace(
-                known, healthy=False, reason=told, used_bytes=None, utilisation=None, processes=None, ecc=None
+                known,
+                healthy=False,
+                reason=told,
+                used_bytes=None,
+                utilisation=None,
+                processes=None,
+                busy=None,
+                ecc=None,
             )
         self._known[index] = card
         return card

@@ -6,11 +6,13 @@ Must not: keep anything between calls.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contract.model import WHOLE
 from nodeagent.library import Card
-from nodeagent.nvmlcalls import call, maybe, optional, text
+from nodeagent.nvmlcalls import FATAL, NO_PERMISSION, NvmlFailure, call, maybe, optional, text
 
 _MOST_EVENTS = 256
 """Events taken in one look; a card that reports without end must not keep the agent from publishing that."""
@@ -18,6 +20,10 @@ _MOST_LINKS = 18
 """NVLinks that are asked about: no GPU of today has more."""
 _PATHS = {0: "Board", 10: "Switch", 20: "Switches", 30: "HostBridge", 40: "NumaNode", 50: "System"}
 """nvml.h, `nvmlGpuTopologyLevel_t`."""
+
+
+_BUSY_SECONDS = 5.0
+"""Over which a process's samples are averaged; the driver takes some in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ def read_card(nvml: Any, index: int) -> Card:
         sliced=sliced,
         # Those of a card in MIG mode are told at its slices.
         processes=None if sliced else _processes(nvml, handle),
+        busy=None if sliced else _busy(nvml, handle),
         ecc=_ecc(nvml, handle),
     )
 
@@ -70,6 +77,27 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     if found is None:
         return None
     return tuple(sorted((int(one.pid), int(one.usedGpuMemory or 0)) for one in found))
+
+
+def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
+    """
+    What part of the multiprocessors each process kept busy, on the average of its samples in the last seconds.
+
+    The driver keeps samples for a while, so that older ones would make a process that has gone quiet look busy.
+    """
+    since = int((time.time() - _BUSY_SECONDS) * 1e6)
+    try:
+        samples = call(nvml, "nvmlDeviceGetProcessUtilization", handle, since)
+    except NvmlFailure as failure:
+        if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # nobody did anything
+            return ()
+        if failure.code in FATAL and failure.code != NO_PERMISSION:
+            raise
+        return None
+    by_pid: dict[int, list[int]] = {}
+    for sample in samples:
+        by_pid.setdefault(int(sample.pid), []).append(min(int(sample.smUtil), WHOLE))
+    return tuple(sorted((pid, sum(found) // len(found)) for pid, found in by_pid.items()))
 
 
 def _fault(nvml: Any, handle: Any) -> str:
@@ -140,6 +168,7 @@ def slices(nvml: Any, card: Card) -> list[Card]:
                 used_bytes=int(memory.used),
                 utilisation=None,
                 processes=_processes(nvml, part),
+                busy=None,
                 healthy=True,
                 reason="",
                 parent=card.uuid,

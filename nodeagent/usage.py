@@ -33,6 +33,8 @@ class Use:
     share: int
     cores: int
     used: int
+    busy: int | None = None
+    """Percent of the GPU's multiprocessors; None where the driver does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
         if card.processes is None or not card.uuid:
             continue
         by_container: dict[tuple[str, str], int] = {}
+        told, busy = dict(card.busy or ()), dict[tuple[str, str], int]()
         unknown = 0
         for pid, used in card.processes:
             key = owner.get(container_of(cgroup_of(pid)))
@@ -74,10 +77,12 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
                 unknown += used
             else:
                 by_container[key] = by_container.get(key, 0) + used
+                busy[key] = busy.get(key, 0) + told.get(pid, 0)
         for resident in here:
             for container, share, cores in _shares(resident, card.uuid):
                 used = by_container.pop((resident.uid, container), 0)
-                uses.append(Use(resident, container, card.uuid, share, cores, used))
+                kept = None if card.busy is None else busy.get((resident.uid, container), 0)
+                uses.append(Use(resident, container, card.uuid, share, cores, used, kept))
         strangers.append((card.uuid, unknown + sum(by_container.values())))
     return Usage(tuple(uses), tuple(strangers))
 

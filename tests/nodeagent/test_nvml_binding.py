@@ -28,8 +28,10 @@ memory 0 15842934784 471859200 104857600
 memory 1 24146608128 0 0
 busy 0 37
 """
-T4 = Card(0, "GPU-aaaa", "Tesla T4", 15109 * MIB, 450 * MIB, used_bytes=100 * MIB, utilisation=37, processes=())
-A10 = Card(1, "GPU-bbbb", "NVIDIA A10", 23028 * MIB, used_bytes=0, utilisation=0, processes=())
+T4 = Card(
+    0, "GPU-aaaa", "Tesla T4", 15109 * MIB, 450 * MIB, used_bytes=100 * MIB, utilisation=37, processes=(), busy=()
+)
+A10 = Card(1, "GPU-bbbb", "NVIDIA A10", 23028 * MIB, used_bytes=0, utilisation=0, processes=(), busy=())
 
 
 def _pairs(listed: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
@@ -44,6 +46,7 @@ def card_from_json(fields: dict[str, Any]) -> Card:
             "links": tuple(map(tuple, fields["links"])),
             "xids": tuple(fields["xids"]),
             "processes": _pairs(fields["processes"]),
+            "busy": _pairs(fields["busy"]),
         }
     )
 
@@ -187,14 +190,25 @@ def test_the_processes_of_a_card_with_their_memory(machine: Machine) -> None:
     assert [card.processes for card in machine.look().cards] == [((42, 5), (4711, MIB)), ((42, 7),)]
 
 
-REFUSED = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows")
+def test_what_part_of_a_card_each_process_keeps_busy(machine: Machine) -> None:
+    machine.shows(TWO, "process 0 4711 1048576", "process 0 42 5", "load 0 4711 30", "load 0 42 0", "process 1 42 7")
+    assert [card.busy for card in machine.look().cards] == [((42, 5), (4711, 35)), ()]
+
+
+REFUSED = (
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetRemappedRows",
+)
 
 
 @pytest.mark.parametrize("function", REFUSED)
 def test_to_be_refused_one_figure_costs_that_figure_only(machine: Machine, function: str) -> None:
     machine.shows(TWO, f"fail {function} 0 4")
     (card, other) = machine.look().cards
-    assert (replace(card, processes=()), other) == (T4, A10)
+    assert (replace(card, processes=(), busy=()), other) == (T4, A10)
+    assert None in (card.processes, card.busy) or function not in (REFUSED[0], REFUSED[1])
 
 
 GROUP = "/sys/fs/cgroup/kubepods.slice/cri-containerd-a.scope"
@@ -247,7 +261,9 @@ def test_a_card_without_memory_of_its_own_is_not_shared(machine: Machine) -> Non
     machine.shows(TWO, "fail nvmlDeviceGetMemoryInfo_v2 0 3", "fail nvmlDeviceGetMemoryInfo 0 3")
     (card, _) = machine.look().cards
     reason = "the driver does not tell how much memory this GPU has"
-    assert card == Card(0, "GPU-aaaa", "Tesla T4", 0, healthy=False, reason=reason, utilisation=37, processes=())
+    assert card == Card(
+        0, "GPU-aaaa", "Tesla T4", 0, healthy=False, reason=reason, utilisation=37, processes=(), busy=()
+    )
 
 
 def test_text_that_is_not_utf8_is_a_fault_of_that_card(machine: Machine, tmp_path: Path) -> None:
@@ -265,10 +281,10 @@ def test_a_machine_without_cards(machine: Machine) -> None:
 OLD = {
     "before 510: the driver's reserve counts as used": (
         ["nvmlDeviceGetMemoryInfo_v2"],
-        Card(0, "GPU-aaaa", "Tesla T4", 15109 * MIB, used_bytes=550 * MIB, utilisation=37, processes=()),
+        Card(0, "GPU-aaaa", "Tesla T4", 15109 * MIB, used_bytes=550 * MIB, utilisation=37, processes=(), busy=()),
     ),
     "no utilisation and no MIG": (
-        ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMigMode"],
+        ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMigMode", "nvmlDeviceGetProcessUtilization"],
         Card(0, "GPU-aaaa", "Tesla T4", 15109 * MIB, 450 * MIB, used_bytes=100 * MIB, processes=()),
     ),
 }

@@ -175,16 +175,18 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
     rules = Rules(slack=0, patience=10.0, evict_after=10.0)
     now = [1000.0]
     metrics = Metrics(metrics_of("nodeagent"))
+    gauges = Gauges(metrics, node="n1")
+    gauges.show_isolation(("mps", "watch"))
     guard = Guard(
         cluster.kube,
         residents,
         Watch(rules),
         node="n1",
-        show=Gauges(metrics, node="n1").show_usage,
+        show=gauges.show_usage,
         cgroup_of=groups,
         clock=lambda: now[0],
     )
-    look = sight(card(0, processes=((1, 200 * MIB),)))
+    look = sight(card(0, processes=((1, 200 * MIB),), busy=((1, 40), (99, 60))))
     for at in (1000.0, 1010.0):
         now[0] = at
         guard.step(look)
@@ -199,6 +201,11 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
     shown = dict(line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if not line.startswith("#"))
     assert float(shown[f"gpufraction_share_memory_used_bytes{labels}"]) == 200 * MIB
     assert float(shown[f"gpufraction_share_violations{labels}"]) == 1
+    assert float(shown[f"gpufraction_share_utilization_ratio{labels}"]) == 0.4
+    enforced = {series: value for series, value in shown.items() if series.startswith("gpufraction_share_enforced")}
+    assert enforced == {
+        'gpufraction_share_enforced{container="main",gpu="GPU-0",level="mps",namespace="team",pod="p"}': "1.0"
+    }
     cluster.network.down, now[0] = True, 1020.0
     guard.step(look)
     assert cluster.api.call("GET", pods("team", "p"))[0] == 200

@@ -21,6 +21,7 @@
  *     xid 0 79                       index (- for none), number; the n-th such line is the n-th event, told once
  *     (memory limits are kept for as long as the library is loaded; none can be set on a card in MIG mode)
  *     process 0 4711 1048576         index, pid, bytes
+ *     load 0 4711 30                 index, pid of an earlier line, percent of the multiprocessors at its first sample
  *     mode 0 3                       index, compute mode at the start; a mode that is set stays while this is loaded
  *     fail nvmlDeviceGetName 1 15    function, index or *, code to return
  *
@@ -38,7 +39,7 @@
 #define PROCESSES 256
 
 typedef struct { char uuid[96], name[96]; unsigned long long total; } Slice;
-typedef struct { unsigned pid; unsigned long long used; } Process;
+typedef struct { unsigned pid, load, loaded; unsigned long long used; } Process;
 typedef struct {
     char uuid[96], name[96], pci[32];
     unsigned long long total, reserved, used;
@@ -58,6 +59,7 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Rates;
+typedef struct { unsigned pid; unsigned long long time; unsigned sm, memory, encoder, decoder; } Load;
 
 static Handle handles[CARDS][SLICES + 1];
 static int initialised;
@@ -110,7 +112,11 @@ static int look(Machine *m, const char *function, int index) {
         }
         else if (sscanf(line, "process %u %u %llu", &i, &value, &used) == 3 && i < CARDS
                  && m->gpus[i].processes < PROCESSES)
-            m->gpus[i].process[m->gpus[i].processes++] = (Process){value, used};
+            m->gpus[i].process[m->gpus[i].processes++] = (Process){.pid = value, .used = used};
+        else if (sscanf(line, "load %u %u %u", &i, &value, &flag) == 3 && i < CARDS) {
+            for (j = 0; j < m->gpus[i].processes; j++)
+                if (m->gpus[i].process[j].pid == value) m->gpus[i].process[j].load = flag, m->gpus[i].process[j].loaded = 1;
+        }
         else if (sscanf(line, "fail %95s %15s %u", name, at, &value) == 3 && !strcmp(name, function)
                  && (!strcmp(at, "*") || atoi(at) == index))
             code = (int)value;
@@ -225,6 +231,21 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Handle *device, unsigned *cou
         running[i] = (Running){gpu->process[i].pid, gpu->process[i].used, ~0u, ~0u};
     return 0;
 }
+#ifndef WITHOUT_nvmlDeviceGetProcessUtilization
+EXPORT int nvmlDeviceGetProcessUtilization(Handle *device, Load *loads, unsigned *count, unsigned long long since) {
+    ASK_CARD(device);
+    unsigned room = loads ? *count : 0;
+    *count = 0;
+    for (unsigned i = 0; i < gpu->processes; i++) *count += 2 * gpu->process[i].loaded;
+    if (!*count) return 6;
+    if (*count > room) return 7;
+    /* Two samples of each process, which differ by ten. */
+    for (unsigned i = 0; i < gpu->processes; i++)
+        for (unsigned sample = 0; sample < 2 && gpu->process[i].loaded; sample++)
+            *loads++ = (Load){gpu->process[i].pid, since + 1 + sample, gpu->process[i].load + 10 * sample, 0, 0, 0};
+    return 0;
+}
+#endif
 #ifndef WITHOUT_nvmlEventSetCreate
 EXPORT int nvmlEventSetCreate(void **set) { ASK(-1); *set = &told; return 0; }
 EXPORT int nvmlDeviceRegisterEvents(Handle *device, unsigned long long types, void *set) {
