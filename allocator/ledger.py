@@ -66,6 +66,7 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._by_node: dict[str, dict[str, Holding]] = {}
         self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
+        self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
         self._assumed: dict[str, Holding] = {}
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
 
@@ -87,10 +88,27 @@ class Ledger:
 
     def usage(self, node: str, uuid: str) -> Usage:
         """What is taken on one GPU."""
+        known = self._totals.get(node, {}).get(uuid)
+        if known is not None:
+            return known
+        usage = self._added_up(node, uuid)
+        if usage is not FREE:
+            self._totals.setdefault(node, {})[uuid] = usage
+        return usage
+
+    def _added_up(self, node: str, uuid: str) -> Usage:
         usage = FREE
         for demand in self._usage.get(node, {}).get(uuid, {}).values():
             usage = demand.added_to(usage)
         return usage
+
+    def _forget_totals(self, node: str, uuids: Iterable[str]) -> None:
+        totals = self._totals.get(node)
+        if totals is not None:
+            for uuid in uuids:
+                totals.pop(uuid, None)
+            if not totals:
+                del self._totals[node]
 
     def users(self, claim: str) -> tuple[Holding, ...]:
         """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
@@ -186,6 +204,9 @@ class Ledger:
             raise LedgerBug("the index of nodes is not that of the holdings")
         if self._assumed != {key: h for key, h in self._holdings.items() if h.state is State.ASSUMED}:
             raise LedgerBug("the index of the assumed is not that of the holdings")
+        totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
+        if self._totals != totals:
+            raise LedgerBug("a GPU's total is not what its demands add up to")
 
     def _put(self, holding: Holding) -> None:
         node = holding.allocation.node
@@ -193,8 +214,9 @@ class Ledger:
         if holding.state is State.ASSUMED:
             self._assumed[holding.key] = holding
         self._by_node.setdefault(node, {})[holding.key] = holding
-        gpus = self._usage.setdefault(node, {})
-        for uuid, demand in demands(holding.request, holding.allocation).items():
+        gpus, taken = self._usage.setdefault(node, {}), demands(holding.request, holding.allocation)
+        self._forget_totals(node, taken)
+        for uuid, demand in taken.items():
             if holding.allocation.claim:
                 self._share(holding.allocation.claim, node, uuid)[holding.key] = demand
                 self._count_shared(holding.allocation.claim, node, uuid)
@@ -222,8 +244,9 @@ class Ledger:
         del self._by_node[node][holding.key]
         if not self._by_node[node]:
             del self._by_node[node]
-        gpus = self._usage[node]
-        for uuid in demands(holding.request, holding.allocation):
+        gpus, taken = self._usage[node], demands(holding.request, holding.allocation)
+        self._forget_totals(node, taken)
+        for uuid in taken:
             if holding.allocation.claim:
                 del self._share(holding.allocation.claim, node, uuid)[holding.key]
                 self._count_shared(holding.allocation.claim, node, uuid)
