@@ -70,6 +70,8 @@ def test_the_daemons_outlive_upgrades_and_run_only_where_they_are_wanted(items: 
     assert pod["nodeSelector"][names.MPS_NODE] == "enabled"
     assert (pod["hostPID"], container["securityContext"]["privileged"]) == (True, True)
     assert pod["automountServiceAccountToken"] is False, "it needs nothing of the API server"
+    assert one(items, "ServiceAccount", pod["serviceAccountName"])["automountServiceAccountToken"] is False
+    assert not any(subject["name"] == "gpufraction-mps" for item in items for subject in item.get("subjects", ()))
     assert "limits" not in container["resources"]
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {ROOT, "/dev/shm"}
     assert [template(items, name)["runtimeClassName"] for name in ("gpufraction-mps", "gpufraction-nodeagent")] == [
