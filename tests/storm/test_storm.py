@@ -12,7 +12,8 @@ from tests.clusters import control_planes, crash_api_server
 from tests.storm.storm import Storm
 from tests.system import invariants
 
-FAST_ELECTION = ("--election-lease", "2s", "--election-renew", "1s", "--election-retry", "200ms")
+FAST_ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+"""As quick as a busy machine of two cores bears: a call that takes longer than it may to renew ends a leader's term."""
 NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
 
 
@@ -28,10 +29,11 @@ def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.mark.system
+@pytest.mark.timeout(300)
 def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
     storm = Storm(two_replicas, pods=200)
     storm.blow()
-    storm.settle(timeout=60)
+    storm.settle(timeout=150)
     invariants.check(two_replicas)
     assert storm.refused == []
     assert storm.strikes > 0
@@ -46,7 +48,7 @@ def test_a_storm_of_60_pods_while_the_api_server_crashes(two_replicas: Cluster) 
 
     storm = Storm(two_replicas, pods=60, strike=crash, strike_every=2.0, seed=3)
     storm.blow()
-    storm.settle(timeout=60)
+    storm.settle(timeout=150)
     invariants.check(two_replicas)
     assert storm.refused == []
     assert storm.strikes > 0
