@@ -35,17 +35,23 @@ log = logging.getLogger(__name__)
 
 MOUNTS = "LimitsReachContainers"
 """The condition that says whether containers get what is to hold them."""
+LIBRARY = "PreloadedLibrary"
+"""The condition that says whether there is a library to be preloaded."""
 _EVER = float("inf")
 _NOT_SHARED = WITHHELD[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One look. `stale`: the report is the last one of a supervisor that has said nothing for too long."""
+    """
+    One look. `stale`: the report is the last one of a supervisor that has said nothing for too long. `trouble`: why
+    there is no library that could be preloaded.
+    """
 
     report: Report = NOTHING
     stale: bool = False
     preloaded: Preloaded | None = None
+    trouble: str = ""
 
 
 class Limiters:
@@ -78,7 +84,8 @@ class Limiters:
         fresh = report_from_text(text, now=self._wall(), patience=self._patience)
         old = report_from_text(text, now=self._wall(), patience=_EVER)
         library = self._library.look() if self._library else None
-        self.found = Found(fresh or old or NOTHING, fresh is None and old is not None, library)
+        trouble = self._library.trouble if self._library else ""
+        self.found = Found(fresh or old or NOTHING, fresh is None and old is not None, library, trouble)
         return self.found
 
     def delivery(self, found: Delivery | None) -> Delivery | None:
@@ -107,22 +114,28 @@ class Limiters:
 
     def conditions(self) -> tuple[Condition, ...]:
         """What is to be told about it on the GPUNode; nothing where nothing is set."""
-        if not (self._settings.mps or self._settings.preload):
-            return ()
+        found = (self._way_told(),) if self._settings.mps or self._settings.preload else ()
+        if not self._settings.preload:
+            return found
+        trouble = self.found.trouble
+        there = Condition(not trouble, "LibraryNotUsable" if trouble else "LibraryReady", trouble, LIBRARY)
+        return (*found, there)
+
+    def _way_told(self) -> Condition:
         if self._mounts == BY_CDI:
-            return (Condition(True, "ByCdi", "by a CDI description that the agent writes", MOUNTS),)
+            return Condition(True, "ByCdi", "by a CDI description that the agent writes", MOUNTS)
         if self._unwritten:
             told = f"the CDI description {cdi.FILE} is not there; see the agent's log"
-            return (Condition(False, "NotWritten", told, MOUNTS),)
+            return Condition(False, "NotWritten", told, MOUNTS)
         if not self._known:
             told = "how GPUs reach containers here is not known; see the agent's settings host_root and delivery"
-            return (Condition(False, "DeliveryUnknown", told, MOUNTS),)
+            return Condition(False, "DeliveryUnknown", told, MOUNTS)
         need = "GPUs do not come by CDI here, so pods get what limits them by hostPath volumes only"
         if self.reaches:
             told = f"{need}; the namespace must allow those, which Pod Security does at the Privileged level only"
-            return (Condition(True, "ByHostPath", told, MOUNTS),)
+            return Condition(True, "ByHostPath", told, MOUNTS)
         told = f"{need}: set host_paths of the agent and of the webhook, for namespaces that may have such volumes"
-        return (Condition(False, "NeedsHostPath", told, MOUNTS),)
+        return Condition(False, "NeedsHostPath", told, MOUNTS)
 
     def told(self, inventory: Inventory) -> None:
         """What is about to be published: `delivery` goes by it."""

@@ -20,6 +20,7 @@ from nodeagent.limitersettings import LimiterSettings
 from nodeagent.mps.places import Places, write_atomically
 from nodeagent.mps.reports import GpuReport, Report, report_to_text, wanted_from_text
 from nodeagent.preload import Library
+from nodeagent.status import Condition
 from runtime.metrics import Metrics
 from tests.nodeagent.builders import MIB, card, sight
 from tests.nodeagent.cluster import Cluster
@@ -112,12 +113,12 @@ def test_a_level_is_told_once_containers_get_it_and_daemons_serve(node: Node) ->
 def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host_paths(node: Node) -> None:
     node.reports(GPU_0=SERVING)
     assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ())
-    [condition] = node.limiters.conditions()
+    condition, _ = node.limiters.conditions()
     assert (node.wanted(), condition.ready, condition.reason) == (frozenset(), False, "NeedsHostPath")
     assert not (node.cdi / cdi.FILE).exists()
     node.made(host_paths=True)
     assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ("mps",))
-    [condition] = node.limiters.conditions()
+    condition, _ = node.limiters.conditions()
     assert (node.wanted(), condition.ready, condition.reason) == (frozenset({"GPU-0"}), True, "ByHostPath")
     assert "the namespace must allow those" in condition.message
 
@@ -244,6 +245,17 @@ def test_a_library_that_is_not_right_is_given_to_nobody(
     assert (library.look(), words in library.trouble) == (None, True), library.trouble
     copied(tmp_path)
     assert library.look() is not None
+
+
+def test_why_the_library_is_given_to_nobody_is_told(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    _, library = node.limiters.conditions()
+    assert (library.kind, library.ready, library.reason) == ("PreloadedLibrary", False, "LibraryNotUsable")
+    assert "did the init container copy it?" in library.message
+    copied(node.preload)
+    node.limiters._library = Library(node.preload, machine="x86_64")
+    node.round(BY_CDI, gpu())
+    assert node.limiters.conditions()[1] == Condition(True, "LibraryReady", "", "PreloadedLibrary")
 
 
 def test_a_library_for_another_machine(tmp_path: Path) -> None:
