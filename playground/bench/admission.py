@@ -146,11 +146,17 @@ def _most(cluster: Cluster) -> Iterator[str]:
     try:
         _until(lambda: accepts_tls(empty_port), "the empty application listens")
         runs: dict[str, list[Sent]] = {"empty Flask": [], "webhook": []}
+        costs: dict[str, float] = {}
         for _ in range(2):
-            for name, at in (("empty Flask", empty_port), ("webhook", port)):
-                runs[name].append(
-                    _send(cluster, at, rate=0, seconds=_FLAT_OUT_SECONDS, connections=_FLAT_OUT_CONNECTIONS)
-                )
+            for name, at, pid in (
+                ("empty Flask", empty_port, program.pid),
+                ("webhook", port, cluster.programs["webhook"].pid),
+            ):
+                before = cpu_seconds(pid)
+                sent = _send(cluster, at, rate=0, seconds=_FLAT_OUT_SECONDS, connections=_FLAT_OUT_CONNECTIONS)
+                cost = 1e3 * (cpu_seconds(pid) - before) / max(len(sent.latencies), 1)
+                costs[name] = min(cost, costs.get(name, cost))
+                runs[name].append(sent)
     finally:
         program.terminate()
         program.wait()
@@ -159,12 +165,13 @@ def _most(cluster: Cluster) -> Iterator[str]:
     yield table(
         f"As fast as answers come, {_FLAT_OUT_CONNECTIONS} connections, better of two runs each of"
         f" {_FLAT_OUT_SECONDS:.0f} s",
-        ("application", "reviews/s", "p50 ms", "p99 ms", "of empty", "placed", "other"),
+        ("application", "reviews/s", "p50 ms", "p99 ms", "cpu ms", "of empty", "placed", "other"),
         [
             (
                 name,
                 f"{_per_second(sent):.0f}",
                 *Spread.of(sent.latencies).cells(MILLISECOND)[:2],
+                f"{costs[name]:.2f}",
                 f"{100 * _per_second(sent) / _per_second(best['empty Flask']):.0f} %",
                 f"{100 * sent.part('placed'):.1f} %",
                 sent.others if name == "webhook" else "-",
@@ -178,6 +185,7 @@ def _most(cluster: Cluster) -> Iterator[str]:
             "webhook_per_s": f"{_per_second(best['webhook']):.0f}",
             "empty_per_s": f"{_per_second(best['empty Flask']):.0f}",
             "share": f"{share:.3f}",
+            "share_of_cpu": f"{costs['empty Flask'] / max(costs['webhook'], 1e-9):.3f}",
         },
     )
 
