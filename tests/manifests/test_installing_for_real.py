@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import json
 import os
 import subprocess
@@ -158,6 +159,7 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
         ),
     }
     assert made == {name: (201, "") for name in made}
+    claim_and_share(installed)
     before = versions(installed)
     release = ("-n", "team-a", "patch", "pod", "waiting", "--type=json")
     ungate = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
@@ -166,6 +168,33 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert versions(installed) == before
     until(lambda: installed.kubectl(*release, "-p", ungate).returncode == 0, "the policies are gone")
+    finalizers_are_taken_off(installed)
+
+
+ELASTIC = "/apis/elasticgpu.io/v1alpha1"
+
+
+def claim_and_share(installed: Installed) -> None:
+    """A claim that is bound, as the allocator leaves it."""
+    about = {"apiVersion": "elasticgpu.io/v1alpha1", "spec": {}}
+    claim = {"kind": "ElasticGPUClaim", "metadata": {"name": "c", "finalizers": [str(names.CLAIM_FINALIZER)]}}
+    share = {"kind": "ElasticGPU", "metadata": {"name": "s", "finalizers": [str(names.SHARE_FINALIZER)]}}
+    installed.cluster.must("POST", f"{ELASTIC}/namespaces/team-a/elasticgpuclaims", {**about, **claim})
+    installed.cluster.must("POST", f"{ELASTIC}/elasticgpus", {**about, **share})
+
+
+def is_gone(installed: Installed, path: str) -> bool:
+    return installed.cluster.call(MASTER, "GET", path).code == 404
+
+
+def finalizers_are_taken_off(installed: Installed) -> None:
+    """Nobody else does it once the allocator is gone, and the definitions of what is left do not go."""
+    off = ("--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
+    assert installed.kubectl("patch", *off, "elasticgpu.elasticgpu.io/s").returncode == 0
+    assert installed.kubectl("-n", "team-a", "patch", "egpuc", "c", *off).returncode == 0
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for kind in ("elasticgpuclaims", "elasticgpus"):
+        until(functools.partial(is_gone, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are gone")
 
 
 def versions(installed: Installed) -> dict[str, str]:
