@@ -60,6 +60,8 @@ class Wire:
         self.api = api
         self.fate: Fate = "answered"
         self.writes: list[str] = []
+        self.late: list[tuple[str, str, dict[str, str], Any, str]] = []
+        """Writes whose answer was lost and that may still be carried out."""
 
     def request(
         self,
@@ -77,14 +79,21 @@ class Wire:
             self.writes.append(f"{method} {path}")
         if fate == "refused":
             return Answer(403, {"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"})
-        if fate == "lost":
-            raise KubeTimeout(f"{method} {path}: no answer")
         kind = headers.get("Content-Type", "application/json")
         content = json.loads(body) if body else None
+        if fate == "lost":
+            self.late.append((method, path, dict(query), content, kind))
+            raise KubeTimeout(f"{method} {path}: no answer")
         code, document = self.api.call(method, path, query=dict(query), body=content, content_type=kind)
         if fate == "lost-and-done":
             raise KubeTimeout(f"{method} {path}: no answer")
         return Answer(code, document)
+
+    def carry_out_late(self) -> None:
+        """Writes whose answers were lost take effect now, where they still can."""
+        late, self.late = self.late, []
+        for method, path, query, content, kind in late:
+            self.api.call(method, path, query=query, body=content, content_type=kind)
 
 
 class Bench:
@@ -97,6 +106,8 @@ class Bench:
         for document in DEFINITIONS:
             self.create(installing.path_of(document), document)
         self.nodes = {each.name: each for each in nodes}
+        self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
+        """What the replica that leads next has seen of the kinds that it does not list anew."""
         self.tenure = 0
         self.now = 100.0
         self.take_over()
@@ -169,11 +180,15 @@ class Bench:
     # -- what replicas do -----------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """The replica that led is gone, whatever it had under way, and another has listed the cluster."""
+        """
+        The replica that led is gone, and what it had under way has ended. Another has listed what is booked; of claims
+        and classes it knows what it saw as a follower.
+        """
+        self.wire.carry_out_late()
         self.tenure += 1
         self.desk = Desk(self.nodes.values(), synced=False, elected=True, tenure=self.tenure, now=self.now)
         self.news: dict[str, str] = {}
-        self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS}
+        self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
         self.cards()
         for kind in KINDS:
             found = list(self.seen[kind].values())
@@ -201,6 +216,10 @@ class Bench:
         ledger.check_invariants()
         inventories = [each.inventory() for each in self.nodes.values()]
         return [uuid for each in inventories for uuid in ledger.overfull(each.node, each.gpus)]
+
+    def follows(self, kind: str) -> None:
+        """The watch of the replica that leads next brings what has changed of claims or classes."""
+        self.follower[kind] = self.all(kind)
 
     def look(self, *kinds: str) -> None:
         """The watch brings what has changed of these kinds, or of all."""

@@ -93,6 +93,22 @@ class History(RuleBasedStateMachine):
     def watch_brings(self, kind: str) -> None:
         self.bench.look(kind)
 
+    @rule(kind=st.sampled_from((objects.CLASSES, objects.CLAIMS)))
+    def the_next_leader_sees(self, kind: str) -> None:
+        self.bench.follows(kind)
+
+    @rule()
+    def late_writes_land(self) -> None:
+        self.bench.wire.carry_out_late()
+
+    @rule(rounds=st.integers(1, 4))
+    def all_goes_well_for_a_while(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.bench.look()
+            self.bench.decide()
+            self.bench.work()
+            self.bench.passes(3)
+
     @rule(fate=st.sampled_from(FATES))
     def decide(self, fate: Fate) -> None:
         self.bench.wire.fate = fate
@@ -138,12 +154,15 @@ class History(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.bench.wire.fate = "answered"
+        self.bench.wire.carry_out_late()
         self.bench.quiet()
         self.nothing_is_promised_twice()
         self.what_pods_use_is_there()
         self._bound_one_to_one()
         self._everybody_was_told()
         before = self.bench.desk.controller
+        for kind in (objects.CLASSES, objects.CLAIMS):
+            self.bench.follows(kind)
         self.bench.take_over()
         after = self.bench.desk.controller
         assert after.look() == replace(before.look(), kept=0)
@@ -179,4 +198,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
