@@ -22,7 +22,7 @@ from contract import names, pods
 from tests.builders import node
 from tests.claims.bench import KINDS, Bench, Fate
 
-NAMES = st.sampled_from(("x", "y", "z"))
+NAMES = st.sampled_from(("x", "y"))
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
 NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1, mib=16384))
 
@@ -33,11 +33,18 @@ class History(RuleBasedStateMachine):
         self.bench = Bench(*NODES)
         self.made = 0
 
-    @initialize()
-    def classes(self) -> None:
+    @initialize(used=st.sampled_from(("now", "later", "")))
+    def begin(self, used: str) -> None:
+        """Most histories begin with a claim that a pod uses, since that is where most can go wrong."""
         self.bench.a_class("now")
         self.bench.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
         self.bench.look()
+        if used:
+            self.bench.a_claim("x", memory=10, of=used)
+            self.bench.a_pod("p0", "x")
+            self.bench.quiet()
+            for kind in (objects.CLASSES, objects.CLAIMS):
+                self.bench.follows(kind)
 
     # -- users ----------------------------------------------------------------------------------------------------
 
