@@ -293,3 +293,18 @@ def test_a_binding_that_got_no_answer_is_one_binding(fate: Any) -> None:
     assert len(taken(on)) == (fate != "refused"), "reserved while nobody can tell"
     on.quiet()
     assert (status(on, "c"), len(taken(on)), len(on.all(objects.SHARES))) == ((BOUND, "Bound"), 1, 1)
+
+
+def test_a_binding_that_lands_late_finds_its_share_still_kept() -> None:
+    on = bench(node("a").gpus(1, mib=16384))
+    on.a_claim("c", memory=10, of="now")
+    on.look()
+    on.decide()
+    on.wire.fate = "lost"
+    on.work()
+    on.a_pod("big", memory="12Gi")
+    on.look()
+    on.decide()
+    on.wire.carry_out_late()
+    on.quiet()
+    assert (status(on, "c"), on.told("big"), on.overbooked()) == ((BOUND, "Bound"), "Memory", [])
