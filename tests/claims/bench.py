@@ -199,6 +199,7 @@ class Bench:
 
     def cards(self) -> None:
         """The replica sees the nodes and their GPUs as they are now."""
+        self.desk.controller.replace_kept_out([])
         self.desk.controller.replace_nodes(facts(trim(each.json())) for each in self.nodes.values())
         self.desk.controller.replace_inventories(each.inventory() for each in self.nodes.values())
 
