@@ -21,6 +21,7 @@ from runtime.kube import Kube, KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.clusters import control_planes
 from tests.system import invariants
+from tests.trouble.proxy import Fault, Mute, Proxy
 
 pytestmark = pytest.mark.system
 JSON = dict[str, Any]
@@ -28,14 +29,29 @@ CLASSES = (("low", 10, "PreemptLowerPriority"), ("high", 1000, "PreemptLowerPrio
 EVICTS = ("--repair-every", "1s", "--repair", "evict", "--preemption")
 
 
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
+    """Between the allocator of the strict cluster and its API server."""
+    made = Proxy()
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="module", params=control_planes())
-def strict_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def strict_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, proxy: Proxy
+) -> Iterator[Cluster]:
     """A cluster whose allocator may evict, and does."""
+
+    def route(program: str, kubeconfig: str) -> str:
+        return proxy.kubeconfig(kubeconfig) if program == "allocator" else kubeconfig
+
     with Cluster(
         directory=tmp_path_factory.mktemp("strict"),
         settings={"allocator": EVICTS},
         control_plane=request.param,
         components=("allocator-eviction",),
+        route=route,
     ) as cluster:
         for name, value, policy in CLASSES:
             made = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
@@ -79,8 +95,8 @@ def wait_for_event(cluster: Cluster, name: str, reason: str, namespace: str = "d
 
 def metric(cluster: Cluster, name: str) -> float:
     with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        (value,) = re.findall(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
-    return float(value)
+        found = re.findall(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[0]) if found else 0.0
 
 
 def names_running(cluster: Cluster) -> set[str]:
@@ -201,3 +217,19 @@ def test_a_disruption_budget_forbids_preemption_and_the_pod_says_so(strict: Clus
         assert names_running(strict) == {"low-1", "low-2"}
     finally:
         strict.kube.delete(kubepaths.poddisruptionbudgets("default", "low"))
+
+
+def test_what_a_silent_watch_does_not_bring_is_found_and_mended(strict: Cluster, proxy: Proxy) -> None:
+    crowded(strict)
+    create(strict, t4("next", priority="low"))
+    scenarios.settled(strict.kube, 3)
+    drifted = 'gpufraction_ledger_drift_total{kind="gone"}'
+    before = metric(strict, drifted)
+    mute = Fault(lambda asked: asked.watches and asked.path == kubepaths.pods(), Mute())
+    with proxy.suffering(mute):
+        proxy.cut()
+        scenarios.wait_for(lambda: mute.hits > 0, lambda: "nobody watches pods")
+        strict.kube.delete(kubepaths.pods("default", "low-1"))
+        scenarios.wait_for(lambda: names_running(strict) == {"low-2", "next"}, lambda: f"{names_running(strict)} run")
+    proxy.cut()
+    assert metric(strict, drifted) > before

@@ -96,7 +96,12 @@ class Alter:
     change: Callable[[JSON], JSON]
 
 
-Action = Refuse | Drop | Lose | Hold | Late | Alter
+@dataclass(frozen=True)
+class Mute:
+    """A watch that is opened and brings nothing."""
+
+
+Action = Refuse | Drop | Lose | Hold | Late | Alter | Mute
 
 
 @dataclass
@@ -248,7 +253,7 @@ class _Connection(BaseHTTPRequestHandler):
                     return
                 case Late(seconds):
                     time.sleep(seconds)
-        self._pass(request)
+        self._pass(request, muted=fault is not None and isinstance(fault.action, Mute))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
@@ -266,25 +271,26 @@ class _Connection(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         return self.proxy.asked(request, self.path, headers)
 
-    def _pass(self, request: Request) -> None:
+    def _pass(self, request: Request, *, muted: bool) -> None:
         with self._asked(request) as answer:
             if request.watches and answer.status == http.HTTPStatus.OK:
                 with self.proxy.streaming(self.connection):
-                    self._stream(answer)
+                    self._stream(answer, muted=muted)
                 return
             content = answer.read()
             self.proxy.note(request, answer.status)
             kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOP_BY_HOP]
             self._answer(answer.status, kept, content)
 
-    def _stream(self, answer: http.client.HTTPResponse) -> None:
+    def _stream(self, answer: http.client.HTTPResponse, *, muted: bool) -> None:
         self.close_connection = True
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.getheader("Content-Type", "application/json"))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         while piece := answer.read1(1 << 16):
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if not muted:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 
     def _refuse(self, refusal: Refuse) -> None:
