@@ -76,11 +76,19 @@ class Preemption:
     def begin(self, pod: Waiting, plan: Plan, leaving: frozenset[str], now: float) -> list[Evict]:
         """Room is made for the pod: these are to be evicted, and those who leave anyway are awaited."""
         self.under_way = UnderWay(pod, plan.node, leaving | {victim.uid for victim in plan.victims}, now)
-        count = len(plan.victims)
-        going = f"{count} pod{'s' * (count != 1)} of lower priority on node {plan.node}, evicted to make room"
-        self._said[pod.uid] = (PREEMPTING, f"waits for {going if count else f'pods on node {plan.node} that end'}")
+        if not plan.victims:
+            self._said[pod.uid] = (PREEMPTING, f"waits for pods on node {plan.node} that end")
         why = f"a pod of higher priority waits for a GPU share, and node {plan.node} is where the fewest pods must go"
         return [Evict(victim.key, victim.uid, None, "preemption", why) for victim in plan.victims]
+
+    def granted(self) -> None:
+        """
+        One of the evictions was granted. Only now the waiting pod is told: where a budget forbids what is asked for
+        again and again, what it was told before still holds.
+        """
+        if self.under_way is not None:
+            text = f"waits for pods of lower priority on node {self.under_way.node}, evicted to make room"
+            self._said[self.under_way.pod.uid] = (PREEMPTING, text)
 
     def refused(self, order: Evict, now: float) -> None:
         """A disruption budget does not allow it now. What was begun is given up; there may be others."""
@@ -126,8 +134,8 @@ class Preemption:
                 del notes[uid]
 
     def _give_up(self) -> None:
-        if self.under_way is not None:
-            self._said.pop(self.under_way.pod.uid, None)
+        if self.under_way is not None and self._said.get(self.under_way.pod.uid, ("",))[0] == PREEMPTING:
+            del self._said[self.under_way.pod.uid]
         self.under_way = None
 
     def _pause(self, uid: str, now: float) -> None:

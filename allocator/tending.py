@@ -168,6 +168,7 @@ class Tending(Intake):
             now = self._clock()
             match outcome:
                 case "evicted":
+                    self._preemption.granted()
                     self._line.note(Noted("Pod", order.key, order.uid, "GPUSharePreempted", f"evicted: {order.why}"))
                 case "budget":
                     self._preemption.refused(order, now)

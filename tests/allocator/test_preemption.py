@@ -78,7 +78,7 @@ def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
     assert desk.controller.preempt() == [evict("young")]
     desk.controller.preempted(evict("young"), "evicted")
     summary = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB, wanted 8192)"
-    more = "waits for 1 pod of lower priority on node a, evicted to make room"
+    more = "waits for pods of lower priority on node a, evicted to make room"
     assert desk.second() == [
         Noted("Pod", "default/young", "uid-young", "GPUSharePreempted", f"evicted: {WHY}"),
         Told("default/vip", "uid-vip", False, "Preempting", f"{summary}; {more}"),
@@ -153,7 +153,12 @@ def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later
     assert desk.kept == ""
     desk.now += 30
     desk.second()
-    assert desk.controller.preempt() == [evict("young")]
+    for name in ("young", "old"):
+        assert desk.controller.preempt() == [evict(name)]
+        desk.controller.preempted(evict(name), "budget")
+        assert desk.second() == [], "it is not told again what it was told before"
+    assert desk.controller.preempt() == []
+    assert desk.second() == []
 
 
 def test_an_eviction_that_fails_is_tried_again_after_pauses_that_grow() -> None:
