@@ -65,7 +65,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
     def load(self) -> Flask:
         """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
         made = self._make()
-        # What is there by now stays. Looking for garbage among all of it holds every review up for 20 ms and more.
+        # What is there by now stays. Looking for garbage among all of it holds every review up.
         gc.collect()
         gc.freeze()
         return made
