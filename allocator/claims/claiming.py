@@ -85,6 +85,7 @@ class Claiming(Tending):
         with self._lock:
             tenure = self._mandate.number()
             if not self._mandate.holds():
+                self._desk.abandon()
                 return tenure, [], []
             return tenure, self._desk.take_bindings(), self._desk.take_steps()
 

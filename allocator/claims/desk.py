@@ -269,6 +269,13 @@ class Desk:
             going.out = True
         return [going.bind for going in due]
 
+    def abandon(self) -> None:
+        """Another leads: what is not being written now will not be, and what was is for the next leader to find."""
+        for uid, going in list(self._going.items()):
+            if not going.out:
+                del self._going[uid]
+                self._cluster.forget(going.bind.allocation.id)
+
     def written(self, bind: Bind) -> None:
         """The ElasticGPU is there as it was to be; the watch will bring it."""
         self._again(bind, _SEEN_WITHIN)
@@ -301,7 +308,7 @@ class Desk:
         if claim.uid in self._going or claim.uid in self._paused:
             return None
         share = self._shares.get(claim.own_share)
-        if share is not None and share.claim_uid != claim.uid:
+        if share is not None and (share.claim_uid != claim.uid or share.uid in self._paused):
             return None
         return lifecycle.of_claim(
             claim,
@@ -322,8 +329,11 @@ class Desk:
 
     def stepped(self, step: Step, answer: Mapping[str, Any]) -> bool:
         """A step was taken; `answer` is the object as it is now. True if that may help."""
-        plural = objects.SHARES if isinstance(step, lifecycle.Delete) else step.plural
-        return self.put(plural, answer, known_only=True)
+        if isinstance(step, lifecycle.Delete):
+            if "deletionTimestamp" not in (answer.get("metadata") or {}):
+                self.failed(step.uid)  # it is gone; until the watch says so, there is nothing to be done again
+            return self.put(objects.SHARES, answer, known_only=True)
+        return self.put(step.plural, answer, known_only=True)
 
     def failed(self, uid: str) -> None:
         """A step for this object was not taken; it is looked at again a little later."""

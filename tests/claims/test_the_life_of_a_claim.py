@@ -308,3 +308,31 @@ def test_a_binding_that_lands_late_finds_its_share_still_kept() -> None:
     on.wire.carry_out_late()
     on.quiet()
     assert (status(on, "c"), on.told("big"), on.overbooked()) == ((BOUND, "Bound"), "Memory", [])
+
+
+def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
+    on = bench()
+    on.a_claim("c", of="now")
+    on.look()
+    on.decide()
+    assert len(taken(on)) == 1
+    on.desk.leads, on.desk.tenure = False, None
+    on.work()
+    assert (taken(on), on.wire.writes) == ({}, [])
+
+
+def test_an_elastic_gpu_that_goes_at_once_is_not_deleted_over_and_over() -> None:
+    on = bench()
+    on.a_claim("c", of="now")
+    on.quiet()
+    path = f"/apis/{objects.GROUP_VERSION}/elasticgpus/{on.share_of('c').name}"
+    merge = "application/merge-patch+json"
+    on.api.call("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=merge)
+    on.delete(objects.CLAIMS, "c")
+    on.look()
+    before = len(on.wire.writes)
+    for _ in range(5):
+        on.work()
+    assert on.wire.writes[before:] == [f"DELETE {path}"]
+    on.quiet()
+    assert (on.all(objects.CLAIMS), on.all(objects.SHARES), taken(on)) == ({}, {}, {})
