@@ -58,6 +58,7 @@ SPECS: dict[tuple[str, str], JSON] = {
                     "type": "object",
                     "properties": {
                         "port": {"type": "string"},
+                        "honorLabels": {"type": "boolean"},
                         "scheme": {"type": "string", "enum": ["http", "https"]},
                         "tlsConfig": {"type": "object", "properties": {"insecureSkipVerify": {"type": "boolean"}}},
                     },
