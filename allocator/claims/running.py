@@ -18,11 +18,14 @@ from allocator.claims import cards, objects, writer
 from allocator.claims.cards import Write
 from allocator.controller import Controller
 from allocator.filters import Limits
+from contract.model import NodeState
 from runtime.kube import Kube, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _AT_LEAST_EVERY = 1.0
+_LIST_EVERY = 600.0
+"""Seconds until GPU objects are listed anew, since somebody may have deleted some."""
 
 
 class Claims:
@@ -46,10 +49,12 @@ class Claims:
         self._kube, self._controller, self._woken = kube, controller, woken
         self._limits, self._timeout, self._clock = limits, timeout, clock
         self._card_writes = card_writes
-        self._cards: dict[str, JSON] | None = None
-        """GPU objects as they stand, since they were listed in `_listed_in`."""
+        self._cards: dict[str, dict[str, JSON]] | None = None
+        """GPU objects as they stand, by node and by name, since they were listed in `_listed_in`."""
+        self._right: dict[str, NodeState | None] = {}
+        """The node's state by which its objects were found right."""
         self._listed_in: int | None = None
-        self._next_cards = 0.0
+        self._next_cards = self._list_again = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""
@@ -81,29 +86,54 @@ class Claims:
     # -- GPU objects ----------------------------------------------------------------------------------------------
 
     def write_cards(self) -> None:
-        """Bring the GPU objects up to date, so many of them as a second allows."""
+        """
+        Bring the GPU objects up to date, so many of them as a second allows.
+
+        Only nodes whose state is another than when their objects were last found right are looked at.
+        """
         decides, tenure = self._controller.deciding()
         if not decides or not self._card_writes:
             self._cards = None
             return
         try:
             known = self._known(tenure)
-            wanted = cards.wanted(self._controller.nodes(), self._limits)
-            for number, write in enumerate(cards.writes(known, wanted), 1):
-                if number > self._card_writes or not self._controller.may_write_in(tenure):
+            states = {state.name: state for state in self._controller.nodes()}
+            left = self._card_writes
+            for node in sorted(states.keys() | known.keys() | self._right.keys()):
+                state = states.get(node)
+                if node in self._right and self._right[node] is state:
+                    continue
+                left -= self._write_node(node, state, known.setdefault(node, {}), left, tenure)
+                if left <= 0:
                     return
-                self._write(known, write)
         except KubeNotFound:
             self._cards = None  # the kind is not served
         except KubeError as error:
             self._cards = None
             log.info("GPU objects not written", extra={"reason": str(error)})
 
-    def _known(self, tenure: int | None) -> dict[str, JSON]:
-        if self._cards is None or self._listed_in != tenure:
-            listing = self._kube.list(writer.path(objects.CARDS))
-            self._cards = {item["metadata"]["name"]: item for item in listing.items}
-            self._listed_in = tenure
+    def _write_node(
+        self, node: str, state: NodeState | None, known: dict[str, JSON], most: int, tenure: int | None
+    ) -> int:
+        """Write the objects of one node's cards, so many at most; how many there were."""
+        wanted = cards.wanted([state] if state is not None else [], self._limits)
+        number = 0
+        for write in cards.writes(dict(known), wanted):
+            if number == most or not self._controller.may_write_in(tenure):
+                return most
+            self._write(known, write)
+            number += 1
+        if not number:
+            self._right[node] = state
+        return number
+
+    def _known(self, tenure: int | None) -> dict[str, dict[str, JSON]]:
+        now = self._clock()
+        if self._cards is None or self._listed_in != tenure or now >= self._list_again:
+            self._cards, self._right, self._listed_in, self._list_again = {}, {}, tenure, now + _LIST_EVERY
+            for item in self._kube.list(writer.path(objects.CARDS)).items:
+                node = str((item.get("spec") or {}).get("nodeName", ""))
+                self._cards.setdefault(node, {})[item["metadata"]["name"]] = item
         return self._cards
 
     def _write(self, known: dict[str, JSON], write: Write) -> None:

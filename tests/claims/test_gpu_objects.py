@@ -67,6 +67,7 @@ def test_only_what_differs_is_written_and_what_others_made_is_left_alone() -> No
 
 def writer(on: Bench, most: int) -> Claims:
     return Claims(
+        clock=lambda: on.now,
         kube=on.kube,
         controller=on.desk.controller,
         woken=threading.Event(),
@@ -95,6 +96,27 @@ def test_writes_are_bounded_and_end_when_all_is_as_it_should_be() -> None:
     on.cards()
     claims.write_cards()
     assert "a-04" not in on.all(objects.CARDS)
+
+
+def test_a_node_that_has_not_changed_is_not_looked_at() -> None:
+    on = Bench(node("a").gpus(1, mib=1024), node("b").gpus(1, mib=1024))
+    claims = writer(on, 10)
+    for _ in range(3):
+        claims.write_cards()
+    assert set(on.all(objects.CARDS)) == {"a-00", "b-00"}
+    on.delete(objects.CARDS, "b-00")
+    on.a_pod("p", memory="1Gi", nodeSelector={"none": "such"})
+    on.quiet()
+    before = len(on.wire.writes)
+    claims.write_cards()
+    assert len(on.wire.writes) == before
+    on.nodes = {"b": on.nodes["b"]}
+    on.cards()
+    claims.write_cards()
+    assert on.wire.writes[before:] == ["DELETE /apis/elasticgpu.io/v1alpha1/gpus/a-00"]
+    on.now += 601
+    claims.write_cards()
+    assert set(on.all(objects.CARDS)) == {"b-00"}, "what somebody deleted is found missing in time"
 
 
 def test_none_are_written_where_the_administrator_wants_none_or_another_leads() -> None:
