@@ -81,8 +81,12 @@ class PooledTransport:
         *,
         user_agent: str = USER_AGENT,
         clock: Callable[[], float] = time.monotonic,
+        answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
-        """configuration: a `kubernetes.client.Configuration`, credentials loaded."""
+        """
+        configuration: a `kubernetes.client.Configuration`, credentials loaded. answer_timeout: seconds within which
+        a stream's answer must begin.
+        """
         from kubernetes.client.rest import RESTClientObject
 
         configuration.socket_options = _socket_options()
@@ -94,6 +98,7 @@ class PooledTransport:
             raise KubeConfigError(f"{self._host}: cannot set up TLS: {type(error).__name__}") from error
         self._user_agent = user_agent
         self._clock = clock
+        self._answer_timeout = answer_timeout
         self._credentials_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -120,7 +125,7 @@ class PooledTransport:
         what = f"{method} {path}"
         sent = {"User-Agent": self._user_agent, **headers, **self._authorization(what)}
         deadline = self._clock() + timeout
-        patience = min(timeout, ANSWER_TIMEOUT) if stream else timeout
+        patience = min(timeout, self._answer_timeout) if stream else timeout
         try:
             raw = self._pool.request(
                 method,

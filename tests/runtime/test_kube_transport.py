@@ -19,9 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from kubernetes import client
 
 from runtime.kube import Kube, KubeConfigError, KubeConnectionLost, KubeTimeout, KubeUnavailable
-from runtime.transport import connect_transport
+from runtime.transport import PooledTransport, Response, connect_transport
 from runtime.watch import Informer, Replaced
 
 
@@ -33,10 +34,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.tokens.append(self.headers.get("Authorization"))
         where = self.path.partition("?")[0]
-        if "watch=true" in self.path:
-            self._stream()
-        elif where == "/silent":
+        if where == "/silent":
             self.released.wait(20)
+        elif "watch=true" in self.path:
+            self._stream()
         elif where == "/hangup":
             self.close_connection = True
         elif where == "/drip":
@@ -225,6 +226,32 @@ def test_a_server_that_hangs_up_leaves_the_outcome_open(plain: Server) -> None:
 def test_silence_is_a_timeout(plain: Server) -> None:
     with pytest.raises(KubeTimeout, match="no answer in time"):
         plain.connect(timeout=0.2).get("/silent")
+
+
+def patient(server: Server, answer_timeout: float) -> PooledTransport:
+    """A transport that waits so many seconds for a stream to begin."""
+    configuration = client.Configuration(host=server.url)
+    if server.ca:
+        configuration.ssl_ca_cert = str(server.kubeconfig.parent / "tls.pem")
+    return PooledTransport(configuration, answer_timeout=answer_timeout)
+
+
+def watch(transport: PooledTransport, path: str, timeout: float) -> Response:
+    return transport.request("GET", path, {"watch": "true"}, {}, None, timeout, True)
+
+
+def test_a_stream_that_does_not_begin_is_given_up_long_before_one_that_is_quiet(server: Server) -> None:
+    with pytest.raises(KubeTimeout, match="no answer in time"):
+        watch(patient(server, 0.2), "/silent", timeout=600)
+
+
+def test_a_stream_that_has_begun_may_be_quiet_for_longer(server: Server) -> None:
+    pieces = watch(patient(server, 0.2), "/api/v1/pods", timeout=600).chunks()
+    assert next(pieces).startswith(b'{"type":"ADDED"')
+    threading.Timer(0.5, server.released.set).start()
+    with pytest.raises(KubeTimeout) as caught:
+        next(pieces)
+    assert type(caught.value) is KubeConnectionLost, "the server ended it, and not our patience"
 
 
 def test_a_dripping_answer_is_bounded_as_a_whole(plain: Server) -> None:
