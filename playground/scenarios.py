@@ -21,7 +21,7 @@ from runtime.kube import Kube, KubeError, KubeNotFound
 JSON = dict[str, Any]
 ELASTIC = "elasticgpu.io/v1alpha1"
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 
 
 class NotSettled(Exception):

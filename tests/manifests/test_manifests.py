@@ -188,6 +188,7 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
     assert serve.bind == f"0.0.0.0:{https['containerPort']}"
     assert serve.certificates == certs.dir
     assert serve.socket == allocator_settings().socket
+    assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)
     assert (certs.service, certs.namespace, certs.configuration) == (CONFIGURATION, names.NAMESPACE, CONFIGURATION)
     assert certs.every == 60
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -60,12 +58,12 @@ def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterward
 def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     trouble.held(card("a"), card("b"), card("c"))
-    os.kill(leader.pid, signal.SIGSTOP)
+    trouble.pause(leader)
     trouble.let_go("a", "b", "c")
     scenarios.wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
     trouble.becomes(FULL)
     before = len(written(trouble, leader))
-    os.kill(leader.pid, signal.SIGCONT)
+    trouble.resume(leader)
     scenarios.wait_for(lambda: trouble.answers(leader), lambda: "it does not go on")
     trouble.becomes(FULL)
     assert len(written(trouble, leader)) == before
