@@ -60,7 +60,6 @@ SPECS: dict[tuple[str, str], JSON] = {
                         "port": {"type": "string"},
                         "honorLabels": {"type": "boolean"},
                         "scheme": {"type": "string", "enum": ["http", "https"]},
-                        "honorLabels": {"type": "boolean"},
                         "tlsConfig": {"type": "object", "properties": {"insecureSkipVerify": {"type": "boolean"}}},
                     },
                 },

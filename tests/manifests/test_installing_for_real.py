@@ -89,7 +89,7 @@ def test_every_overlay_is_taken_without_a_warning(name: str, installed: Installe
     installed.apply(f"overlays/{name}")
 
 
-GOES_WITH = {"mps": ("node-access",)}
+GOES_WITH = {"mps": ("node-access",), "preload": ("node-access",)}
 """Components that build on others, as they say themselves."""
 
 
