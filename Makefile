@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster storm storm-realcluster fuzz test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
+.PHONY: help setup demo playground test test-realcluster storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDE
 
 fuzz: $(STAMP) ## 100,000 made-up pods through dialects and webhook, with a count of what became of them; many minutes
 	$(RUN) -m pytest -q -s -m fuzz
+
+explore: $(STAMP) ## the property tests with examples that nobody has seen yet; `make test` takes the same ones each time
+	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q -m 'hypothesis and not storm and not fuzz'
 
 test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's GPU, printing what it saw; skipped without one
 	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py tests/nodeagent/test_limits_on_a_gpu.py

@@ -1,10 +1,22 @@
-"""What the whole suite prints at its end: each reason to skip once, with how many tests it kept away."""
+"""
+How property tests look for their examples, and what the whole suite prints at its end.
+
+A change must not fail because of what chance found in code that it did not touch: the same examples every time, unless
+HYPOTHESIS_PROFILE=explore asks for others (`make explore`). No example has a deadline: machines are busy at times.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _PATIENT, derandomize=True)
+settings.register_profile("explore", _PATIENT, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
