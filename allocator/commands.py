@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from allocator import replay, serving
 from allocator.replay import Outcome, View
-from contract.codec import Malformed
+from contract.reading import Malformed
 from runtime.unixhttp import SocketError, UnixClient
 
 COMMANDS = ("replay", "snapshot", "waiting")

@@ -17,8 +17,10 @@ from allocator.claims import feed as claims
 from allocator.claims import objects
 from allocator.controller import Controller
 from allocator.mandate import KEPT_OUT
-from contract import codec, keptout, names, pods
+from contract import keptout, names, pods
+from contract.inventories import inventory_from_object
 from contract.model import Inventory
+from contract.reading import Malformed
 from runtime import kubepaths
 from runtime.kube import Kube
 from runtime.watch import Event, Gone, Informer, Part, Put, Replaced
@@ -176,8 +178,8 @@ def _kept_out(controller: Controller, event: Event) -> None:
 def _readable(items: Iterable[JSON]) -> Iterator[Inventory]:
     for item in items:
         try:
-            yield codec.inventory_from_object(item)
-        except codec.Malformed as error:
+            yield inventory_from_object(item)
+        except Malformed as error:
             log.warning("gpunode unreadable", extra={"node": _name(item), "reason": str(error)})
 
 

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from contract.codec import Malformed
+from contract.reading import Malformed
 
 T = TypeVar("T")
 JSON = dict[str, Any]

@@ -25,8 +25,8 @@ from allocator.policies.kinds import Demanded, supply_of
 from allocator.policies.tables import Tables
 from allocator.reasons import Reason
 from allocator.scores import Policy
-from contract.codec import Malformed
 from contract.model import NodeState
+from contract.reading import Malformed
 
 JSON = dict[str, Any]
 VERSION = 1

@@ -17,8 +17,8 @@ from allocator import replay
 from allocator.controller import Controller, NotReady
 from contract import metrics as specs
 from contract import protocol, quantity
-from contract.codec import Malformed
 from contract.protocol import Never, Placed, Wait
+from contract.reading import Malformed
 from runtime.metrics import Metrics
 from runtime.process import Reply, Request, Routes, json_reply
 

@@ -252,7 +252,7 @@ class Inventory:
     pool: str = ""
     """The node pool whose options count here; empty where only the cluster's do."""
     options: tuple[tuple[str, str], ...] = ()
-    """What counts here of the administrator's options: name and value, in the names' order; see `codec.sharing_of`."""
+    """What counts of the administrator's options: name and value, in the names' order; see `inventories.sharing_of`."""
 
 
 @dataclass(frozen=True, slots=True)

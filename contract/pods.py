@@ -12,6 +12,7 @@ from typing import Any
 
 from contract import codec, names, quantity, scheduling
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
+from contract.reading import Malformed
 
 JSON = dict[str, Any]
 
@@ -133,7 +134,7 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
     try:
         request = codec.request_from_text(text)
         return request if _agrees(pod, request) else None
-    except (codec.Malformed, quantity.BadQuantity):
+    except (Malformed, quantity.BadQuantity):
         return None
 
 
@@ -162,7 +163,7 @@ def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | N
     """The pod's allocation where it is readable and gives exactly what the request asks, else None."""
     try:
         allocation = codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
-    except codec.Malformed:
+    except Malformed:
         return None
     if len(allocation.containers) != len(request.containers):
         return None
@@ -180,7 +181,7 @@ def allocation_id(pod: Mapping[str, Any]) -> str:
     """The id of the allocation that the pod carries, whatever else of it holds; empty where there is none."""
     try:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION)).id
-    except codec.Malformed:
+    except Malformed:
         return ""
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract import codec
-from contract.codec import Malformed
 from contract.messages import shown
 from contract.model import Allocation, PodRequest
+from contract.reading import Malformed
 
 RESERVE_PATH = "/v1/reserve"
 

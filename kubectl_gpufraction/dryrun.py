@@ -13,6 +13,7 @@ from typing import Any
 
 from contract import codec, names
 from contract import pods as podfields
+from contract.reading import Malformed
 from kubectl_gpufraction.tables import Column
 from runtime import kubepaths
 from runtime.kube import Kube, KubeError
@@ -105,7 +106,7 @@ def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
         return _row(name, "Waiting", reason=said.removeprefix("waiting: "))
     try:
         allocation = codec.allocation_from_text(podfields.annotations_of(pod).get(names.ALLOCATION))
-    except codec.Malformed:
+    except Malformed:
         return _row(name, "Untouched", reason="asks for no GPU share, or its namespace is not labelled")
     gpus = sorted({share.index for container in allocation.containers for share in container.shares})
     return _row(name, "Placed", node=allocation.node, gpus=gpus, reason=said)

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contract import codec, names, pods, quantity, scheduling
+from contract import names, pods, quantity, scheduling
+from contract.inventories import inventory_from_object
 from contract.model import Compute, Inventory, NodeState, Taint
+from contract.reading import Malformed
 from contract.scheduling import PodNeeds
 from kubectl_gpufraction.room import Holder, Host, added
 from kubectl_gpufraction.state import Pod, claims_of, pod_of, shares_of
@@ -165,8 +167,8 @@ def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON]) -> dict[str, NodeSt
     found = {}
     for gpunode in gpunodes:
         try:
-            inventory = codec.inventory_from_object(gpunode)
-        except codec.Malformed:
+            inventory = inventory_from_object(gpunode)
+        except Malformed:
             continue
         if inventory.node in raw:
             found[inventory.node] = _state(raw[inventory.node], inventory)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import codec, names, pods
+from contract.inventories import inventory_from_object
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
+from contract.reading import Malformed
 
 JSON = dict[str, Any]
 
@@ -106,7 +108,7 @@ def claims_of(elasticgpus: Iterable[JSON]) -> tuple[Claim, ...]:
         metadata, reference = each.get("metadata") or {}, (each.get("spec") or {}).get("claimRef") or {}
         try:
             allocation = codec.allocation_from_text((metadata.get("annotations") or {}).get(names.ALLOCATION))
-        except codec.Malformed:
+        except Malformed:
             continue
         namespace, name = str(reference.get("namespace", "")), str(reference.get("name", ""))
         found.append(Claim(namespace, name, str(metadata.get("name", "")), allocation))
@@ -187,8 +189,8 @@ def address_of(node: Mapping[str, Any]) -> str:
 
 def _node(gpunode: JSON, nodes: Mapping[str, JSON]) -> Node | None:
     try:
-        inventory = codec.inventory_from_object(gpunode)
-    except codec.Malformed:
+        inventory = inventory_from_object(gpunode)
+    except Malformed:
         return None
     node = nodes.get(inventory.node)
     if node is None:

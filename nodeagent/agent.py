@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contract import codec
+from contract.inventories import published_options
 from contract.model import Delivery, Gpu, Inventory
 from contract.pools import NOTHING_SAID
 from nodeagent.changes import Change, changes, published_gpus
@@ -209,7 +209,7 @@ class Agent:
         status = gpunode.status if gpunode else {}
         terms = pooled(self._behaviour.terms, said, node.labels, status)
         now = self._clock()
-        if codec.published_options(status) != terms.options:
+        if published_options(status) != terms.options:
             # Pods that were given a place by the earlier options are still on their way to kubelet.
             self._promised = node.capacity, now + _ON_THEIR_WAY
         return replace(

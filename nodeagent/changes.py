@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract.codec import Malformed, inventory_from_object
+from contract.inventories import inventory_from_object
 from contract.model import Gpu, Inventory
+from contract.reading import Malformed
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from contract import codec, names, pods
 from contract.model import Allocation
+from contract.reading import Malformed
 from runtime.kube import JSON
 from runtime.watch import Event, Gone, Put, Replaced
 
@@ -65,7 +66,7 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
     annotations = pods.annotations_of(pod)
     try:
         allocation = codec.allocation_from_text(annotations[names.ALLOCATION])
-    except (KeyError, codec.Malformed):
+    except (KeyError, Malformed):
         allocation = None
     held = _held(pod, namespace)
     if allocation is None and not held:
@@ -92,7 +93,7 @@ def _booked(allocation: Allocation | None, request: object) -> tuple[int, int]:
     """
     try:
         ends = {fraction.container for fraction in codec.request_from_text(request).containers if fraction.init}
-    except codec.Malformed:
+    except Malformed:
         ends = set()
     together, peak = [0, 0], [0, 0]
     for container in allocation.containers if allocation else ():

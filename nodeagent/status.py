@@ -1,8 +1,8 @@
 """
 From what the driver shows to what the cluster is told: the status of a GPUNode.
 
-Pure: values in, values out. The part that programs read is `contract.codec.inventory_to_status`; around it stand the
-conditions, a summary for `kubectl get`, and the time of the observation.
+Pure: values in, values out. The part that programs read is `contract.inventories.inventory_to_status`; around it stand
+the conditions, a summary for `kubectl get`, and the time of the observation.
 
 Must not: read a clock, or decide when anything is written (`nodeagent.reconcile` does).
 """
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contract import names
-from contract.codec import inventory_to_status, sharing_of
+from contract.inventories import inventory_to_status, sharing_of
 from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
 from contract.quantity import format_bytes
 from nodeagent.host import UNKNOWN, Host

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract import codec, names, pods
+from contract import names, pods
+from contract.inventories import inventory_from_object
 from contract.quantity import GIB
 from runtime import kubepaths
 from runtime.kube import Kube
@@ -26,7 +27,7 @@ def draw(kube: Kube) -> str:
     gpunodes = kube.list(kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
     lines = []
     for item in sorted(gpunodes, key=lambda g: str(g["metadata"]["name"])):
-        inventory = codec.inventory_from_object(item)
+        inventory = inventory_from_object(item)
         for gpu in inventory.gpus:
             here = taken.get(gpu.uuid, [])
             lines.append(_line(inventory.node, gpu.index, gpu.model, sum(here), gpu.memory, len(here)))

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract import codec, names, quantity
+from contract import names, quantity
+from contract.inventories import inventory_to_status
 from contract.model import AS_SET, WHOLE, Compute, Gpu, Inventory, NodeState, Sharing, Taint, Usage
 
 JSON = dict[str, Any]
@@ -333,7 +334,7 @@ class NodeBuilder:
             "apiVersion": names.GPUNODE_GROUP_VERSION,
             "kind": names.GPUNODE_KIND,
             "metadata": {"name": self.name, "creationTimestamp": CREATED},
-            "status": codec.inventory_to_status(self.inventory()),
+            "status": inventory_to_status(self.inventory()),
         }
 
     def json(self) -> JSON:

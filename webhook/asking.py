@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from contract.codec import Malformed
 from contract.protocol import RESERVE_PATH, Answer, Placed, Question, answer_from_json, question_to_json
+from contract.reading import Malformed
 from runtime import unixhttp
 
 DEFAULT_PATIENCE = 0.8

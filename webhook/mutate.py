@@ -19,6 +19,7 @@ from contract import codec, dialects, names, pinning, pods
 from contract.dialects import Options, Refusal
 from contract.model import Allocation, ContainerAllocation, PodRequest
 from contract.protocol import Answer, Never, Placed, Wait
+from contract.reading import Malformed
 from webhook import containers, shape
 from webhook.review import FORBIDDEN, INVALID
 
@@ -122,7 +123,7 @@ def _admitted(pod: Mapping[str, Any]) -> PodRequest | None:
 def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
     try:
         return codec.allocation_from_text(pods.annotations_of(pod).get(names.ALLOCATION))
-    except codec.Malformed:
+    except Malformed:
         return None
 
 

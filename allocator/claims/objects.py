@@ -14,6 +14,7 @@ from typing import Any
 
 from contract import codec, names, pods
 from contract.model import Allocation
+from contract.reading import Malformed
 
 JSON = dict[str, Any]
 
@@ -166,7 +167,7 @@ def share(document: Mapping[str, Any]) -> Share:
 def _allocation(annotations: Mapping[str, Any], name: str) -> Allocation | None:
     try:
         found = codec.allocation_from_text(annotations.get(names.ALLOCATION))
-    except codec.Malformed:
+    except Malformed:
         return None
     return found if found.claim == name else None
 

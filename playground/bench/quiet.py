@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from contract import codec, names, pods, quantity
+from contract.inventories import inventory_to_status
 from contract.model import (
     Allocation,
     ContainerAllocation,
@@ -106,7 +107,7 @@ def _gpunode(found: Inventory) -> JSON:
         "apiVersion": names.GPUNODE_GROUP_VERSION,
         "kind": "GPUNode",
         "metadata": {"name": found.node},
-        "status": codec.inventory_to_status(found),
+        "status": inventory_to_status(found),
     }
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from contract import codec, names
+from contract.inventories import inventory_from_object
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from kubectl_gpufraction.__main__ import main
 from playground import installing, scenarios
@@ -138,7 +139,7 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     Our policies refuse one, so it is made while they are away, as before they were installed.
     """
     request = PodRequest("native", (FractionRequest("main", memory=memory),))
-    [gpu] = [g for g in codec.inventory_from_object(cluster.kube.get(gpunodes(node))).gpus if g.index == index]
+    [gpu] = [g for g in inventory_from_object(cluster.kube.get(gpunodes(node))).gpus if g.index == index]
     share = ContainerAllocation("main", (GpuShare(gpu.uuid, index, memory, 0, gpu.memory),))
     assert memory > gpu.usable
     foreign = (

@@ -16,8 +16,8 @@ from allocator.engine import Ask, Chosen
 from allocator.filters import Limits
 from allocator.replay import InLine, View
 from allocator.scores import Policy
-from contract.codec import Malformed
 from contract.model import NodeState
+from contract.reading import Malformed
 from tests.allocator.desk import Desk, admitted
 from tests.allocator.test_fast_engine_equals_plain import NAMES, asks, nodes
 from tests.builders import node, pod

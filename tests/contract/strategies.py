@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from contract.codec import sharing_of
 from contract.dialects.options import VgpuOptions
+from contract.inventories import sharing_of
 from contract.model import (
     MOST_GPUS,
     POLICIES,

@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.codec import (
-    Malformed,
     allocation_from_text,
     allocation_to_text,
     container_annotations,
-    inventory_from_object,
-    inventory_to_status,
     request_from_text,
     request_to_text,
 )
+from contract.inventories import inventory_from_object, inventory_to_status
 from contract.model import (
     Allocation,
     ContainerAllocation,
@@ -32,6 +30,7 @@ from contract.model import (
     Wishes,
 )
 from contract.quantity import MIB
+from contract.reading import Malformed
 from tests.builders import node
 from tests.contract.strategies import ALLOCATIONS, JSON, REQUESTS, inventories
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.codec import Malformed
 from contract.model import FractionRequest, PodRequest
 from contract.protocol import (
     RESERVE_PATH,
@@ -23,6 +22,7 @@ from contract.protocol import (
     question_from_json,
     question_to_json,
 )
+from contract.reading import Malformed
 from tests.builders import pod
 from tests.contract.strategies import ALLOCATIONS, BYTES, JSON, NAMES, REQUESTS, TEXT
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from contract import codec, names, pods
 from contract.dialects import Options, read, render
+from contract.inventories import inventory_to_status
 from contract.model import Allocation, ContainerAllocation, Gpu, GpuShare, Inventory, PodRequest
 from contract.quantity import GIB, MIB
 from tests.builders import pod
@@ -20,7 +21,7 @@ def gpunode(name: str, *mib: int, model: str = "Tesla T4", unhealthy: int = -1) 
         Gpu(f"GPU-{name}-{i}", i, model, size * MIB, size * MIB, i != unhealthy, "XID 79" if i == unhealthy else "")
         for i, size in enumerate(mib)
     )
-    return {"metadata": {"name": name}, "status": codec.inventory_to_status(Inventory(name, gpus, "550.54"))}
+    return {"metadata": {"name": name}, "status": inventory_to_status(Inventory(name, gpus, "550.54"))}
 
 
 def node(name: str, allocatable: dict[str, str] | None = None, *, cordoned: bool = False) -> JSON:

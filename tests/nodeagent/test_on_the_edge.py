@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from contract import codec
 from contract.dialects import Options
+from contract.inventories import inventory_from_object
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.protocol import Placed
 from nodeagent.agent import Agent, Behaviour
@@ -96,4 +96,4 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     calls = driver.calls
     step(after=1)
     assert (driver.calls, cluster.network.writes) == (calls, ["PATCH edge/status"])
-    assert codec.inventory_from_object(cluster.gpunode("edge")).gpus[0].healthy
+    assert inventory_from_object(cluster.gpunode("edge")).gpus[0].healthy

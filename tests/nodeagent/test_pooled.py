@@ -8,9 +8,11 @@ import pytest
 
 from contract import codec, quantity
 from contract.dialects.options import VgpuOptions
+from contract.inventories import inventory_from_object, sharing_of
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest, Sharing
 from contract.pools import NOTHING_SAID, Pool, PoolOptions
 from contract.quantity import format_bytes
+from contract.reading import Malformed
 from contract.scheduling import Requirement
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.pooled import Said, pooled
@@ -82,8 +84,8 @@ class Machine:
         self.agent.step()
         status = self.cluster.node("n1")["status"]
         assert status["capacity"] == {**status["allocatable"], "cpu": "8"}
-        inventory = codec.inventory_from_object(self.cluster.gpunode("n1"))
-        assert {gpu.sharing for gpu in inventory.gpus} == {codec.sharing_of(dict(inventory.options))}
+        inventory = inventory_from_object(self.cluster.gpunode("n1"))
+        assert {gpu.sharing for gpu in inventory.gpus} == {sharing_of(dict(inventory.options))}
         memory = quantity.integer(status["capacity"]["gpufraction.io/gpu-memory"])
         return memory, self.cluster.gpunode("n1")["status"]
 
@@ -179,12 +181,12 @@ SHARING: dict[str, tuple[dict[str, str], Sharing]] = {
 
 @pytest.mark.parametrize(("options", "want"), SHARING.values(), ids=SHARING.keys())
 def test_what_options_say_about_sharing(options: dict[str, str], want: Sharing) -> None:
-    assert codec.sharing_of(options) == want
+    assert sharing_of(options) == want
 
 
 @pytest.mark.parametrize(
     "options", [{"deviceSplitCount": "many"}, {"deviceSplitCount": "-1"}, {"deviceMemoryScaling": "0.5"}]
 )
 def test_options_that_nobody_could_have_published_are_malformed(options: dict[str, str]) -> None:
-    with pytest.raises(codec.Malformed):
-        codec.sharing_of(options)
+    with pytest.raises(Malformed):
+        sharing_of(options)

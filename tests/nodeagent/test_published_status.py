@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from contract.codec import inventory_from_object
+from contract.inventories import inventory_from_object
 from contract.model import Gpu, Inventory
 from nodeagent.host import Host
 from nodeagent.library import Card, DriverGone, GpuLibraryError

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from contract.codec import inventory_from_object
+from contract.inventories import inventory_from_object
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.reconcile import LABELS, node_view, object_view
 from nodeagent.status import Sight, desired

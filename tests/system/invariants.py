@@ -16,7 +16,8 @@ from typing import Any
 from allocator.claims import objects
 from allocator.claims.binding import CLAIMED
 from allocator.ledger import OWN, Holding, Ledger, State
-from contract import codec, names, pods
+from contract import names, pods
+from contract.inventories import inventory_from_object
 from contract.model import Allocation, Compute, PodRequest
 from playground import scenarios
 from playground.cluster import Cluster
@@ -96,7 +97,7 @@ def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
         assert share.allocation is not None
         ledger.confirm(_holding(f"{OWN}{share.name}", CLAIMED, share.allocation))
     path = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-    known = {i.node: i for i in map(codec.inventory_from_object, cluster.kube.list(path).items)}
+    known = {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
     assert {holding.allocation.node for holding in ledger} <= known.keys()
     assert [uuid for i in known.values() for uuid in ledger.overfull(i.node, i.gpus)] == []
 
