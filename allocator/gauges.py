@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from allocator.controller import Controller
-from contract import metrics as specs
+from contract.metrics import allocator as specs
 from contract.model import WHOLE, Usage
 from runtime.metrics import Metrics
 from runtime.process import Reply, Request, Routes

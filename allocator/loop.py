@@ -20,8 +20,8 @@ from allocator.evicting import Evictor
 from allocator.ledger import Holding
 from allocator.line import Commit
 from allocator.writer import Done, NotDone, Teller, Unknown, write
-from contract import metrics as specs
 from contract import pods
+from contract.metrics import allocator as specs
 from runtime import kubepaths
 from runtime.kube import Kube, KubeError
 from runtime.metrics import Metrics

@@ -22,9 +22,9 @@ from typing import Any
 from allocator import auditing
 from allocator.auditing import Listed
 from allocator.controller import Controller
-from contract import metrics as specs
 from contract import names
 from contract.dialects import Options
+from contract.metrics import allocator as specs
 from runtime import kubepaths
 from runtime.kube import Kube, KubeError, KubeNotFound
 from runtime.metrics import Metrics

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from allocator import replay
 from allocator.controller import Controller, NotReady
-from contract import metrics as specs
 from contract import protocol, quantity
+from contract.metrics import allocator as specs
 from contract.protocol import Never, Placed, Wait
 from contract.reading import Malformed
 from runtime.metrics import Metrics

@@ -29,8 +29,9 @@ from allocator.settings import Settings
 from allocator.teaching import Teaching
 from allocator.upkeep import Upkeep
 from allocator.writer import Teller
-from contract import metrics as specs
 from contract.dialects import Options as Reading
+from contract.metrics import allocator as specs
+from contract.metrics import metrics_of
 from runtime import leader
 from runtime.kube import Kube
 from runtime.leader import Leader, LeaseTiming
@@ -87,7 +88,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
     check_version(kube)
     woken = threading.Event()
-    metrics = Metrics(specs.metrics_of("allocator"))
+    metrics = Metrics(metrics_of("allocator"))
     elected = _leader(settings, kube, woken)
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = Teaching(policy=settings.placement.node_policy, limits=_limits(settings))

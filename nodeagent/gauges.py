@@ -6,7 +6,8 @@ Must not: keep a series of a card that is gone; its last figure would stand for 
 
 from __future__ import annotations
 
-from contract import metrics as specs
+from contract.metrics import nodeagent as specs
+from contract.metrics.spec import MetricSpec
 from contract.model import ISOLATION, Inventory
 from nodeagent.limiters import Found
 from nodeagent.mps.machine import Phase
@@ -23,7 +24,7 @@ class Gauges:
 
     def __init__(self, metrics: Metrics, *, node: str) -> None:
         self._metrics, self._node = metrics, node
-        self._shown: dict[specs.MetricSpec, Series] = {}
+        self._shown: dict[MetricSpec, Series] = {}
         self._levels: tuple[str, ...] = ()
 
     def show(self, sight: Sight) -> None:
@@ -56,7 +57,7 @@ class Gauges:
         """Whether the administrator's document cannot be read now. By one thread, which may be another."""
         self._set({specs.AGENT_OPTIONS_REFUSED: {(self._node,): float(refused)}})
 
-    def _set(self, shown: dict[specs.MetricSpec, Series]) -> None:
+    def _set(self, shown: dict[MetricSpec, Series]) -> None:
         for spec, series in shown.items():
             gauge = self._metrics.gauge(spec)
             for labels, value in series.items():
@@ -66,7 +67,7 @@ class Gauges:
             self._shown[spec] = series
 
 
-def mps_series(node: str, found: Found) -> dict[specs.MetricSpec, Series]:
+def mps_series(node: str, found: Found) -> dict[MetricSpec, Series]:
     """As `series_of`, of GPUs that are to have an MPS daemon."""
     gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items() if gpu.phase != Phase.OFF}
     return {
@@ -77,7 +78,7 @@ def mps_series(node: str, found: Found) -> dict[specs.MetricSpec, Series]:
     }
 
 
-def usage_series(node: str, usage: Usage, watch: Watch, levels: tuple[str, ...] = ()) -> dict[specs.MetricSpec, Series]:
+def usage_series(node: str, usage: Usage, watch: Watch, levels: tuple[str, ...] = ()) -> dict[MetricSpec, Series]:
     """
     As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among.
 
@@ -98,7 +99,7 @@ def usage_series(node: str, usage: Usage, watch: Watch, levels: tuple[str, ...] 
     }
 
 
-def series_of(node: str, sight: Sight) -> dict[specs.MetricSpec, Series]:
+def series_of(node: str, sight: Sight) -> dict[MetricSpec, Series]:
     """Every series with its labels, in the order of the spec's. A figure that the driver does not tell is absent."""
     cards = [card for card in sight.cards if card.uuid]
     healthy = sum(card.healthy for card in cards)

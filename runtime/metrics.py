@@ -18,7 +18,7 @@ T = TypeVar("T", Counter, Gauge, Histogram)
 
 
 class Spec(Protocol):
-    """What `contract.metrics.MetricSpec` is; named here so that a test may bring its own."""
+    """What `contract.metrics.spec.MetricSpec` is; named here so that a test may bring its own."""
 
     @property
     def name(self) -> str: ...

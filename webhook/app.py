@@ -18,7 +18,7 @@ from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from contract.dialects import Options, dialect_named, standard
-from contract.metrics import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
+from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
 from contract.pools import NOTHING_SAID, PoolOptions
 from contract.protocol import Answer, Placed, Question
 from runtime.logs import REASON

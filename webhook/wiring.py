@@ -12,7 +12,8 @@ from pathlib import Path
 from flask import Flask
 
 from contract.dialects import Options
-from contract.metrics import CERTIFICATE_EXPIRY, WEBHOOK_OPTIONS_REFUSED, metrics_of
+from contract.metrics import metrics_of
+from contract.metrics.webhook import CERTIFICATE_EXPIRY, WEBHOOK_OPTIONS_REFUSED
 from contract.pools import NOTHING_SAID, PoolOptions
 from runtime import pooloptions
 from runtime.livefile import LiveFile

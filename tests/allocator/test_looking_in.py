@@ -8,7 +8,7 @@ from pathlib import Path
 
 from allocator import commands, gauges, replay, serving
 from allocator.controller import Controller
-from contract import metrics as specs
+from contract.metrics import metrics_of
 from contract.protocol import Placed
 from runtime.metrics import Metrics
 from runtime.process import Health, Request, health_routes, serve_http
@@ -21,7 +21,7 @@ def worker(name: str, size: str = "8Gi") -> PodBuilder:
 
 
 def scrape(controller: Controller) -> dict[str, float]:
-    metrics = Metrics(specs.metrics_of("allocator"))
+    metrics = Metrics(metrics_of("allocator"))
     figures = gauges.Gauges(controller, metrics, lambda: True)
     routes = gauges.scraped(health_routes(metrics, ready=Health()), figures.refresh)
     text = routes["GET", "/metrics"](Request("GET", "/metrics", "", {}, b"")).body.decode()
@@ -84,7 +84,7 @@ def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path:
     desk = Desk([node("n").gpus(1, mib=16384)])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
         desk.controller.put_pod(admitted(worker(name, size), gated=True))
-    routes = serving.socket_routes(desk.controller, Metrics(specs.metrics_of("allocator")))
+    routes = serving.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="socket")
     try:
         line, snapshot = StringIO(), StringIO()

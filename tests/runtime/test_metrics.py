@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from contract.metrics import (
-    ADMISSION_SECONDS,
-    DECISIONS,
-    GPU_MEMORY_ALLOCATED,
-    LEADER,
-    METRICS,
-    WAITING_PODS,
-    MetricSpec,
-    metrics_of,
-)
+from contract.metrics import METRICS, metrics_of
+from contract.metrics.allocator import DECISIONS, GPU_MEMORY_ALLOCATED, LEADER, WAITING_PODS
+from contract.metrics.spec import MetricSpec
+from contract.metrics.webhook import ADMISSION_SECONDS
 from runtime.metrics import Metrics
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from contract.metrics import WAITING_PODS, metrics_of
+from contract.metrics import metrics_of
+from contract.metrics.allocator import WAITING_PODS
 from runtime.logs import setup
 from runtime.metrics import Metrics
 from runtime.process import Health, Process, health_routes, serve_http

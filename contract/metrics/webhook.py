@@ -1,0 +1,57 @@
+"""
+The webhook's metrics: what it answered, what the allocator answered it, and what it serves with.
+
+Must not: name a pod or a namespace in a label; they come and go by the thousand, and each would be a series.
+"""
+
+from __future__ import annotations
+
+from contract.metrics.spec import MetricSpec
+
+# An admission is asked to take under 20 ms and may take 3 s at most (the webhook's timeoutSeconds).
+_ADMISSION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
+
+ADMISSION_REQUESTS = MetricSpec(
+    "gpufraction_admission_requests_total",
+    "counter",
+    "Admission reviews answered, by outcome (placed, gated, denied, hidden, untouched, malformed, error) and "
+    "request dialect.",
+    "webhook",
+    labels=("outcome", "dialect"),
+)
+ADMISSION_SECONDS = MetricSpec(
+    "gpufraction_admission_duration_seconds",
+    "histogram",
+    "Time from reading an admission review to its answer.",
+    "webhook",
+    labels=("outcome",),
+    buckets=_ADMISSION_SECONDS,
+)
+QUESTIONS = MetricSpec(
+    "gpufraction_allocator_questions_total",
+    "counter",
+    "Questions to the allocator, by its answer (placed, wait, never) or why there was none (unreachable, late, "
+    "not-leading, refused, malformed).",
+    "webhook",
+    labels=("answer",),
+)
+CERTIFICATE_EXPIRY = MetricSpec(
+    "gpufraction_certificate_expiry_timestamp_seconds",
+    "gauge",
+    "When the webhook's serving certificate ends, in seconds since 1970.",
+    "webhook",
+)
+WEBHOOK_OPTIONS_REFUSED = MetricSpec(
+    "gpufraction_webhook_options_refused",
+    "gauge",
+    "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
+    "webhook",
+)
+
+METRICS: tuple[MetricSpec, ...] = (
+    ADMISSION_REQUESTS,
+    ADMISSION_SECONDS,
+    QUESTIONS,
+    CERTIFICATE_EXPIRY,
+    WEBHOOK_OPTIONS_REFUSED,
+)
