@@ -42,7 +42,7 @@ def names_page() -> str:
         "container starts. Without the annotation a variable is empty, and an empty list of devices is no GPU.",
         _table(("Variable", "Reads"), environment),
         f"What a tenant sets under these names is replaced: {_listed(exact)}, and everything that starts with "
-        f"{_listed(prefixes)}.",
+        f"{_listed(prefixes)}. From `LD_PRELOAD` a library named `{names.LIMITER_LIBRARY}` is taken out.",
     )
 
 

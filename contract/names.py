@@ -359,3 +359,5 @@ Variables that widen a share if a tenant sets them, so ours replace them. The MI
 the right to change a card; the last three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
 under the prefix; without it CUDA orders by speed, which among the cards of one container is a stable order too.
 """
+LIMITER_LIBRARY = "libvgpu.so"
+"""HAMi-core's limiter, which is loaded into every program where a node has it: `LD_PRELOAD` must not name another."""

@@ -88,12 +88,25 @@ def _set_environment(container: JSON, entries: list[JSON], ours: set[str]) -> No
 
     Entries in `env` win over those of `envFrom`, so that needs no care.
     """
-    kept = [
-        entry
+    others = [
+        _without_limiter(entry)
         for entry in container.get("env") or []
         if entry.get("name") not in ours and not _reserved(entry.get("name") or "")
     ]
-    container["env"] = [dict(entry) for entry in entries] + kept
+    container["env"] = [dict(entry) for entry in entries] + [entry for entry in others if entry is not None]
+
+
+def _without_limiter(entry: JSON) -> JSON | None:
+    """
+    `LD_PRELOAD` without a limiter of the tenant's own choice; None where nothing else is in it.
+
+    ld.so takes spaces and colons between its libraries (ld.so(8)).
+    """
+    value = entry.get("value")
+    if entry.get("name") != "LD_PRELOAD" or not isinstance(value, str) or names.LIMITER_LIBRARY not in value:
+        return entry
+    kept = [path for path in value.replace(":", " ").split() if names.LIMITER_LIBRARY not in path]
+    return {**entry, "value": ":".join(kept)} if kept else None
 
 
 def _reserved(variable: str) -> bool:

@@ -54,6 +54,7 @@ PINNED = {
     "GPUNODE_PLURAL": "gpunodes",
     "GPUNODE_GROUP_VERSION": "gpufraction.io/v1alpha1",
     "VISIBLE_DEVICES": "NVIDIA_VISIBLE_DEVICES",
+    "LIMITER_LIBRARY": "libvgpu.so",
     "NO_DEVICES": "void",
     "GROUP": "gpufraction.io",
     "NAMESPACE": "gpufraction-system",
