@@ -1,56 +1,31 @@
 """
-An API server in miniature, for histories: pods under versions, JSON patches, and writes whose answer gets lost.
+An API server in miniature, for histories: pods under versions, and JSON patches.
 
-It is a transport, so that the allocator's real writer speaks to it. What it did can be taken as watch events, in order,
-later than it happened.
+What it did can be taken as watch events, in order, later than it happened.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import jsonpatch
 
-from runtime.kubeerrors import KubeTimeout
+from tests.wires import Wire, status_body
 
 JSON = dict[str, Any]
-Fate = Literal["answered", "lost-and-done", "lost", "refused"]
-"""What becomes of the next write: answered, carried out or not with its answer lost, or refused by a policy."""
-
-
-@dataclass
-class Answer:
-    """What a `Transport` gives."""
-
-    status: int
-    document: JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self) -> bytes:
-        return json.dumps(self.document).encode()
-
-    def chunks(self) -> Iterator[bytes]:
-        yield self.read()
-
-    def close(self) -> None:
-        pass
 
 
 class ApiServer:
-    """Pods by `namespace/name`. `late` are writes that got no answer and may still be carried out."""
+    """Pods by `namespace/name`; the allocator asks over the `wire`."""
 
     def __init__(self) -> None:
         self.pods: dict[str, JSON] = {}
         self.events: deque[tuple[str, JSON]] = deque()
-        self.fate: Fate = "answered"
-        self.reachable = True
+        self.wire = Wire(self, spares_reads=True)
         self.lists = 0
-        self.late: list[tuple[str, list[JSON]]] = []
         self.served = ["default"]
         self._version = 100
         self._made = 0
@@ -77,49 +52,30 @@ class ApiServer:
     def listed(self) -> list[JSON]:
         return copy.deepcopy(list(self.pods.values()))
 
-    def carry_out_late(self) -> None:
-        """Writes whose answers were lost take effect now, where the version that they name is still there."""
-        late, self.late = self.late, []
-        for key, operations in late:
-            self._patch(key, operations)
-
     # -- what the allocator asks ----------------------------------------------------------------------------------
 
-    def request(
+    def call(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        if not self.reachable:
-            raise KubeTimeout(f"{method} {path}: no answer")
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, JSON]:
         if path.endswith("/pods"):
             self.lists += 1
-            return Answer(200, {"items": self.listed(), "metadata": {"resourceVersion": str(self._version)}})
+            return 200, {"items": self.listed(), "metadata": {"resourceVersion": str(self._version)}}
         if path.endswith("/namespaces"):
-            assert query["labelSelector"] == "gpufraction.io/inject=enabled"
-            return Answer(200, {"items": [{"metadata": {"name": name}} for name in self.served], "metadata": {}})
+            assert (query or {})["labelSelector"] == "gpufraction.io/inject=enabled"
+            return 200, {"items": [{"metadata": {"name": name}} for name in self.served], "metadata": {}}
         *_, namespace, _, name = path.split("/")
         key = f"{namespace}/{name}"
         if method == "GET":
             return self._answer(self.pods.get(key))
-        fate, self.fate = self.fate, "answered"
-        operations = json.loads(body or b"[]")
-        if fate == "refused":
-            return _status(403, "Forbidden")
-        if fate == "lost":
-            self.late.append((key, operations))
-        if fate in ("lost", "lost-and-done"):
-            if fate == "lost-and-done":
-                self._patch(key, operations)
-            raise KubeTimeout(f"{method} {path}: no answer")
-        return self._patch(key, operations)
+        return self._patch(key, body or [])
 
-    def _patch(self, key: str, operations: list[JSON]) -> Answer:
+    def _patch(self, key: str, operations: list[JSON]) -> tuple[int, JSON]:
         pod = self.pods.get(key)
         if pod is None:
             return _status(404, "NotFound")
@@ -136,9 +92,9 @@ class ApiServer:
         self.events.append((event, copy.deepcopy(pod)))
         return pod
 
-    def _answer(self, pod: JSON | None) -> Answer:
-        return _status(404, "NotFound") if pod is None else Answer(200, copy.deepcopy(pod))
+    def _answer(self, pod: JSON | None) -> tuple[int, JSON]:
+        return _status(404, "NotFound") if pod is None else (200, copy.deepcopy(pod))
 
 
-def _status(code: int, reason: str) -> Answer:
-    return Answer(code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason})
+def _status(code: int, reason: str) -> tuple[int, JSON]:
+    return code, status_body(code, reason)

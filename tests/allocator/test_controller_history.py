@@ -29,9 +29,10 @@ from contract import names, pods
 from contract.model import Allocation, PodRequest
 from contract.protocol import Never, Placed, Wait
 from runtime.kube import Kube
-from tests.allocator.apiserver import ApiServer, Fate
+from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
+from tests.wires import Fate
 
 JSON = dict[str, Any]
 NODES = (node("a").gpu(mib=16384),)
@@ -61,7 +62,7 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.api = ApiServer()
-        self.kube = Kube(self.api)
+        self.kube = Kube(self.api.wire)
         self.admissions: list[Admission] = []
         self.commits: list[Commit] = []
         self.written: list[Written] = []
@@ -173,9 +174,9 @@ class History(RuleBasedStateMachine):
         self._write(commit, fate, reachable)
 
     def _write(self, commit: Commit, fate: Fate, reachable: bool = True) -> None:
-        self.api.fate, self.api.reachable = fate, reachable
+        self.api.wire.fates, self.api.wire.down = [fate], None if reachable else "dropped"
         self.written.append(Written(commit, writer.write(self.kube, commit, 0)))
-        self.api.fate, self.api.reachable = "answered", True
+        self.api.wire.fates, self.api.wire.down = [], None
 
     @precondition(lambda self: self.written)
     @rule(data=st.data())
@@ -191,10 +192,10 @@ class History(RuleBasedStateMachine):
             case Unknown():
                 self.desk.controller.commit_unknown(written.commit)
 
-    @precondition(lambda self: self.api.late)
+    @precondition(lambda self: self.api.wire.late)
     @rule()
     def late_writes_land(self) -> None:
-        self.api.carry_out_late()
+        self.api.wire.carry_out_late()
 
     # -- time and the watch ---------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class History(RuleBasedStateMachine):
         for commit in self.commits:
             if land:
                 writer.write(self.kube, commit, 0)
-        self.api.carry_out_late()
+        self.api.wire.carry_out_late()
         self._start()
 
     # -- promises -------------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ class History(RuleBasedStateMachine):
     def _become_quiet(self) -> None:
         self.admissions = []
         for _ in range(50):
-            self.api.carry_out_late()
+            self.api.wire.carry_out_late()
             for commit in self.commits:
                 self._write(commit, "answered")
             self.commits = []

@@ -15,7 +15,7 @@ from contract.protocol import Placed
 from runtime.kube import Kube
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
-from tests.runtime.scripted import Answer, Script, status_body
+from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ONE_GPU = node("t4").gpus(1)

@@ -14,7 +14,7 @@ from contract.protocol import Placed, Wait
 from runtime.kube import Kube
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
-from tests.runtime.scripted import Answer, Script, status_body
+from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ON = Options(preemption=True)

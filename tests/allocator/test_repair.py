@@ -55,7 +55,7 @@ class Bench:
         self.api, self.desk = ApiServer(), Desk([node("a").gpu(mib=CARD)], options=self.options)
         found = Found(self.passes.append, lambda kind, count: self.drift.append((kind, count)), self.uncounted.append)
         self.repair = Repair(
-            kube=Kube(self.api),
+            kube=Kube(self.api.wire),
             controller=self.desk.controller,
             clock=lambda: self.desk.now,
             every=self.every,
@@ -197,9 +197,9 @@ def test_whoever_leads_no_more_does_not_count_any_more() -> None:
 def test_an_api_server_that_is_away_changes_nothing_and_is_asked_again_soon() -> None:
     bench = full()
     look = bench.desk.controller.look()
-    bench.api.reachable = False
+    bench.api.wire.down = "dropped"
     bench.tick()
-    bench.api.reachable = True
+    bench.api.wire.down = None
     bench.tick(30)
     assert (bench.passes, bench.desk.controller.look()) == (["failed", "clean"], look)
 

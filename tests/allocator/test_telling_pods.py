@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -11,8 +11,8 @@ import pytest
 from allocator.line import Told
 from allocator.writer import Teller
 from runtime.kube import Kube
-from runtime.kubeerrors import KubeTimeout, KubeUnavailable
-from tests.allocator.apiserver import Answer
+from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
+from tests.wires import Answer, Script
 
 NEWS = Told("default/p", "uid-1", False, "Memory", "waiting: 0 of 1 GPU nodes fit")
 OK = Answer(200, {})
@@ -22,35 +22,11 @@ LOST = KubeTimeout("no answer in time")
 GONE = Answer(404, {"kind": "Status", "code": 404})
 
 
-@dataclass
-class Scripted:
-    """A transport that gives one prepared answer after the other, the last one for ever."""
-
-    answers: list[Answer | Exception]
-    sent: list[str] = field(default_factory=list)
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        self.sent.append(path.rsplit("/", 1)[-1])
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 @dataclass(frozen=True)
 class Case:
     """What the API server answers, whether the pod was told, what was sent, and the pauses in seconds."""
 
-    answers: list[Answer | Exception]
+    answers: list[Answer | KubeError]
     told: bool
     sent: list[str]
     pauses: list[float]
@@ -69,9 +45,13 @@ CASES = {
 }
 
 
+def sent(transport: Script) -> list[str]:
+    return [each.path.rsplit("/", 1)[-1] for each in transport.sent]
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_pod_is_told(case: Case) -> None:
-    transport = Scripted(list(case.answers))
+    transport = Script(*case.answers, holds=True)
     pauses: list[float] = []
     leads: Iterator[bool] = iter(case.leads)
 
@@ -81,10 +61,10 @@ def test_a_pod_is_told(case: Case) -> None:
 
     clock = datetime(2030, 1, 1, tzinfo=UTC)
     teller = Teller(Kube(transport), clock=lambda: clock, leading=lambda: next(leads, True))
-    assert (teller.tell(NEWS, wait), transport.sent, pauses) == (case.told, case.sent, case.pauses)
+    assert (teller.tell(NEWS, wait), sent(transport), pauses) == (case.told, case.sent, case.pauses)
 
 
 def test_nothing_is_waited_for_when_the_program_ends() -> None:
-    transport = Scripted([AWAY])
+    transport = Script(AWAY, holds=True)
     teller = Teller(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert (teller.tell(NEWS, lambda seconds: True), transport.sent) == (False, [STATUS])
+    assert (teller.tell(NEWS, lambda seconds: True), sent(transport)) == (False, [STATUS])

@@ -37,7 +37,7 @@ class Replica:
         self.controller, self.api = self.desk.controller, api
         self.written: list[str] = []
         self.relists: list[int | None] = []
-        kube = Kube(api)
+        kube = Kube(api.wire)
         self.loop = Loop(
             kube=kube,
             controller=self.controller,

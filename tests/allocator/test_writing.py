@@ -22,7 +22,7 @@ def decided() -> tuple[ApiServer, Kube, Commit]:
     stored = api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
     desk.controller.put_pod(pods.trim(stored))
     ((commit,), _) = desk.controller.place_waiting()
-    return api, Kube(api), commit
+    return api, Kube(api.wire), commit
 
 
 def test_a_commit_takes_the_gate_away_and_pins_the_pod() -> None:
@@ -35,31 +35,31 @@ def test_a_commit_takes_the_gate_away_and_pins_the_pod() -> None:
 
 def test_a_lost_answer_is_found_out_by_reading_back() -> None:
     api, kube, commit = decided()
-    api.fate = "lost-and-done"
+    api.wire.fates = ["lost-and-done"]
     assert isinstance(writer.write(kube, commit, 0), Done)
 
 
 def test_a_lost_write_may_still_be_carried_out_until_the_same_commit_settles_it() -> None:
     api, kube, commit = decided()
-    api.fate = "lost"
+    api.wire.fates = ["lost"]
     assert isinstance(writer.write(kube, commit, 0), Unknown)
     assert isinstance(writer.write(kube, commit, 0), Done)
     written = api.pods["default/p"]["metadata"]["resourceVersion"]
-    api.carry_out_late()
+    api.wire.carry_out_late()
     assert api.pods["default/p"]["metadata"]["resourceVersion"] == written, "the late write finds another version"
 
 
 def test_the_late_write_may_win_and_the_second_finds_it() -> None:
     api, kube, commit = decided()
-    api.fate = "lost"
+    api.wire.fates = ["lost"]
     writer.write(kube, commit, 0)
-    api.carry_out_late()
+    api.wire.carry_out_late()
     assert isinstance(writer.write(kube, commit, 0), Done)
 
 
 def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
     api, kube, commit = decided()
-    api.fate = "refused"
+    api.wire.fates = ["refused"]
     refused = writer.write(kube, commit, 0)
     api.change("default/p", touched="by somebody")
     overtaken = writer.write(kube, commit, 0)
@@ -78,5 +78,5 @@ def test_a_pod_that_is_gone_or_is_another_by_now_is_not_done() -> None:
 
 def test_an_api_server_that_is_away_leaves_it_unknown() -> None:
     api, kube, commit = decided()
-    api.reachable = False
+    api.wire.down = "dropped"
     assert isinstance(writer.write(kube, commit, 0), Unknown)

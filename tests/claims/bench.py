@@ -7,10 +7,7 @@ What a replica knows it learns by `look`, kind by kind, as late as the test want
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from allocator import writer as pod_writer
 from allocator.claims import objects, writer
@@ -24,76 +21,14 @@ from contract.model import Allocation, Compute, PodRequest
 from playground import installing
 from playground.api.api import Api
 from runtime.kube import Kube
-from runtime.kubeerrors import KubeTimeout
 from tests.allocator.desk import Desk, admitted
 from tests.builders import NodeBuilder, pod
+from tests.wires import Wire
 
 JSON = dict[str, Any]
-Fate = Literal["answered", "lost-and-done", "lost", "refused"]
 KINDS = (objects.CLASSES, objects.CLAIMS, objects.SHARES, "pods")
 CLAIM_OF = "egpuc.elasticgpu.io/a"
 DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml"))
-
-
-@dataclass
-class Answer:
-    """What a `Transport` gives."""
-
-    status: int
-    document: JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self) -> bytes:
-        return json.dumps(self.document).encode()
-
-    def chunks(self) -> Iterator[bytes]:
-        yield self.read()
-
-    def close(self) -> None:
-        pass
-
-
-class Wire:
-    """A transport to the API server; `fate` is what becomes of the next write."""
-
-    def __init__(self, api: Api) -> None:
-        self.api = api
-        self.fate: Fate = "answered"
-        self.writes: list[str] = []
-        self.late: list[tuple[str, str, dict[str, str], Any, str]] = []
-        """Writes whose answer was lost and that may still be carried out."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        fate: Fate = "answered"
-        if method != "GET":
-            fate, self.fate = self.fate, "answered"
-            self.writes.append(f"{method} {path}")
-        if fate == "refused":
-            return Answer(403, {"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"})
-        kind = headers.get("Content-Type", "application/json")
-        content = json.loads(body) if body else None
-        if fate == "lost":
-            self.late.append((method, path, dict(query), content, kind))
-            raise KubeTimeout(f"{method} {path}: no answer")
-        code, document = self.api.call(method, path, query=dict(query), body=content, content_type=kind)
-        if fate == "lost-and-done":
-            raise KubeTimeout(f"{method} {path}: no answer")
-        return Answer(code, document)
-
-    def carry_out_late(self) -> None:
-        """Writes whose answers were lost take effect now, where they still can."""
-        late, self.late = self.late, []
-        for method, path, query, content, kind in late:
-            self.api.call(method, path, query=query, body=content, content_type=kind)
 
 
 class Bench:
@@ -101,7 +36,7 @@ class Bench:
 
     def __init__(self, *nodes: NodeBuilder) -> None:
         self.api = Api()
-        self.wire = Wire(self.api)
+        self.wire = Wire(self.api, spares_reads=True)
         self.kube = Kube(self.wire)
         for document in DEFINITIONS:
             self.create(installing.path_of(document), document)

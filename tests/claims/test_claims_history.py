@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from allocator.claims import objects
 from contract import names, pods
 from tests.builders import node
-from tests.claims.bench import KINDS, Bench, Fate
+from tests.claims.bench import KINDS, Bench
+from tests.wires import Fate
 
 NAMES = st.sampled_from(("x", "y"))
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
@@ -118,20 +119,20 @@ class History(RuleBasedStateMachine):
 
     @rule(fate=st.sampled_from(FATES))
     def decide(self, fate: Fate) -> None:
-        self.bench.wire.fate = fate
+        self.bench.wire.fates = [fate]
         self.bench.decide()
 
     @rule(fate=st.sampled_from(FATES), most=st.integers(1, 3))
     def write(self, fate: Fate, most: int) -> None:
-        self.bench.wire.fate = fate
+        self.bench.wire.fates = [fate]
         self.bench.work(most)
 
     @rule(fate=st.sampled_from(FATES), most=st.integers(0, 3))
     def write_and_die(self, fate: Fate, most: int) -> None:
         """Between any two writes another leads, with nothing but what is on the API server."""
-        self.bench.wire.fate = fate
+        self.bench.wire.fates = [fate]
         self.bench.work(most)
-        self.bench.wire.fate = "answered"
+        self.bench.wire.fates = []
         self.bench.take_over()
 
     @rule(seconds=st.sampled_from((1, 3, 11)))
@@ -160,7 +161,7 @@ class History(RuleBasedStateMachine):
                 assert share.allocation.containers[0].shares == allocation.containers[0].shares, "it moved under a pod"
 
     def teardown(self) -> None:
-        self.bench.wire.fate = "answered"
+        self.bench.wire.fates = []
         self.bench.wire.carry_out_late()
         self.bench.quiet()
         self.nothing_is_promised_twice()

@@ -82,15 +82,15 @@ def test_writes_are_bounded_and_end_when_all_is_as_it_should_be() -> None:
     claims = writer(on, 2)
     counts = []
     for _ in range(7):
-        before = len(on.wire.writes)
+        before = len(on.wire.asked)
         claims.write_cards()
-        counts.append(len(on.wire.writes) - before)
+        counts.append(len(on.wire.asked) - before)
     assert (counts, len(on.all(objects.CARDS))) == ([2, 2, 2, 2, 1, 1, 0], 5)
     on.a_claim("c", memory=1, cores=10)
     on.quiet()
-    before = len(on.wire.writes)
+    before = len(on.wire.asked)
     claims.write_cards()
-    assert on.wire.writes[before:] == ["PATCH /apis/elasticgpu.io/v1alpha1/gpus/a-00/status"]
+    assert on.wire.asked[before:] == ["PATCH /apis/elasticgpu.io/v1alpha1/gpus/a-00/status"]
     assert on.get(objects.CARDS, "a-00")["status"]["allocatable"] == amounts(0, 90)
     on.nodes["a"] = node("a").gpus(4, mib=1024)
     on.cards()
@@ -107,13 +107,13 @@ def test_a_node_that_has_not_changed_is_not_looked_at() -> None:
     on.delete(objects.CARDS, "b-00")
     on.a_pod("p", memory="1Gi", nodeSelector={"none": "such"})
     on.quiet()
-    before = len(on.wire.writes)
+    before = len(on.wire.asked)
     claims.write_cards()
-    assert len(on.wire.writes) == before
+    assert len(on.wire.asked) == before
     on.nodes = {"b": on.nodes["b"]}
     on.cards()
     claims.write_cards()
-    assert on.wire.writes[before:] == ["DELETE /apis/elasticgpu.io/v1alpha1/gpus/a-00"]
+    assert on.wire.asked[before:] == ["DELETE /apis/elasticgpu.io/v1alpha1/gpus/a-00"]
     on.now += 601
     claims.write_cards()
     assert set(on.all(objects.CARDS)) == {"b-00"}, "what somebody deleted is found missing in time"
@@ -124,4 +124,4 @@ def test_none_are_written_where_the_administrator_wants_none_or_another_leads() 
     writer(on, 0).write_cards()
     on.desk.leads, on.desk.tenure = False, None
     writer(on, 5).write_cards()
-    assert on.wire.writes == []
+    assert on.wire.asked == []

@@ -252,10 +252,10 @@ def test_nothing_is_written_twice_for_a_claim_that_rests() -> None:
     on.a_claim("c", of="now")
     on.a_claim("waits", memory=99, of="now")
     on.quiet()
-    written = len(on.wire.writes)
+    written = len(on.wire.asked)
     on.take_over()
     on.quiet()
-    assert len(on.wire.writes) == written
+    assert len(on.wire.asked) == written
 
 
 STATES = {
@@ -276,7 +276,7 @@ def test_a_leader_that_dies_after_any_write_is_followed_up(writes: int) -> None:
     for _ in range(writes):
         on.work(1)
         on.look()
-    assert len(on.wire.writes) == writes
+    assert len(on.wire.asked) == writes
     on.take_over()
     on.quiet()
     assert (status(on, "c"), len(taken(on)), len(on.all(objects.SHARES))) == ((BOUND, "Bound"), 1, 1)
@@ -288,7 +288,7 @@ def test_a_binding_that_got_no_answer_is_one_binding(fate: Any) -> None:
     on.a_claim("c", of="now")
     on.look()
     on.decide()
-    on.wire.fate = fate
+    on.wire.fates = [fate]
     on.work()
     assert len(taken(on)) == (fate != "refused"), "reserved while nobody can tell"
     on.quiet()
@@ -300,7 +300,7 @@ def test_a_binding_that_lands_late_finds_its_share_still_kept() -> None:
     on.a_claim("c", memory=10, of="now")
     on.look()
     on.decide()
-    on.wire.fate = "lost"
+    on.wire.fates = ["lost"]
     on.work()
     on.a_pod("big", memory="12Gi")
     on.look()
@@ -318,7 +318,7 @@ def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
     assert len(taken(on)) == 1
     on.desk.leads, on.desk.tenure = False, None
     on.work()
-    assert (taken(on), on.wire.writes) == ({}, [])
+    assert (taken(on), on.wire.asked) == ({}, [])
 
 
 def test_an_elastic_gpu_that_goes_at_once_is_not_deleted_over_and_over() -> None:
@@ -330,9 +330,9 @@ def test_an_elastic_gpu_that_goes_at_once_is_not_deleted_over_and_over() -> None
     on.api.call("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=merge)
     on.delete(objects.CLAIMS, "c")
     on.look()
-    before = len(on.wire.writes)
+    before = len(on.wire.asked)
     for _ in range(5):
         on.work()
-    assert on.wire.writes[before:] == [f"DELETE {path}"]
+    assert on.wire.asked[before:] == [f"DELETE {path}"]
     on.quiet()
     assert (on.all(objects.CLAIMS), on.all(objects.SHARES), taken(on)) == ({}, {}, {})

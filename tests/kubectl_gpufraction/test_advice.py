@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -19,9 +19,9 @@ from kubectl_gpufraction.hosts import Scene
 from kubectl_gpufraction.room import Holder, Host, Wanted
 from kubectl_gpufraction.state import Pod
 from runtime.kube import Kube
-from tests.allocator.apiserver import Answer
 from tests.builders import pod
 from tests.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.wires import Answer, Script, status_body
 
 ALLOWED = {"ns/none": 0, "ns/one": 1}
 
@@ -291,32 +291,13 @@ def test_what_other_pods_take_of_the_node_counts() -> None:
     ) == Nothing(exhausted=False)
 
 
-class Refusing:
-    """A transport to an API server that evicts the first pod and refuses the second."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        self.asked.append(path)
-        if len(self.asked) == 1:
-            return Answer(201, {"kind": "Status", "status": "Success"})
-        return Answer(429, {"kind": "Status", "reason": "TooManyRequests", "message": "its budget forbids it"})
-
-
 def test_the_first_refusal_ends_it() -> None:
     held = [owned(admitted(f"p{at}", "gpufraction.io/gpu-memory", "4Gi", on="n1")) for at in range(3)]
     (host,) = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held).hosts
-    transport = Refusing()
+    over_budget = status_body(429, "TooManyRequests", "its budget forbids it")
+    transport = Script(Answer(201, {"kind": "Status", "status": "Success"}), Answer(429, over_budget))
     done = advised.carried_out(Kube(transport), [Eviction(each, "") for each in host.holders])
-    assert transport.asked == [f"/api/v1/namespaces/default/pods/p{at}/eviction" for at in range(2)]
+    assert [sent.path for sent in transport.sent] == [
+        f"/api/v1/namespaces/default/pods/p{at}/eviction" for at in range(2)
+    ]
     assert (done["p0"], "its budget forbids it" in done["p1"]) == (advised.EVICTED, True)

@@ -13,7 +13,8 @@ from nodeagent.status import JSON, Reserve, Sight, Terms
 from runtime.kube import gpunodes, nodes
 from runtime.watch import Gone, Put, Replaced
 from tests.nodeagent.builders import BLIND, MIB, card, sight
-from tests.nodeagent.cluster import DROPPED, LOST, REFUSED, Cluster
+from tests.nodeagent.cluster import Cluster
+from tests.wires import Fate
 
 FIRST = ["POST v1alpha1/gpunodes", "PATCH n1/status", "PATCH n1/status"]
 
@@ -172,13 +173,13 @@ def test_what_the_watch_says_of_our_own_writes_costs_nothing(machine: Machine) -
 def test_an_outage_ends_in_one_read_and_one_write(machine: Machine) -> None:
     machine.step()
     machine.written()
-    machine.cluster.network.down = True
+    machine.cluster.network.down = "unreachable"
     machine.sight = sight(card(0))
     pauses = [machine.step(after=10) for _ in range(12)]
     assert machine.agent.trouble == "the inventory is not published: connection refused"
     assert all(0.5 <= pause <= 60 for pause in pauses)
     assert sum(pauses[6:]) > 6 * 30
-    machine.cluster.network.down, machine.cluster.network.reads = False, 0
+    machine.cluster.network.down, machine.cluster.network.reads = None, 0
     machine.sight = sight(card(1))
     assert machine.step(after=10) == 10.0
     told = "POST default/events"  # card 0 is gone
@@ -186,18 +187,18 @@ def test_an_outage_ends_in_one_read_and_one_write(machine: Machine) -> None:
     assert machine.agent.trouble == ""
 
 
-OUTCOMES = {
-    "it was never sent": (REFUSED, ["PATCH n1/status"]),
-    "it was done, and nobody said so": (LOST, []),
-    "it was lost, and nobody said so": (DROPPED, ["PATCH n1/status"]),
+OUTCOMES: dict[str, tuple[Fate, list[str]]] = {
+    "it was never sent": ("unreachable", ["PATCH n1/status"]),
+    "it was done, and nobody said so": ("lost-and-done", []),
+    "it was lost, and nobody said so": ("dropped", ["PATCH n1/status"]),
 }
 
 
-@pytest.mark.parametrize(("fault", "again"), OUTCOMES.values(), ids=OUTCOMES.keys())
-def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fault: str, again: list[str]) -> None:
+@pytest.mark.parametrize(("fate", "again"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fate: Fate, again: list[str]) -> None:
     machine.step()
     machine.sight = sight(card(0), card(1, healthy=False, reason="lost"))
-    machine.cluster.network.faults = [fault]
+    machine.cluster.network.fates = [fate]
     machine.step(after=1)
     machine.written()
     machine.step(after=2)

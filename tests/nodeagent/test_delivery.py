@@ -126,7 +126,7 @@ def test_the_conclusion_follows_the_machine_and_the_cluster(tmp_path: Path) -> N
     file.write_text(AUTO)
     cluster.call("POST", runtimeclasses(), {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     assert [prober.delivery(at) for at in (59.0, 60.0)] == [None, Delivery(("nvidia",))]
-    cluster.network.down = True
+    cluster.network.down = "unreachable"
     assert prober.delivery(120.0) == Delivery(("nvidia",)), "an API server that is away changes nothing"
 
 

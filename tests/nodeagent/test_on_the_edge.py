@@ -76,7 +76,7 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     limited = {("GPU-0", f"/sys/fs/cgroup/kubepods/burstable/pod{UID}/{BEFORE}"): 3072 * MIB}
     assert driver.limits == limited
 
-    cluster.network.down = True
+    cluster.network.down = "unreachable"
     cluster.network.writes.clear()
     group.rmdir()
     start(tmp_path, AFTER)
@@ -89,7 +89,7 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     assert (environment["NVIDIA_VISIBLE_DEVICES"], environment["CUDA_DEVICE_MEMORY_LIMIT"]) == ("GPU-0", "3072m")
     assert cluster.network.writes == []
 
-    cluster.network.down, cluster.network.reads = False, 0
+    cluster.network.down, cluster.network.reads = None, 0
     step(after=60)
     assert (cluster.network.reads, cluster.network.writes) == (2, ["PATCH edge/status"]), "one report, not thirty"
     residents.event(Put(trim({**here, "status": status(AFTER)})))

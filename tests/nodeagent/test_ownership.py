@@ -159,9 +159,9 @@ def test_a_holder_reports_what_the_plugin_gave_it_once() -> None:
     container = {"name": "holder", "image": "gpufraction"}
     cluster.call("POST", pods(OURS), {"metadata": {"name": "h"}, "spec": {"containers": [container]}})
     one = Holder(cluster.kube, Simulated("2 x Tesla T4 15109MiB", node="h"), Own(OURS, "h"))
-    cluster.network.down = True
+    cluster.network.down = "unreachable"
     assert (one.step(), "not reported" in one.trouble) == (False, True)
-    cluster.network.down = False
+    cluster.network.down = None
     assert [one.step(), one.step()] == [True, True]
     written = cluster.call("GET", pods(OURS, "h"))["metadata"]["annotations"]["gpufraction.io/held-gpus"]
     assert written == ",".join(sorted(simulated_uuid("h", index) for index in range(2)))

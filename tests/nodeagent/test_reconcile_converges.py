@@ -19,9 +19,11 @@ from nodeagent.status import Sight, desired
 from runtime.kube import JSON, gpunodes, nodes
 from runtime.watch import Event, Put, Replaced
 from tests.nodeagent.builders import BLIND, card, sight
-from tests.nodeagent.cluster import DROPPED, LOST, REFUSED, Cluster
+from tests.nodeagent.cluster import Cluster
+from tests.wires import Fate
 
 HEARTBEAT = 300.0
+FATES: tuple[Fate, ...] = ("answered", "unreachable", "lost-and-done", "dropped")
 SIGHTS = (
     sight(card(0), card(1)),
     sight(card(0), card(1, healthy=False, reason="lost")),
@@ -57,11 +59,11 @@ class Convergence(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(faults=st.lists(st.sampled_from([None, REFUSED, LOST, DROPPED]), min_size=1, max_size=5))
-    def the_agent_steps(self, faults: list[str | None]) -> None:
-        self.cluster.network.faults = list(faults)
+    @rule(fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=5))
+    def the_agent_steps(self, fates: list[Fate]) -> None:
+        self.cluster.network.fates = list(fates)
         assert self.agent.step() > 0
-        self.cluster.network.faults = []
+        self.cluster.network.fates = []
 
     @rule(seen=st.sampled_from(SIGHTS))
     def the_machine_changes(self, seen: Sight) -> None:

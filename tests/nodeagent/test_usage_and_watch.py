@@ -206,10 +206,10 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
     assert enforced == {
         'gpufraction_share_enforced{container="main",gpu="GPU-0",level="mps",namespace="team",pod="p"}': "1.0"
     }
-    cluster.network.down, now[0] = True, 1020.0
+    cluster.network.down, now[0] = "unreachable", 1020.0
     guard.step(look)
     assert cluster.api.call("GET", pods("team", "p"))[0] == 200
-    cluster.network.down, now[0] = False, 1030.0
+    cluster.network.down, now[0] = None, 1030.0
     guard.step(look)
     found = cluster.api.call("GET", pods("team", "p"))
     assert found[0] == 404 or found[1]["metadata"].get("deletionTimestamp"), "evicted"

@@ -1,96 +1,23 @@
-"""Transports for tests: one that answers from a list, and one that holds a small collection with history."""
+"""A transport for tests that holds a small collection with history: list, watch, compaction, and faults on call."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtime.kubeerrors import KubeConnectionLost, KubeError
+from tests.wires import Answer, Sent, Transport, status_body
 
 JSON = dict[str, Any]
-
-
-@dataclass
-class Answer:
-    """A canned HTTP answer; `breaks` is raised after the last piece of the body."""
-
-    status: int = 200
-    body: JSON | list[bytes] | bytes = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    breaks: KubeError | None = None
-    closed: bool = False
-
-    def read(self) -> bytes:
-        return b"".join(self.chunks())
-
-    def chunks(self) -> Iterator[bytes]:
-        if isinstance(self.body, list):
-            yield from self.body
-        else:
-            yield self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
-        if self.breaks is not None:
-            raise self.breaks
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@dataclass(frozen=True)
-class Sent:
-    method: str
-    path: str
-    query: Mapping[str, str]
-    content_type: str | None
-    body: Any
-    timeout: float
-    stream: bool
-
-
-class Script:
-    """Answers the n-th request with the n-th answer; an exception in the list is raised."""
-
-    def __init__(self, *answers: Answer | KubeError) -> None:
-        self.answers = list(answers)
-        self.sent: list[Sent] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        decoded = None if body is None else json.loads(body)
-        self.sent.append(Sent(method, path, dict(query), headers.get("Content-Type"), decoded, timeout, stream))
-        answer = self.answers.pop(0)
-        if isinstance(answer, KubeError):
-            raise answer
-        return answer
-
-
-def status_body(code: int, reason: str = "", message: str = "", **more: Any) -> JSON:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-        **more,
-    }
 
 
 def line(kind: str, obj: JSON) -> bytes:
     return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 
 
-class Collection:
-    """Objects with a history, served over the transport seam: list, watch, compaction, and faults on call.
+class Collection(Transport):
+    """Objects with a history.
 
     `fault` names what happens to the next request and is used up by it; `deliver` is how many events the
     next watch gets before that.
@@ -127,23 +54,14 @@ class Collection:
     def compact(self) -> None:
         self.floor = self.version
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
+    def answer(self, sent: Sent) -> Answer:
         fault, self.fault = self.fault, None
         deliver, self.deliver = self.deliver, None
         if fault == "unreachable":
             raise KubeConnectionLost("GET: connection lost")
         if fault in _REFUSALS:
             return Answer(_REFUSALS[fault], status_body(_REFUSALS[fault], fault))
-        return self._watch(query, fault, deliver) if query.get("watch") else self._list(query, fault)
+        return self._watch(sent.query, fault, deliver) if sent.query.get("watch") else self._list(sent.query, fault)
 
     def _list(self, query: Mapping[str, str], fault: str | None) -> Answer:
         self.lists += 1

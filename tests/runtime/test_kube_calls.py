@@ -28,7 +28,8 @@ from runtime.kube import (
     pods,
     secrets,
 )
-from tests.runtime.scripted import Answer, Script, Sent, line, status_body
+from tests.runtime.scripted import line
+from tests.wires import Answer, Script, Sent, status_body
 
 PATHS = {
     "all pods": (pods(), "/api/v1/pods"),

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.kube import Kube, KubeTimeout
 from runtime.leader import Follow, Leader, LeaseTiming, Observed, Write, identity, step
-from tests.runtime.scripted import Answer, Script, status_body
+from tests.wires import Answer, Script, status_body
 
 WALL = "2030-01-01T00:00:00.000000Z"
 EARLIER = "2029-12-31T23:59:00.000000Z"

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.kube import Kube
 from runtime.watch import Event, Informer, Put, Replaced
-from tests.runtime.scripted import Answer, Script
+from tests.wires import Answer, Script
 
 NOT_SERVED = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}
 OBJECT = {"metadata": {"name": "a", "resourceVersion": "7"}}

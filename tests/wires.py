@@ -1,0 +1,198 @@
+"""
+Transports for tests, with no socket behind them: answers from a list, and a wire to an API in this process.
+
+They stand where `runtime.transport` stands, so that the real client and the real writers speak through them. What goes
+wrong on the way is said beforehand by the test, one `Fate` for each request; nothing here is left to chance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
+
+JSON = dict[str, Any]
+Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]
+"""
+What becomes of a request: answered; refused by a policy; not sent, since there is no connection; or left without an
+answer, where it never arrived (dropped), may still be carried out (lost), or was carried out (lost-and-done).
+"""
+
+
+@dataclass
+class Answer:
+    """A canned HTTP answer; `breaks` is raised after the last piece of the body."""
+
+    status: int = 200
+    body: JSON | list[bytes] | bytes = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    breaks: KubeError | None = None
+    closed: bool = False
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:
+        if isinstance(self.body, list):
+            yield from self.body
+        else:
+            yield self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+        if self.breaks is not None:
+            raise self.breaks
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request as it was put on the wire, its body decoded."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    content_type: str | None
+    body: Any
+    timeout: float
+    stream: bool
+
+
+class Transport:
+    """Decodes each request and hands it to `answer`."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,
+        stream: bool,
+    ) -> Answer:
+        decoded = json.loads(body) if body else None
+        return self.answer(Sent(method, path, dict(query), headers.get("Content-Type"), decoded, timeout, stream))
+
+    def answer(self, sent: Sent) -> Answer:
+        """What comes back, or the `KubeError` that is raised instead."""
+        raise NotImplementedError
+
+
+class Script(Transport):
+    """
+    Answers the n-th request with the n-th answer; an exception in the list is raised.
+
+    holds: whether the last answer stands for ever; else a request too many is an error of the test.
+    on_last: called when the last answer is given.
+    """
+
+    def __init__(
+        self, *answers: Answer | KubeError, holds: bool = False, on_last: Callable[[], None] | None = None
+    ) -> None:
+        self.answers = list(answers)
+        self.sent: list[Sent] = []
+        self._holds, self._on_last = holds, on_last
+
+    def answer(self, sent: Sent) -> Answer:
+        self.sent.append(sent)
+        last = len(self.answers) == 1
+        answer = self.answers[0] if last and self._holds else self.answers.pop(0)
+        if last and self._on_last is not None:
+            self._on_last()
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+class Api(Protocol):
+    """An API in this process, such as the playground's."""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, JSON]: ...
+
+
+class Wire(Transport):
+    """
+    The way to an API in this process.
+
+    spares_reads: whether reads go through whatever the fates are, and use none of them up.
+    """
+
+    def __init__(self, api: Api, *, spares_reads: bool = False) -> None:
+        self._api, self._spares_reads = api, spares_reads
+        self.fates: list[Fate] = []
+        """Of the next requests, one each; those after them are answered."""
+        self.down: Fate | None = None
+        """The fate of every request, reads too, until this is None again; it uses up none of the others."""
+        self.calls: list[tuple[str, str]] = []
+        """Every request: its method and path."""
+        self.asked: list[str] = []
+        """The writes that were asked for, such as `PATCH /api/v1/nodes/n1/status`."""
+        self.writes: list[str] = []
+        """The writes that were carried out, by the end of their path, such as `PATCH n1/status`."""
+        self.reads = 0
+        """The reads that arrived."""
+        self.late: list[Sent] = []
+        """Writes whose answer was lost and that may still be carried out."""
+
+    def answer(self, sent: Sent) -> Answer:
+        name, read = f"{sent.method} {sent.path}", sent.method == "GET"
+        self.calls.append((sent.method, sent.path))
+        if not read:
+            self.asked.append(name)
+        fate = self._fate(read)
+        if fate == "unreachable":
+            raise KubeUnavailable("connection refused")
+        if fate == "refused":
+            return Answer(403, status_body(403, "Forbidden"))
+        if fate == "lost" and not read:
+            self.late.append(sent)
+        if fate in ("dropped", "lost"):
+            raise KubeTimeout(f"{name}: no answer")
+        status, document = self._carry_out(sent)
+        self.reads += read
+        if not read and status < 300:
+            self.writes.append(f"{sent.method} {'/'.join(sent.path.rsplit('/', 2)[-2:])}")
+        if fate == "lost-and-done":
+            raise KubeTimeout(f"{name}: no answer")
+        return Answer(status, document)
+
+    def carry_out_late(self) -> None:
+        """Writes whose answers were lost take effect now, where they still can."""
+        late, self.late = self.late, []
+        for each in late:
+            self._carry_out(each)
+
+    def _fate(self, read: bool) -> Fate:
+        if self.down is not None:
+            return self.down
+        if not self.fates or (read and self._spares_reads):
+            return "answered"
+        return self.fates.pop(0)
+
+    def _carry_out(self, sent: Sent) -> tuple[int, JSON]:
+        kind = sent.content_type or "application/json"
+        return self._api.call(sent.method, sent.path, query=sent.query, body=sent.body, content_type=kind)
+
+
+def status_body(code: int, reason: str = "", message: str = "", **more: Any) -> JSON:
+    """A Status as the API server gives it."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        **more,
+    }
