@@ -11,12 +11,11 @@ Must not: know any kind's fields, cache anything, log, or let a foreign exceptio
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from runtime import kubewire
 from runtime.kubeerrors import (
     KubeConfigError,
     KubeConflict,
@@ -53,6 +52,7 @@ from runtime.kubepaths import (
     secrets,
     validatingadmissionpolicies,
 )
+from runtime.kubewire import JSON, Query
 from runtime.transport import USER_AGENT, Response, Transport, connect_transport
 
 __all__ = [
@@ -96,9 +96,6 @@ __all__ = [
     "secrets",
     "validatingadmissionpolicies",
 ]
-
-JSON = dict[str, Any]
-Query = Mapping[str, str | int | bool]
 
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -201,7 +198,7 @@ class Kube:
                     raise
                 token, page = "", 0
                 continue
-            found, meta = _page_of(answer, path)
+            found, meta = kubewire.page_of(answer, path)
             del answer
             first, token = not token, meta.get("continue") or ""
             items = list(map(trim, found)) if trim else found
@@ -271,11 +268,11 @@ class Kube:
         response = self._send("GET", path, asked, None, None, silence, stream=True)
         try:
             if response.status != 200:
-                raise self._refusal(response, "GET", path)
+                raise kubewire.refusal(response.status, response.read(), response.headers, f"GET {path}", path)
             if on_open is not None:
                 on_open(response.close)
-            for line in _lines(response.chunks()):
-                yield _event(line, path)
+            for line in kubewire.lines(response.chunks()):
+                yield kubewire.event(line, path)
         finally:
             response.close()
 
@@ -284,7 +281,7 @@ class Kube:
         seconds = self._timeout if timeout is None else timeout
         status, raw, response = self._exchange("GET", path, query, None, "", seconds)
         if status != 200:
-            raise _refused(status, raw, response, f"GET {path}", path)
+            raise kubewire.refusal(status, raw, response.headers, f"GET {path}", path)
         return raw.decode(errors="replace")
 
     def version(self) -> tuple[int, int]:
@@ -315,14 +312,8 @@ class Kube:
             # A kept-alive connection that the server closed meanwhile; reading twice harms nobody.
             status, raw, response = self._exchange(method, path, query, body, content_type, seconds)
         if not 200 <= status < 300:
-            raise _refused(status, raw, response, f"{method} {path}", path)
-        try:
-            answer = json.loads(raw)
-        except ValueError as error:
-            raise KubeMalformed(f"{method} {path}: {status} with a body that is not JSON") from error
-        if not isinstance(answer, dict):
-            raise KubeMalformed(f"{method} {path}: expected an object, got {type(answer).__name__}")
-        return answer
+            raise kubewire.refusal(status, raw, response.headers, f"{method} {path}", path)
+        return kubewire.document(raw, status, f"{method} {path}")
 
     def _exchange(
         self,
@@ -350,64 +341,10 @@ class Kube:
         headers = {"Accept": "application/json"}
         encoded = None
         if body is not None:
-            encoded = json.dumps(body, separators=(",", ":")).encode()
+            encoded = kubewire.body(body)
             headers["Content-Type"] = content_type or "application/json"
-        return self._transport.request(method, path, _written(query), headers, encoded, seconds, stream)
-
-    def _refusal(self, response: Response, method: str, path: str) -> KubeError:
-        return _refused(response.status, response.read(), response, f"{method} {path}", path)
+        return self._transport.request(method, path, kubewire.parameters(query), headers, encoded, seconds, stream)
 
 
 def _token(token: str) -> dict[str, str]:
     return {"continue": token} if token else {}
-
-
-def _written(query: Query | None) -> dict[str, str]:
-    return {
-        key: ("true" if value else "false") if isinstance(value, bool) else str(value)
-        for key, value in (query or {}).items()
-    }
-
-
-def _page_of(answer: JSON, path: str) -> tuple[list[JSON], JSON]:
-    items = answer.get("items")
-    meta = answer.get("metadata")
-    if items is None and str(answer.get("kind", "")).endswith("List"):
-        items = []  # Go encodes an empty list of some kinds as null
-    if not isinstance(items, list) or not isinstance(meta, dict):
-        raise KubeMalformed(f"GET {path}: expected a list, got kind {answer.get('kind')!r}")
-    return items, meta
-
-
-def _refused(status: int, raw: bytes, response: Response, what: str, path: str) -> KubeError:
-    try:
-        document = json.loads(raw)
-    except ValueError:
-        document = None
-    try:
-        retry_after = float(response.headers["retry-after"])
-    except (KeyError, ValueError):
-        retry_after = None
-    return error_from_status(status, document, what=what, retry_after=retry_after, withhold="/secrets" in path)
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines out of arbitrary pieces; an unfinished last line is a cut connection and is dropped."""
-    pending = bytearray()
-    for chunk in chunks:
-        pending += chunk
-        if b"\n" not in chunk:
-            continue
-        *whole, rest = bytes(pending).split(b"\n")
-        pending = bytearray(rest)
-        yield from (line for line in whole if line.strip())
-
-
-def _event(line: bytes, path: str) -> JSON:
-    try:
-        event = json.loads(line)
-    except ValueError as error:
-        raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
-    if not isinstance(event, dict) or not isinstance(event.get("object"), dict) or "type" not in event:
-        raise KubeMalformed(f"watch {path}: expected an object with type and object")
-    return event
