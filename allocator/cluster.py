@@ -1,15 +1,14 @@
 """
 The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
 
-Fed by watch events, answers with a snapshot of frozen node states and with the set of pods that wait. It owns the
-ledger. It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt from the API
-server alone.
+Fed by watch events, answers with a snapshot of frozen node states. It owns the ledger, and the queue of pods that wait.
+It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt from the API server
+alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from allocator import keeping
@@ -19,35 +18,13 @@ from allocator.keeping import Kept
 from allocator.known import Known, OnNode
 from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
+from allocator.queue import Queue
 from contract import names, pods, quantity, scheduling
 from contract.model import Compute, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A pod that is gated by us. `foreign` names other gates, whose owners must have let it go before we place it."""
-
-    uid: str
-    key: str
-    ask: Ask
-    priority: int
-    created: str
-    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
-    pod: Mapping[str, Any]
-    foreign: tuple[str, ...] = ()
-    came: int = 0
-    """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
-
-    @property
-    def order(self) -> tuple[int, int, str, int, str]:
-        """
-        The line: higher priority first, of the PriorityClass and then of the dialect, then older, then seen first.
-        """
-        return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
 
 
 class Cluster:
@@ -57,17 +34,15 @@ class Cluster:
         self.ledger = Ledger()
         self.engine = engine
         """Told of every node state that changes, so that it may be asked at any time."""
-        self.unreadable: dict[str, str] = {}
-        """Gated pods (by uid) whose request annotation does not agree with them: `namespace/name`."""
+        self.queue = Queue()
+        """The pods that wait; to others it is for reading."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._on_node: dict[str, OnNode] = {}
         self._pods_of: dict[str, dict[str, OnNode]] = {}
-        self._waiting: dict[str, Waiting] = {}
         self._snapshot: dict[str, NodeState] = {}
         self._overfull: dict[str, tuple[str, ...]] = {}
         self._kept: Kept | None = None
-        self._came = 0
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
 
@@ -78,28 +53,12 @@ class Cluster:
         """Every node with an inventory. The mapping is live, its values are frozen."""
         return self._snapshot
 
-    def waiting(self) -> list[Waiting]:
-        """The pods in line, the first first."""
-        return sorted(self._waiting.values(), key=lambda w: w.order)
-
-    def in_any_order(self) -> Iterable[Waiting]:
-        """The pods in line, unsorted; not to be kept."""
-        return self._waiting.values()
-
-    def waiting_count(self) -> int:
-        """How many are in line."""
-        return len(self._waiting)
-
-    def waiting_pod(self, uid: str) -> Waiting | None:
-        """A pod in line by its uid."""
-        return self._waiting.get(uid)
-
     def known(self, uid: str) -> Known:
         """What is known of a pod."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return Known(
             node=taken.node if taken is not None else "",
-            waits=uid in self._waiting or uid in self.unreadable,
+            waits=self.queue.knows(uid),
             allocation=holding.allocation if holding is not None else None,
         )
 
@@ -174,9 +133,8 @@ class Cluster:
         request = pods.admitted(pod)
         if names.GATE in pods.gates(pod):
             freed = self._release(uid)
-            return self._put_waiting(uid, pod, now) or freed
-        left_line = self._waiting.pop(uid, None)
-        self.unreadable.pop(uid, None)
+            return self.queue.put(uid, pod) or freed
+        left_line = self.queue.drop(uid)
         allocation = pods.allocation_of(pod, request) if request else None
         changed = False
         if request is not None and allocation is not None:
@@ -191,12 +149,11 @@ class Cluster:
         self._put_on_node(uid, node, pod)
         if changed and allocation is not None:
             self._refresh(allocation.node)
-        return left_line is not None
+        return left_line
 
     def drop_pod(self, uid: str) -> bool:
         """A pod is finished or gone. True if it gave something back."""
-        self._waiting.pop(uid, None)
-        self.unreadable.pop(uid, None)
+        self.queue.drop(uid)
         known = self._on_node.pop(uid, None)
         if known is not None:
             self._pods_of[known.node].pop(uid, None)
@@ -219,7 +176,7 @@ class Cluster:
     def pod_uids(self) -> frozenset[str]:
         """Every pod that this cluster keeps something of."""
         held = (h.key for h in self.ledger if h.state is State.CONFIRMED and not h.key.startswith(OWN))
-        return frozenset((*self._on_node, *self._waiting, *self.unreadable, *held))
+        return frozenset((*self._on_node, *self.queue.uids(), *held))
 
     # -- many changes at once -------------------------------------------------------------------------------------
 
@@ -279,29 +236,6 @@ class Cluster:
         self.ledger.release(uid)
         self._refresh(holding.allocation.node)
         return True
-
-    def _put_waiting(self, uid: str, pod: Mapping[str, Any], now: float) -> bool:
-        request = pods.admitted(pod)
-        if request is None:
-            self.unreadable[uid] = pods.key(pod)
-            self._waiting.pop(uid, None)
-            return False
-        self.unreadable.pop(uid, None)
-        metadata = pod.get("metadata") or {}
-        known = self._waiting.get(uid)
-        entry = Waiting(
-            uid=uid,
-            key=pods.key(pod),
-            ask=Ask(request, scheduling.needs_of(pod, several=request.several)),
-            priority=pods.priority(pod),
-            created=str(metadata.get("creationTimestamp", "")),
-            pod=pod,
-            foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
-            came=known.came if known is not None else self._came,
-        )
-        self._came += known is None
-        self._waiting[uid] = entry
-        return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
 
     def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> None:
         known = self._on_node.get(uid)

@@ -19,7 +19,7 @@ from typing import Any
 from allocator import answering, keeping, looking, pinning
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
-from allocator.cluster import Cluster, Waiting
+from allocator.cluster import Cluster
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.ledger import Holding, State
 from allocator.line import Commit, News, Told
@@ -27,6 +27,7 @@ from allocator.looking import Look
 from allocator.mandate import Mandate
 from allocator.options import Options
 from allocator.policies.tables import Tables
+from allocator.queue import Waiting
 from allocator.repairing import Repairing
 from allocator.replay import InLine, View
 from contract import names, pods, scheduling
@@ -114,7 +115,7 @@ class Controller(Repairing):
         now = self._clock()
         return any(
             entry.priority >= priority and not entry.foreign and self._line.may_try(entry.uid, now)
-            for entry in self._cluster.in_any_order()
+            for entry in self._cluster.queue.in_any_order()
         )
 
     def _confirmed_hold(self, question: Question) -> Allocation | None:
@@ -165,7 +166,7 @@ class Controller(Repairing):
             self._untried = False
             failed: dict[tuple[Ask, bool], Unplaced] = {}
             self._desk.begin_pass()
-            for entry in self._cluster.waiting():
+            for entry in self._cluster.queue.in_order():
                 self._line.waits(entry.uid, now)
                 if not self._line.may_try(entry.uid, now):
                     continue
@@ -220,7 +221,7 @@ class Controller(Repairing):
         """
         with self._lock:
             uid = commit.pod.uid
-            if self._cluster.waiting_pod(uid) is None:
+            if self._cluster.queue.pod(uid) is None:
                 self._line.done(uid)
                 self._waken(self._cluster.forget(commit.allocation.id))
             else:
@@ -242,7 +243,7 @@ class Controller(Repairing):
                 self._drop_pod(uid)
             else:
                 self._line.failed(uid, now)
-                if self._cluster.waiting_pod(uid) is not None:
+                if self._cluster.queue.pod(uid) is not None:
                     self._put_pod(pod, now)
             self._rouse()
 
@@ -299,7 +300,7 @@ class Controller(Repairing):
             engine = self._cluster.engine
             line = tuple(
                 InLine(w.key, w.uid, w.ask, w.priority, w.created, w.foreign, self._busy(w, now))
-                for w in self._cluster.waiting()
+                for w in self._cluster.queue.in_order()
             )
             nodes = tuple(self._cluster.snapshot.values())
             learnt = engine.tables

@@ -96,7 +96,7 @@ class Intake:
         uid = pods.uid(pod)
         if self._line.outdated(uid, pods.version(pod)):
             return False
-        known = self._cluster.waiting_pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
+        known = self._cluster.queue.pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
         might_help = self._cluster.put_pod(pod, now)
         holding = self._cluster.ledger.holding(uid)
         if not known:
@@ -114,7 +114,7 @@ class Intake:
         return might_help
 
     def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
-        waiting = self._cluster.waiting_pod(uid)
+        waiting = self._cluster.queue.pod(uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
             return  # how much a claim asks for is not the pod's to say
         if waiting is not None:

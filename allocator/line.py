@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from allocator.cluster import Waiting
+from allocator.queue import Waiting
 from contract.model import Allocation
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0

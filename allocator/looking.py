@@ -28,8 +28,8 @@ def look(cluster: Cluster, *, unbound: int) -> Look:
     return Look(
         assumed=assumed,
         confirmed=len(cluster.ledger) - assumed,
-        waiting=cluster.waiting_count(),
-        unreadable=len(cluster.unreadable),
+        waiting=len(cluster.queue),
+        unreadable=len(cluster.queue.unreadable),
         overfull=sum(len(uuids) for uuids in cluster.overfull().values()),
         unbound=unbound,
         kept=int(cluster.kept is not None),

@@ -20,7 +20,7 @@ _TRIES = 8
 def still_kept(cluster: Cluster, line: Line) -> Kept | None:
     """What is kept, unless its pod has left the line or is being written."""
     kept = cluster.kept
-    if kept is None or cluster.waiting_pod(kept.uid) is None or line.is_writing(kept.uid):
+    if kept is None or cluster.queue.pod(kept.uid) is None or line.is_writing(kept.uid):
         return None
     return kept
 
@@ -28,7 +28,7 @@ def still_kept(cluster: Cluster, line: Line) -> Kept | None:
 def worth_keeping(cluster: Cluster, line: Line, after: float, now: float) -> Kept | None:
     """Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0."""
     kept, asked = still_kept(cluster, line), 0
-    for entry in cluster.waiting() if after else ():
+    for entry in cluster.queue.in_order() if after else ():
         if (
             entry.foreign
             or entry.ask.request.claim

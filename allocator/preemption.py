@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator import keeping
-from allocator.cluster import Waiting
 from allocator.keeping import Kept
 from allocator.line import Evict
+from allocator.queue import Waiting
 from allocator.sharers import Sharer
 from allocator.victims import Plan
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from allocator import answering, patience, preemption, victims
-from allocator.cluster import Cluster, Waiting
+from allocator.cluster import Cluster
 from allocator.engine import Chosen
 from allocator.intake import Intake
 from allocator.ledger import OWN, Holding
@@ -21,6 +21,7 @@ from allocator.line import Evict, Noted, Told
 from allocator.mandate import Mandate
 from allocator.options import Options
 from allocator.preemption import Preemption
+from allocator.queue import Waiting
 from allocator.sharers import Sharer
 from allocator.unbound import Stuck, Unbound
 from allocator.victims import Plan, Question
@@ -116,10 +117,10 @@ class Tending(Intake):
     def _who_may_preempt(self) -> list[Waiting]:
         """The first few in line that are of higher priority than somebody who holds a share."""
         now, found = self._clock(), list[Waiting]()
-        self._preemption.retain(lambda uid: self._cluster.waiting_pod(uid) is not None)
+        self._preemption.retain(lambda uid: self._cluster.queue.pod(uid) is not None)
         if not self._mandate.holds() or self._untried or self._preemption.under_way is not None:
             return []
-        for entry in self._cluster.waiting():
+        for entry in self._cluster.queue.in_order():
             if len(found) == _TRIES or not self._sharers.any_below(entry.priority):
                 break  # whoever is behind it in line is of no higher priority
             if (
@@ -142,7 +143,7 @@ class Tending(Intake):
     def _best_there_now(self, entry: Waiting, plan: Plan) -> Plan | None:
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         node, on = self._cluster.snapshot.get(plan.node), {plan.node: self._sharers.on(plan.node)}
-        waits = self._cluster.waiting_pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
+        waits = self._cluster.queue.pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
         if node is None or not waits or not self._mandate.holds():
             return None
         found = victims.choose([node], on, self._question(entry, self._leaving(on)))
@@ -181,7 +182,7 @@ class Tending(Intake):
         under_way = self._preemption.under_way
         if under_way is None:
             return
-        entry = self._cluster.waiting_pod(under_way.pod.uid)
+        entry = self._cluster.queue.pod(under_way.pod.uid)
         late = now - under_way.since > preemption.STUCK
         gone = all(self._sharers.get(uid) is None for uid in under_way.awaited)
         if entry is None or not self._mandate.holds():

@@ -22,10 +22,11 @@ from allocator.claims.binding import CLAIMED, Bind
 from allocator.claims.lifecycle import Step
 from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, GpuClass, Share, Status
 from allocator.claims.shares import Problem, Wanted
-from allocator.cluster import Cluster, Waiting
+from allocator.cluster import Cluster
 from allocator.engine import Ask, Chosen, Decision
 from allocator.filters import node_reason
 from allocator.ledger import OWN, Holding, State
+from allocator.queue import Waiting
 from allocator.reasons import Code, Reason
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import PodNeeds, Toleration
