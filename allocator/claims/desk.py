@@ -13,12 +13,12 @@ it: a share holds nothing that would be lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from allocator import answering, reasons
 from allocator.claims import lifecycle, objects, shares
 from allocator.claims.binding import CLAIMED, Bind
+from allocator.claims.inflight import InFlight
 from allocator.claims.lifecycle import Step
 from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, GpuClass, Share, Status
 from allocator.claims.shares import Problem, Wanted
@@ -32,21 +32,11 @@ from contract.model import Allocation, Compute, ContainerAllocation, NodeState, 
 from contract.scheduling import PodNeeds, Toleration
 
 JSON = dict[str, Any]
-_SEEN_WITHIN, _DOUBT, _PAUSE = 10.0, 1.0, 2.0
-"""Seconds: until a share that was written must have been seen, or is written again; until a write whose outcome nobody
-knows is repeated; until a step that failed is tried again."""
+_PAUSE = 2.0
+"""Seconds until a step that failed is tried again."""
 BINDING = "ClaimBinding"
 """The reason of a pod whose claim is bound in a moment."""
 _OF_THE_SYSTEM = "node.kubernetes.io/"
-
-
-@dataclass(slots=True)
-class _Going:
-    """A binding that is to be written, is being written, or was written and not seen yet."""
-
-    bind: Bind
-    due: float
-    out: bool = False
 
 
 class Desk:
@@ -57,7 +47,7 @@ class Desk:
         self._claims: dict[str, Claim] = {}
         self._classes: dict[str, GpuClass] = {}
         self._shares: dict[str, Share] = {}
-        self._going: dict[str, _Going] = {}  # by the claim's uid
+        self._going = InFlight(cluster)
         self._paused: dict[str, float] = {}  # by an object's uid
         self._told: dict[str, Status] = {}  # why a claim is not bound, by its uid
         self._tried: set[str] = set()  # claims for which a pod in line was tried in this pass
@@ -105,17 +95,8 @@ class Desk:
             self._cluster.unbook(OWN + key)
         else:
             self._cluster.book(_holding(OWN + key, share.key, share.allocation, State.CONFIRMED, self._clock()))
-            self._seen(share.claim_uid, share.allocation.id)
+            self._going.seen(share.claim_uid, share.allocation.id)
         return True
-
-    def _seen(self, claim_uid: str, allocation: str) -> None:
-        """The ElasticGPU is there. Where it carries another share than the one being bound, that one is void."""
-        going = self._going.get(claim_uid)
-        if going is None or (going.bind.moves and going.bind.allocation.id != allocation):
-            return
-        del self._going[claim_uid]
-        if going.bind.allocation.id != allocation:
-            self._cluster.forget(going.bind.allocation.id)
 
     def drop(self, plural: str, document: Mapping[str, Any]) -> bool:
         """An object is gone. True if that may help."""
@@ -259,44 +240,29 @@ class Desk:
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
         now = self._clock()
         self._cluster.assume(_holding(allocation.id, claim.key, allocation, State.ASSUMED, now))
-        self._going[claim.uid] = _Going(Bind(claim, wanted.reclaim, allocation, share), now)
+        self._going.start(Bind(claim, wanted.reclaim, allocation, share), now)
         return None
 
     def take_bindings(self) -> list[Bind]:
         """What is to be written now, each until its outcome is told. One that was not seen in time is written again."""
-        now = self._clock()
-        due = [going for going in self._going.values() if not going.out and going.due <= now]
-        for going in due:
-            going.out = True
-        return [going.bind for going in due]
+        return self._going.take(self._clock())
 
     def abandon(self) -> None:
         """Another leads: what is not being written now will not be, and what was is for the next leader to find."""
-        for uid, going in list(self._going.items()):
-            if not going.out:
-                del self._going[uid]
-                self._cluster.forget(going.bind.allocation.id)
+        self._going.abandon()
 
     def written(self, bind: Bind) -> None:
         """The ElasticGPU is there as it was to be; the watch will bring it."""
-        self._again(bind, _SEEN_WITHIN)
+        self._going.written(bind, self._clock())
 
     def doubtful(self, bind: Bind) -> None:
         """Nobody knows whether it was written. Writing it again tells, since there can be one of its name only."""
-        self._again(bind, _DOUBT)
-
-    def _again(self, bind: Bind, after: float) -> None:
-        going = self._going.get(bind.claim.uid)
-        if going is not None and going.bind.allocation.id == bind.allocation.id:
-            going.out, going.due = False, self._clock() + after
+        self._going.doubtful(bind, self._clock())
 
     def not_written(self, bind: Bind) -> None:
         """It was not written, and will not be."""
-        going = self._going.get(bind.claim.uid)
-        if going is not None and going.bind.allocation.id == bind.allocation.id:
-            del self._going[bind.claim.uid]
+        if self._going.failed(bind):
             self._paused[bind.claim.uid] = self._clock() + _PAUSE
-        self._cluster.forget(bind.allocation.id)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
