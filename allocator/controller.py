@@ -20,6 +20,7 @@ from allocator import answering, keeping, looking, pinning
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster
+from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.ledger import Holding, State
 from allocator.line import Commit, News, Told
@@ -59,7 +60,7 @@ class Controller(Repairing):
         forgotten: Callable[[str], None] = lambda reason: None,
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
     ) -> None:
-        super().__init__(
+        context = Context(
             cluster=cluster,
             mandate=Mandate(leading, tenure),
             options=options,
@@ -69,6 +70,7 @@ class Controller(Repairing):
             forgotten=forgotten,
             asked=asked,
         )
+        super().__init__(context)
         self._new_id = new_id
 
     # -- the webhook's question -----------------------------------------------------------------------------------

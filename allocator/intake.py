@@ -8,21 +8,21 @@ decides nothing: where something might help a pod that waits, it says so and wak
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from allocator import answering
-from allocator.cluster import Cluster
+from allocator.context import Context
 from allocator.keepingout import KeepingOut
 from allocator.ledger import Holding
 from allocator.line import Line, Noted, Told
-from allocator.mandate import KEPT_OUT, Mandate
+from allocator.mandate import KEPT_OUT
 from allocator.nodes import NodeFacts
 from allocator.sharers import Sharers
 from allocator.unbound import Unbound
 from contract import keptout, names, pods, quantity, scheduling
 from contract.keptout import KeptOut
-from contract.model import Inventory, PodRequest
+from contract.model import Inventory
 
 JSON = dict[str, Any]
 _ALLOCATED = "Allocated"
@@ -32,22 +32,12 @@ _ALL_OUT = "until then no GPU of the node takes new pods"
 class Intake:
     """The allocator's state behind one lock, as the watches make it."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        mandate: Mandate,
-        unbound: Unbound,
-        clock: Callable[[], float],
-        wake: Callable[[], None],
-        asked: Callable[[PodRequest, int], None],
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         self._lock = threading.Lock()  # guards everything below
-        self._cluster, self._mandate, self._unbound = cluster, mandate, unbound
-        cluster.hold()
-        self._clock, self._wake = clock, wake
-        self._asked = asked
-        """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
+        self._cluster, self._mandate = context.cluster, context.mandate
+        self._unbound = Unbound(context.options.unbound_after)
+        self._cluster.hold()
+        self._clock, self._wake, self._asked = context.clock, context.wake, context.asked
         self._line = Line()
         self._kept_out = KeepingOut()
         self._listed: set[str] = set()

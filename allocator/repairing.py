@@ -8,17 +8,14 @@ state; `allocator.repair` does the reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from allocator import auditing
 from allocator.auditing import Listed, Overfull
 from allocator.claims.claiming import Claiming
-from allocator.cluster import Cluster
+from allocator.context import Context
 from allocator.known import NOBODY
 from allocator.line import Evict, Noted
-from allocator.mandate import Mandate
-from allocator.options import Options
-from contract.model import PodRequest
 
 _LASTS, _AGAIN = 3.0, 60.0
 """Seconds for which a GPU must be promised too much before it is said, and until an eviction is asked for again."""
@@ -27,28 +24,8 @@ _LASTS, _AGAIN = 3.0, 60.0
 class Repairing(Claiming):
     """Compares and reports."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        mandate: Mandate,
-        options: Options,
-        clock: Callable[[], float],
-        new_id: Callable[[], str],
-        wake: Callable[[], None],
-        forgotten: Callable[[str], None],
-        asked: Callable[[PodRequest, int], None],
-    ) -> None:
-        super().__init__(
-            cluster=cluster,
-            mandate=mandate,
-            options=options,
-            clock=clock,
-            new_id=new_id,
-            wake=wake,
-            forgotten=forgotten,
-            asked=asked,
-        )
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._overfull: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""
         self._said: set[tuple[str, str]] = set()

@@ -9,23 +9,20 @@ does so under the one lock, in memory, and returns what is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from allocator import answering, patience, preemption, victims
-from allocator.cluster import Cluster
+from allocator.context import Context
 from allocator.engine import Chosen
 from allocator.intake import Intake
 from allocator.ledger import OWN, Holding
 from allocator.line import Evict, Noted, Told
-from allocator.mandate import Mandate
-from allocator.options import Options
 from allocator.preemption import Preemption
 from allocator.queue import Waiting
 from allocator.sharers import Sharer
-from allocator.unbound import Stuck, Unbound
+from allocator.unbound import Stuck
 from allocator.victims import Plan, Question
-from contract.model import PodRequest
 
 _KEEP_EVERY = 5.0
 """Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
@@ -36,22 +33,9 @@ _TRIES = 4
 class Tending(Intake):
     """What time brings about."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        mandate: Mandate,
-        options: Options,
-        clock: Callable[[], float],
-        wake: Callable[[], None],
-        forgotten: Callable[[str], None],
-        asked: Callable[[PodRequest, int], None],
-    ) -> None:
-        unbound = Unbound(options.unbound_after)
-        super().__init__(cluster=cluster, mandate=mandate, unbound=unbound, clock=clock, wake=wake, asked=asked)
-        self._options = options
-        self._forgotten = forgotten
-        """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._options, self._forgotten = context.options, context.forgotten
         self._evictions: list[Evict] = []
         self._look_again = 0.0
         self._preemption = Preemption()

@@ -7,17 +7,14 @@ and returns what is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from allocator.claims.binding import Bind
 from allocator.claims.desk import Desk
 from allocator.claims.lifecycle import Step
-from allocator.cluster import Cluster
-from allocator.mandate import Mandate
-from allocator.options import Options
+from allocator.context import Context
 from allocator.tending import Tending
-from contract.model import PodRequest
 
 JSON = dict[str, Any]
 
@@ -25,28 +22,9 @@ JSON = dict[str, Any]
 class Claiming(Tending):
     """Claims, beside what `Intake` and `Tending` keep up."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        mandate: Mandate,
-        options: Options,
-        clock: Callable[[], float],
-        new_id: Callable[[], str],
-        wake: Callable[[], None],
-        forgotten: Callable[[str], None],
-        asked: Callable[[PodRequest, int], None],
-    ) -> None:
-        super().__init__(
-            cluster=cluster,
-            mandate=mandate,
-            options=options,
-            clock=clock,
-            wake=wake,
-            forgotten=forgotten,
-            asked=asked,
-        )
-        self._desk = Desk(cluster, new_id=new_id, clock=clock)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._desk = Desk(context.cluster, new_id=context.new_id, clock=context.clock)
 
     def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:
         """The whole list of one kind of `elasticgpu.io`. `tenure`: it was asked for in this leadership."""
