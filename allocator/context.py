@@ -29,7 +29,7 @@ class Context:
     new_id: Callable[[], str]
     """An allocation's id, which no other has."""
     wake: Callable[[], None]
-    """Asks for another pass down the line."""
+    """Told that there may be something to decide or to write."""
     forgotten: Callable[[str], None]
     """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
     asked: Callable[[PodRequest, int], None]
