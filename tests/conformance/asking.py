@@ -190,3 +190,12 @@ def by_name(*nodes: str) -> JSON:
 
 def by_zone(*zones: str) -> JSON:
     return {"matchExpressions": [{"key": "zone", "operator": "In", "values": list(zones)}]}
+
+
+PLAIN = create(pod("p"))
+WAITING = create(gated("p"))
+
+
+def titled(tables: Mapping[str, Mapping[str, Case]]) -> dict[str, Case]:
+    """The cases of several tables under the topic of each and their own sentence."""
+    return {f"{topic}: {sentence}": case for topic, cases in tables.items() for sentence, case in cases.items()}

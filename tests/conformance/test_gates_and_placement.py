@@ -1,4 +1,4 @@
-"""The gate, the pin and the binding: what one JSON patch may do to a waiting pod, and what nothing may."""
+"""The gate and the pin: what one JSON patch may do to a waiting pod, and what nothing may."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import pytest
 
 from tests.conformance.asking import (
     GATE,
+    PLAIN,
+    WAITING,
     Api,
     Ask,
     Case,
-    bind,
     by_name,
     by_zone,
     check,
     create,
     gated,
-    get,
     merge,
     op,
     patch,
     pod,
     required,
+    titled,
 )
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -30,8 +31,7 @@ OURS = "the server rejected our request due to an error in our request"
 NO_CHANGE_OF_TERMS = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
 ONLY_ADDITIONS = "only additions are allowed (no mutations or deletions)"
 MODIFIED = 'Operation cannot be fulfilled on pods "p": the object has been modified'
-PLAIN = create(pod("p"))
-WAITING = create(gated("p"))
+
 TWO_TERMS = create(gated("p", affinity=required([by_zone("a", "b"), by_zone("c")])))
 ZONE = create(gated("p", affinity=required([by_zone("a", "b")])))
 SELECTS = create(gated("p", nodeSelector={"a": "b"}))
@@ -297,87 +297,14 @@ WITHOUT_A_GATE = {
     ),
 }
 
-BINDING = {
-    "a gated pod": Case(
-        bind("p", "n1"),
-        409,
-        "Conflict",
-        ('Operation cannot be fulfilled on pods/binding "p": pod p has non-empty .spec.schedulingGates',),
-        given=(WAITING,),
-    ),
-    "another pod of the name": Case(
-        bind("p", "n1", metadata={"uid": "11111111-2222-3333-4444-555555555555"}),
-        409,
-        "Conflict",
-        ("Precondition failed: UID in precondition: 11111111-2222-3333-4444-555555555555",),
-        given=(PLAIN,),
-    ),
-    "another version of the pod": Case(
-        bind("p", "n1", metadata={"resourceVersion": "1"}),
-        409,
-        "Conflict",
-        ("Precondition failed: ResourceVersion in precondition: 1",),
-        given=(PLAIN,),
-    ),
-    "another name": Case(
-        bind("p", "n1", metadata={"name": "q"}),
-        400,
-        "BadRequest",
-        ("name in URL does not match name in Binding object",),
-        given=(PLAIN,),
-    ),
-    "no node": Case(bind("p", ""), 500, "", ("target.name: Required value",), given=(PLAIN,)),
-    "a pod": Case(bind("p", "n1"), 201, given=(PLAIN,), shows={"kind": "Status", "status": "Success"}),
-    "a pod that is bound": Case(
-        bind("p", "n1"),
-        409,
-        "Conflict",
-        ('Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"',),
-        given=(create(pod("p", nodeName="n1")),),
-    ),
-    "no pod": Case(bind("p", "n1"), 404, "NotFound", ('pods "p" not found',)),
-    "a dry run": Case(bind("p", "n1", dryRun="All"), 201, given=(PLAIN,), shows={"status": "Success"}),
-}
-
-DELETION = {
-    "a pod without a node goes at once": Case(
-        Ask("DELETE", "pods/p"), 200, given=(PLAIN,), shows={"metadata": {"deletionGracePeriodSeconds": 0}}
-    ),
-    "a pod with a node stays for its grace": Case(
-        Ask("DELETE", "pods/p"),
-        200,
-        given=(create(pod("p", nodeName="n1")),),
-        shows={"metadata": {"deletionGracePeriodSeconds": 30}},
-    ),
-    "another pod of the name": Case(
-        Ask("DELETE", "pods/p", {"preconditions": {"uid": "nope"}}),
-        409,
-        "Conflict",
-        ('Operation cannot be fulfilled on Pod "p": the UID in the precondition (nope) does not match',),
-        given=(PLAIN,),
-    ),
-    "another version of the pod": Case(
-        Ask("DELETE", "pods/p", {"preconditions": {"resourceVersion": "1"}}),
-        409,
-        "Conflict",
-        ("the ResourceVersion in the precondition (1) does not match the ResourceVersion in record",),
-        given=(PLAIN,),
-    ),
-    "a dry run": Case(Ask("DELETE", "pods/p", query={"dryRun": "All"}), 200, given=(PLAIN,)),
-}
-
-CASES = {
-    f"{topic}: {sentence}": case
-    for topic, cases in {
+CASES = titled(
+    {
         "created": AT_CREATION,
         "patched": BY_JSON_PATCH,
         "terms": TERMS_OF_A_WAITING_POD,
         "ungated": WITHOUT_A_GATE,
-        "bound": BINDING,
-        "deleted": DELETION,
-    }.items()
-    for sentence, case in cases.items()
-}
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -385,38 +312,7 @@ def test_the_answer(api: Api, case: Case) -> None:
     check(api, case)
 
 
-def test_a_binding_puts_its_annotations_on_the_pod(api: Api) -> None:
-    # A scheduler that takes the pod up at the same time may still write that no node is there.
-    api.done(create(pod("p", schedulerName="nobody")))
-    api.done(bind("p", "ghost", metadata={"annotations": {"a.io/x": "1"}}))
-    found = api.done(get("p"))
-    conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
-    assert (found["spec"]["nodeName"], found["metadata"]["annotations"], conditions) == (
-        "ghost",
-        {"a.io/x": "1"},
-        {"PodScheduled": "True"},
-    )
-
-
-def test_a_dry_run_changes_nothing(api: Api) -> None:
-    before = api.done(create(pod("p", schedulerName="nobody")))
-    api.done(bind("p", "ghost", dryRun="All"))
-    api.done(merge("p", {"metadata": {"annotations": {"dry": "run"}}}, dryRun="All"))
-    api.done(Ask("DELETE", "pods/p", query={"dryRun": "All"}))
-    api.done(create(pod("other"), dryRun="All"))
-    assert api.done(get("p"))["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert api.ask(get("other")).code == 404
-
-
 def test_a_patch_that_changes_nothing_keeps_the_version(api: Api) -> None:
     before = api.done(create({**gated("p"), "metadata": {"name": "p", "annotations": {"a": "b"}}}))
     after = api.done(merge("p", {"metadata": {"annotations": {"a": "b"}}}))
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-
-
-def test_a_terminating_pod_may_still_be_annotated_and_goes_without_grace(api: Api) -> None:
-    api.done(create(pod("p", nodeName="ghost")))
-    api.done(Ask("DELETE", "pods/p"))
-    assert api.done(merge("p", {"metadata": {"annotations": {"a": "b"}}}))["metadata"]["annotations"] == {"a": "b"}
-    api.done(Ask("DELETE", "pods/p", query={"gracePeriodSeconds": "0"}))
-    assert api.ask(get("p")).code == 404

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.asking import JSON, Api, Ask, Case, annotated, check, create, op, patch, pod
+from tests.conformance.asking import JSON, Api, Ask, Case, annotated, check, create, op, patch, pod, titled
 
 MEMORY = "gpufraction.io/gpu-memory"
 NAME_63, NAME_64 = "d" * 63, "d" * 64
@@ -243,18 +243,16 @@ BODIES = {
     ),
 }
 
-CASES = {
-    f"{topic}: {sentence}": case
-    for topic, cases in {
+CASES = titled(
+    {
         "amount": AMOUNTS,
         "resources": RESOURCES,
         "priority": PRIORITIES,
         "key": KEYS,
         "environment": ENVIRONMENT,
         "body": BODIES,
-    }.items()
-    for sentence, case in cases.items()
-}
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -17,8 +17,8 @@ from contract.metrics import METRICS
 from contract.pools import PoolOptions, pool_options
 from runtime.settings import load
 from tests.manifests import foreign
+from tests.manifests.install import CONFIGURATION, wrong
 from tests.manifests.kube import JSON, MANIFESTS, ROOT, below, built, of, one, with_components
-from tests.manifests.test_manifests import wrong
 
 OVERLAYS, COMPONENTS = below("overlays"), below("components")
 CERTS = {
@@ -27,7 +27,6 @@ CERTS = {
     ("ClusterRole", "gpufraction-certs"),
     ("ClusterRoleBinding", "gpufraction-certs"),
 }
-CONFIGURATION = "gpufraction-webhook"
 
 
 def identities(items: list[JSON]) -> set[tuple[str, str]]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import pytest
 
-from contract import codec, names, pinning
-from contract.dialects import Options
-from contract.protocol import Answer, Never, Placed, Wait
+from contract import codec, pinning
+from contract.protocol import Answer, Never, Wait
 from tests.webhook.builders import (
     GIB,
-    NOW_NS,
     WAIT,
-    admitted_pod,
     allocation,
     container,
     environment,
@@ -23,26 +17,10 @@ from tests.webhook.builders import (
     request_text,
     share,
 )
-from webhook.mutate import Admit, Ask, Deny, Hold, plan, settle
+from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
+from webhook.mutate import Admit, Deny
 
-JSON = dict[str, Any]
-GATE = {"name": "gpufraction.io/allocation"}
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-
-
-def settled(made: JSON, answer: Answer | None, now_ns: int = NOW_NS) -> Admit | Deny:
-    decided = plan(made, Options())
-    assert isinstance(decided, Ask | Hold)
-    before = copy.deepcopy(made)
-    outcome = settle(made, decided, answer, now_ns=now_ns)
-    assert made == before
-    return outcome
-
-
-def admitted(made: JSON, answer: Answer | None, now_ns: int = NOW_NS) -> JSON:
-    outcome = settled(made, answer, now_ns)
-    assert isinstance(outcome, Admit)
-    return outcome.pod
 
 
 def from_annotation(name: str, prefix: str, of: str = "main") -> JSON:
@@ -151,7 +129,6 @@ def memory_of(made: JSON, position: int = 0) -> tuple[str | None, str | None]:
     return tuple((resources.get(kind) or {}).get("gpufraction.io/gpu-memory") for kind in ("limits", "requests"))  # type: ignore[return-value]
 
 
-PERCENT = pod(container(gpufraction_io__gpu_percent="20", gpufraction_io__gpu_count="2"))
 MEMORY = {
     "placed: exactly what the shares hold": (
         PERCENT,
@@ -269,7 +246,7 @@ def test_an_older_systems_annotations_and_labels_are_written_when_placed() -> No
 
 PINNED = pinning.pinned({}, "gpu-1")
 OTHER_GATE = {"name": "kueue.x-k8s.io/admission"}
-ASKS = container(gpufraction_io__gpu_memory="5Gi")
+
 PINS = {
     "by name": (pod(ASKS), placed("nodeName"), {"nodeName": "gpu-1"}),
     "by affinity": (pod(ASKS), placed("affinity"), {"affinity": PINNED}),
@@ -327,84 +304,3 @@ def test_what_no_gpu_could_ever_serve_is_refused() -> None:
     assert settled(pod(ASKS), Never("TooLarge", "the largest GPU has 32768 MiB, wanted 81920")) == Deny(
         "the largest GPU has 32768 MiB, wanted 81920", 403
     )
-
-
-# -- the second pass --------------------------------------------------------------------------------------------------
-
-DIALECTS = {
-    "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),
-    "aliyun, which stamps the time": pod(container(aliyun_com__gpu_mem="5"), container("side")),
-    "hami": pod(container(nvidia_com__gpu="1", nvidia_com__gpumem="5120"), container("side")),
-    "percent": PERCENT,
-}
-TWO = (share("GPU-a", 0), share("GPU-b", 1))
-
-
-def answer_for(made: JSON, pin: str) -> Placed:
-    decided = plan(made, Options())
-    assert isinstance(decided, Ask)
-    count = decided.request.containers[0].count
-    return placed(pin, main=TWO[:count])
-
-
-@pytest.mark.parametrize("pin", ["nodeName", "affinity"])
-@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
-def test_a_confirmed_allocation_changes_nothing(made: JSON, pin: str) -> None:
-    once = admitted(made, answer_for(made, pin))
-    for second_pin in ("nodeName", "affinity"):
-        assert settled(once, answer_for(made, second_pin), NOW_NS + 5) == Admit(once)
-
-
-@pytest.mark.parametrize("answer", [WAIT, None, Wait("NoRoom", "full", {"main": GIB})], ids=["wait", "none", "floor"])
-@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
-def test_a_pod_that_waits_comes_out_unchanged_and_nobody_is_asked(made: JSON, answer: Answer | None) -> None:
-    once = admitted(made, answer)
-    assert isinstance(plan(once, Options()), Hold)
-    assert settled(once, None) == Admit(once)
-
-
-def test_a_container_that_another_webhook_added_meanwhile_sees_no_gpu() -> None:
-    once = admitted(pod(ASKS), placed())
-    once["spec"]["containers"].append(container("mesh", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
-    again = admitted(once, placed())
-    assert environment(again, "mesh") == {"NVIDIA_VISIBLE_DEVICES": "void"}
-    again["spec"]["containers"].pop()
-    once["spec"]["containers"].pop()
-    assert again == once
-
-
-STALE = {
-    "replaced, pinned by name": (placed("nodeName", id_="new", node="gpu-2"), {"nodeName": "gpu-2"}),
-    "replaced, pinned by affinity": (
-        placed("affinity", id_="new", node="gpu-2"),
-        {"affinity": pinning.pinned({}, "gpu-2")},
-    ),
-    "no room now": (WAIT, {"schedulingGates": [GATE]}),
-    "nobody to ask": (None, {"schedulingGates": [GATE]}),
-}
-
-
-@pytest.mark.parametrize(("answer", "want"), STALE.values(), ids=STALE.keys())
-def test_a_stale_allocation_and_its_pin_are_dropped(answer: Answer | None, want: JSON) -> None:
-    old = allocation("old", node="gpu-9")
-    made = admitted_pod(allocated=old)
-    made["metadata"]["annotations"].update(codec.container_annotations(old))
-    made["spec"]["affinity"] = pinning.pinned({}, "gpu-9")
-    got = admitted(made, answer)
-    assert {key: value for key, value in got["spec"].items() if key != "containers"} == want
-    annotations = got["metadata"]["annotations"]
-    if isinstance(answer, Placed):
-        assert annotations[names.ALLOCATION] == codec.allocation_to_text(answer.allocation)
-    else:
-        assert set(annotations) == {names.REQUEST}
-
-
-def test_an_allocation_of_that_id_but_with_other_gpus_is_put_right() -> None:
-    real = placed(main=(share("GPU-real"),))
-    once = admitted(pod(ASKS), real)
-    forged = copy.deepcopy(once)
-    forged["metadata"]["annotations"][str(names.ALLOCATION)] = codec.allocation_to_text(
-        allocation(main=(share("GPU-x"),))
-    )
-    forged["metadata"]["annotations"]["gpufraction.io/devices.main"] = "all"
-    assert admitted(forged, real) == once

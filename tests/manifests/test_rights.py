@@ -1,0 +1,127 @@
+"""Who may do what in the cluster: the rights of each account, and the policies that keep ours to us."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from contract import keptout, names
+from tests.manifests.install import CONFIGURATION, pods
+from tests.manifests.kube import of, one, sources, texts
+
+# -- rights -------------------------------------------------------------------------------------------------------
+
+
+def rights(account: str) -> set[tuple[str, str, tuple[str, ...]]]:
+    """What an account may do: (resource, verb, the names that it is restricted to)."""
+    bound = [
+        (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for binding in [*of(sources(), "ClusterRoleBinding"), *of(sources(), "RoleBinding")]
+        if account in [subject["name"] for subject in binding["subjects"]]
+    ]
+    return {
+        (resource, verb, tuple(rule.get("resourceNames", ())))
+        for kind, name in bound
+        for rule in one(sources(), kind, name)["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
+    read = {(resource, verb, ()) for resource in ("pods", "nodes", "gpunodes") for verb in ("get", "list", "watch")}
+    lease = {("leases", "create", ()), *(("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update"))}
+    write = {("pods", "patch", ()), ("pods/status", "patch", ()), ("events", "create", ()), ("events", "patch", ())}
+    claims = {
+        "elasticgpuclaims": ("get", "list", "watch", "patch"),
+        "elasticgpuclaims/status": ("patch",),
+        "elasticgpuclasses": ("list", "watch"),
+        "elasticgpus": ("get", "list", "watch", "create", "patch", "delete"),
+        "elasticgpus/status": ("patch",),
+        "gpus": ("get", "list", "create", "delete"),
+        "gpus/status": ("patch",),
+    }
+    by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
+    lists = {("namespaces", "list", ()), ("configmaps", "list", ()), ("configmaps", "watch", ())}
+    assert rights("gpufraction-allocator") == read | lease | write | by_claims | lists
+    assert one(sources(), "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
+
+
+def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-claims")
+    assert "labels" not in role["metadata"], "nobody has it by itself"
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"elasticgpuclaims"}
+    view = one(sources(), "ClusterRole", "gpufraction-view")
+    seen = {resource for rule in view["rules"] for resource in rule["resources"]}
+    assert seen == {"gpunodes", "elasticgpuclaims", "elasticgpuclasses", "gpus"}, "an ElasticGPU names a tenant"
+
+
+def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
+    read = {(resource, verb, ()) for resource in ("nodes", "gpunodes") for verb in ("get", "list", "watch")}
+    write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
+    status = {("gpunodes/status", "patch", ()), ("nodes/status", "patch", ())}
+    around = {("pods", "list", ()), ("pods", "watch", ()), ("runtimeclasses", "list", ()), ("events", "create", ())}
+    assert rights("gpufraction-nodeagent") == read | write | status | around
+
+
+def test_the_keeper_of_certificates_touches_one_configuration() -> None:
+    only = ("gpufraction-webhook",)
+    resource = "mutatingwebhookconfigurations"
+    assert rights("gpufraction-certs") == {(resource, "get", only), (resource, "patch", only)}
+
+
+def test_no_right_is_a_wildcard_and_none_reads_secrets() -> None:
+    rules = [rule for kind in ("Role", "ClusterRole") for item in of(sources(), kind) for rule in item["rules"]]
+    said: list[Any] = [text for rule in rules for text in texts(rule)]
+    assert "*" not in said
+    assert not [text for text in said if text.startswith("secrets")]
+
+
+def test_pods_run_as_the_accounts_that_have_rights() -> None:
+    known = {item["metadata"]["name"] for item in of(sources(), "ServiceAccount")}
+    [token] = of(sources(), "Secret")
+    used = {spec["serviceAccountName"] for spec in pods()}
+    used.add(token["metadata"]["annotations"]["kubernetes.io/service-account.name"])
+    assert used == known
+
+
+# -- policies -----------------------------------------------------------------------------------------------------
+
+
+def test_policies_keep_exactly_the_reserved_annotations() -> None:
+    patterns = {
+        found
+        for policy in of(sources(), "ValidatingAdmissionPolicy")
+        for text in texts(policy)
+        for found in re.findall(r"matches\(\s*'(.+?)'\)", text)
+    }
+    [pattern] = patterns
+    reserved = [*names.RESERVED_ANNOTATIONS, *(names.per_container(p, "main") for p in names.CONTAINER_PREFIXES)]
+    free = [k for k in names.REGISTRY if k.on == "Pod annotation" and k not in names.RESERVED_ANNOTATIONS]
+    assert [name for name in reserved if not re.search(pattern, name)] == []
+    assert [name for name in [*free, f"x{names.REQUEST}", f"{names.REQUEST}x"] if re.search(pattern, name)] == []
+
+
+def test_policies_name_our_accounts_gate_and_resources() -> None:
+    policies = of(sources(), "ValidatingAdmissionPolicy")
+    said = "\n".join(text for policy in policies for text in texts(policy))
+    accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", said))
+    assert accounts == {f"{names.NAMESPACE}:gpufraction-allocator", f"{names.NAMESPACE}:gpufraction-nodeagent"}
+    assert f"g.name == '{names.GATE}'" in said
+    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}']" in said
+    assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in said
+
+
+def test_policies_and_webhook_serve_the_same_namespaces() -> None:
+    [hook] = one(sources(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"]
+    [excluded] = hook["namespaceSelector"]["matchExpressions"]
+    create = one(sources(), "ValidatingAdmissionPolicy", "gpufraction-pod-create")
+    [served] = [v["expression"] for v in create["spec"]["variables"] if v["name"] == "served"]
+    assert re.findall(r"'([a-z-]+)'(?=[,\]])", served.partition(" in ")[2]) == excluded["values"]
+
+
+def test_every_policy_is_bound_to_deny_and_fails_closed() -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicy")}
+    bindings = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicyBinding")}
+    assert bindings == {name: {"policyName": name, "validationActions": ["Deny"]} for name in policies}
+    assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}

@@ -1,0 +1,103 @@
+"""The second pass over an admitted pod: it changes nothing, but for what is stale or forged."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from contract import codec, names, pinning
+from contract.dialects import Options
+from contract.protocol import Answer, Placed, Wait
+from tests.webhook.builders import (
+    GIB,
+    NOW_NS,
+    WAIT,
+    admitted_pod,
+    allocation,
+    container,
+    environment,
+    placed,
+    pod,
+    share,
+)
+from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
+from webhook.mutate import Admit, Ask, Hold, plan
+
+DIALECTS = {
+    "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),
+    "aliyun, which stamps the time": pod(container(aliyun_com__gpu_mem="5"), container("side")),
+    "hami": pod(container(nvidia_com__gpu="1", nvidia_com__gpumem="5120"), container("side")),
+    "percent": PERCENT,
+}
+TWO = (share("GPU-a", 0), share("GPU-b", 1))
+
+
+def answer_for(made: JSON, pin: str) -> Placed:
+    decided = plan(made, Options())
+    assert isinstance(decided, Ask)
+    count = decided.request.containers[0].count
+    return placed(pin, main=TWO[:count])
+
+
+@pytest.mark.parametrize("pin", ["nodeName", "affinity"])
+@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
+def test_a_confirmed_allocation_changes_nothing(made: JSON, pin: str) -> None:
+    once = admitted(made, answer_for(made, pin))
+    for second_pin in ("nodeName", "affinity"):
+        assert settled(once, answer_for(made, second_pin), NOW_NS + 5) == Admit(once)
+
+
+@pytest.mark.parametrize("answer", [WAIT, None, Wait("NoRoom", "full", {"main": GIB})], ids=["wait", "none", "floor"])
+@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
+def test_a_pod_that_waits_comes_out_unchanged_and_nobody_is_asked(made: JSON, answer: Answer | None) -> None:
+    once = admitted(made, answer)
+    assert isinstance(plan(once, Options()), Hold)
+    assert settled(once, None) == Admit(once)
+
+
+def test_a_container_that_another_webhook_added_meanwhile_sees_no_gpu() -> None:
+    once = admitted(pod(ASKS), placed())
+    once["spec"]["containers"].append(container("mesh", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    again = admitted(once, placed())
+    assert environment(again, "mesh") == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    again["spec"]["containers"].pop()
+    once["spec"]["containers"].pop()
+    assert again == once
+
+
+STALE = {
+    "replaced, pinned by name": (placed("nodeName", id_="new", node="gpu-2"), {"nodeName": "gpu-2"}),
+    "replaced, pinned by affinity": (
+        placed("affinity", id_="new", node="gpu-2"),
+        {"affinity": pinning.pinned({}, "gpu-2")},
+    ),
+    "no room now": (WAIT, {"schedulingGates": [GATE]}),
+    "nobody to ask": (None, {"schedulingGates": [GATE]}),
+}
+
+
+@pytest.mark.parametrize(("answer", "want"), STALE.values(), ids=STALE.keys())
+def test_a_stale_allocation_and_its_pin_are_dropped(answer: Answer | None, want: JSON) -> None:
+    old = allocation("old", node="gpu-9")
+    made = admitted_pod(allocated=old)
+    made["metadata"]["annotations"].update(codec.container_annotations(old))
+    made["spec"]["affinity"] = pinning.pinned({}, "gpu-9")
+    got = admitted(made, answer)
+    assert {key: value for key, value in got["spec"].items() if key != "containers"} == want
+    annotations = got["metadata"]["annotations"]
+    if isinstance(answer, Placed):
+        assert annotations[names.ALLOCATION] == codec.allocation_to_text(answer.allocation)
+    else:
+        assert set(annotations) == {names.REQUEST}
+
+
+def test_an_allocation_of_that_id_but_with_other_gpus_is_put_right() -> None:
+    real = placed(main=(share("GPU-real"),))
+    once = admitted(pod(ASKS), real)
+    forged = copy.deepcopy(once)
+    forged["metadata"]["annotations"][str(names.ALLOCATION)] = codec.allocation_to_text(
+        allocation(main=(share("GPU-x"),))
+    )
+    forged["metadata"]["annotations"]["gpufraction.io/devices.main"] = "all"
+    assert admitted(forged, real) == once
