@@ -47,6 +47,7 @@ class KubeletTiming:
     start: float = 0.0  # from admission to Running: pulling the image, say
     terminate: float = 0.2  # from the delete to the end of the containers, at most the pod's grace period
     retry: float = 5.0  # until a container that could not start is tried again
+    report: float = 1.0  # until a status that the API server did not take is sent again
     restart: float = 1.0  # until a container that ended is restarted; doubled each time
     restart_cap: float = 60.0
     heartbeat: float = 300.0
@@ -77,11 +78,13 @@ class Kubelet:
         self._bound: dict[str, dict[str, JSON]] = {}  # node -> its pods by uid, whether the node is known or not
         self._runs: dict[str, PodRun] = {}
         self._refused: set[str] = set()  # uids: what was refused once stays refused, whatever event is still on its way
+        self._unsaid: dict[str, tuple[JSON, JSON]] = {}  # by uid: the pod, and its status that was not taken
         self._timers: Timers[_Timer] = Timers()
         self._restarts: Backoff[str] = Backoff(self._timing.restart, self._timing.restart_cap)
         self._addresses = itertools.count()
         self._do: Mapping[str, Callable[[str], None]] = {
             "start": self._start,
+            "report": self._report,
             "complete": self._complete,
             "remove": self._remove,
             "heartbeat": self._heartbeat,
@@ -170,7 +173,8 @@ class Kubelet:
         self._runs.pop(uid, None)
         self._refused.discard(uid)
         self._restarts.reset(uid)
-        for action in ("start", "complete", "remove"):
+        self._unsaid.pop(uid, None)
+        for action in ("start", "report", "complete", "remove"):
             self._timers.cancel((action, uid))
 
     def _release(self, node: str, uid: str) -> None:
@@ -259,8 +263,11 @@ class Kubelet:
 
     def _remove(self, uid: str) -> None:
         pod = next((pods[uid] for pods in self._bound.values() if uid in pods), None)
-        if pod is not None:
-            self._client.as_user(node_user(pod["spec"]["nodeName"])).delete(PODS, pod, now=True)
+        if pod is None:
+            return
+        answer = self._client.as_user(node_user(pod["spec"]["nodeName"])).delete(PODS, pod, now=True)
+        if isinstance(answer, Refused) and not answer.gone:
+            self._arm("remove", uid, self._timing.report)
 
     def _heartbeat(self, _: str) -> None:
         self._keeper.heartbeat()
@@ -268,17 +275,27 @@ class Kubelet:
 
     def _collect(self, name: str) -> None:
         """What the pod garbage collector does with the pods of a node that is no more."""
-        if not self._keeper.exists(name):
-            for pod in list(self._bound.get(name, {}).values()):
-                self._client.delete(PODS, pod, now=True)
+        if self._keeper.exists(name):
+            return
+        answers = [self._client.delete(PODS, pod, now=True) for pod in self._bound.get(name, {}).values()]
+        if any(isinstance(answer, Refused) and not answer.gone for answer in answers):
+            self._arm("node-gone", name, self._timing.report)
 
     # -- the API --------------------------------------------------------------------------------------------------
 
     def _write(self, pod: JSON, status: JSON) -> None:
-        client = self._client.as_user(node_user(pod["spec"]["nodeName"]))
+        """Send a status; one that is not taken, again and again until it is or a newer one stands in its place."""
+        uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
+        self._unsaid.pop(uid, None)
         answer = client.patch(PODS, pod, {"status": status}, sub="status")
         if isinstance(answer, Refused) and not answer.gone:
             log.warning("status refused", extra={"pod": pod["metadata"]["name"], "said": answer.message})
+            self._unsaid[uid] = pod, status
+            self._arm("report", uid, self._timing.report)
+
+    def _report(self, uid: str) -> None:
+        if uid in self._unsaid:
+            self._write(*self._unsaid[uid])
 
     def _surroundings(self, run: PodRun, node: JSON) -> Surroundings:
         client, namespace = self._client.as_user(node_user(run.node)), run.pod["metadata"]["namespace"]

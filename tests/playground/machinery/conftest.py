@@ -13,7 +13,7 @@ from playground.machinery.kubelet import KubeletTiming
 from tests.playground.machinery.driving import Cluster
 
 QUICK = Timing(
-    kubelet=KubeletTiming(terminate=0.02, retry=0.1, restart=0.02, restart_cap=0.05, node_gone=0.02),
+    kubelet=KubeletTiming(terminate=0.02, retry=0.1, report=0.02, restart=0.02, restart_cap=0.05, node_gone=0.02),
     control=ControlTiming(refused=0.05, refused_cap=0.2, failed_pod=0.02, failed_pod_cap=0.05),
 )
 GIB = 1 << 30
