@@ -35,7 +35,7 @@ def document(raw: bytes, status: int, what: str) -> JSON:
     """The object in an answer that accepts. `what` was asked. Raises KubeMalformed."""
     try:
         answer = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KubeMalformed(f"{what}: {status} with a body that is not JSON") from error
     if not isinstance(answer, dict):
         raise KubeMalformed(f"{what}: expected an object, got {type(answer).__name__}")
@@ -57,7 +57,7 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path
     """What an answer that refuses means. Of an answer about Secrets the message is withheld."""
     try:
         told = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     try:
         retry_after = float(headers["retry-after"])
@@ -82,7 +82,7 @@ def event(line: bytes, path: str) -> JSON:
     """One line of a watch: {"type", "object"}. Raises KubeMalformed."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("object"), dict) or "type" not in found:
         raise KubeMalformed(f"watch {path}: expected an object with type and object")

@@ -186,7 +186,10 @@ def test_a_write_is_never_sent_again() -> None:
     assert len(script.sent) == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]"])
+TOO_DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", TOO_DEEP], ids=["none", "cut off", "a list", "too deep"])
 def test_an_answer_that_is_no_object_is_malformed(body: bytes) -> None:
     with pytest.raises(KubeMalformed):
         Kube(Script(Answer(body=body))).get("/x")
@@ -257,7 +260,16 @@ def test_a_refused_watch_is_typed_and_never_opened() -> None:
     assert opened == []
 
 
-@pytest.mark.parametrize("text", [b"}\n", b"[]\n", b'{"type":"ADDED"}\n', b'{"object":{}}\n'])
+NO_EVENTS = {
+    "a brace": b"}\n",
+    "a list": b"[]\n",
+    "without an object": b'{"type":"ADDED"}\n',
+    "without a type": b'{"object":{}}\n',
+    "too deep": TOO_DEEP + b"\n",
+}
+
+
+@pytest.mark.parametrize("text", NO_EVENTS.values(), ids=NO_EVENTS.keys())
 def test_a_watch_line_that_is_no_event_is_malformed(text: bytes) -> None:
     with pytest.raises(KubeMalformed):
         list(Kube(Script(Answer(body=[text]))).watch("/x", resource_version="5", timeout_seconds=60))
