@@ -8,6 +8,7 @@ stands there for people beside it, and when it is written, is the agent's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,6 +133,8 @@ def sharing_of(options: Mapping[str, str]) -> Sharing:
         factor = float(quantity.parse(options.get("deviceMemoryScaling", "0")))
     except quantity.BadQuantity as error:
         raise Malformed(f"status.options: {error}") from error
+    except OverflowError:
+        factor = math.inf  # more than a float holds is more than a GPU can bear
     if not 0 <= sharers <= 1024 or not (factor == 0 or 1 <= factor <= 10):
         raise Malformed("status.options asks for sharers or scaling beyond what a GPU can bear")
     return Sharing(sharers, factor, options.get("disablecorelimit") == "true")

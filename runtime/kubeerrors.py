@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MESSAGE_LIMIT = 256  # characters; webhooks and quota plugins are known to return pages
+MOST_PATIENCE = 60.0  # seconds; who was asked to wait a day would watch nothing for a day
 
 
 class KubeError(Exception):
@@ -131,6 +132,15 @@ def cut(text: str) -> str:
     return line if len(line) <= MESSAGE_LIMIT else line[: MESSAGE_LIMIT - 1] + "…"
 
 
+def patience(said: object) -> float | None:
+    """The seconds that a server asks us to wait, at most `MOST_PATIENCE`; None for what is no such number."""
+    try:
+        seconds = float(said) if isinstance(said, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return None
+    return min(seconds, MOST_PATIENCE) if seconds > 0 else None
+
+
 def error_from_status(
     status: int,
     document: Any,
@@ -149,8 +159,8 @@ def error_from_status(
         reason = str(document.get("reason") or "")
         said = "message withheld" if withhold else cut(str(document.get("message") or ""))
         details = document.get("details")
-        if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
-            retry_after = float(details["retryAfterSeconds"])
+        if retry_after is None and isinstance(details, dict):
+            retry_after = patience(details.get("retryAfterSeconds"))
     message = f"{what}: {status}{f' {reason}' if reason else ''}{f': {said}' if said else ''}"
     if status == 504:
         return KubeTimeout(message, status=status, reason=reason)

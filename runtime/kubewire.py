@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runtime.kubeerrors import KubeError, KubeMalformed, error_from_status
+from runtime.kubeerrors import KubeError, KubeMalformed, error_from_status, patience
 
 JSON = dict[str, Any]
 Query = Mapping[str, str | int | bool]
@@ -59,11 +59,8 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path
         told = json.loads(raw)
     except (ValueError, RecursionError):
         told = None
-    try:
-        retry_after = float(headers["retry-after"])
-    except (KeyError, ValueError):
-        retry_after = None
-    return error_from_status(status, told, what=what, retry_after=retry_after, withhold="/secrets" in path)
+    asked = patience(headers.get("retry-after"))
+    return error_from_status(status, told, what=what, retry_after=asked, withhold="/secrets" in path)
 
 
 def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -84,6 +81,9 @@ def event(line: bytes, path: str) -> JSON:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
-    if not isinstance(found, dict) or not isinstance(found.get("object"), dict) or "type" not in found:
+    about = found.get("object") if isinstance(found, dict) else None
+    if not isinstance(about, dict) or not isinstance(found.get("type"), str):
         raise KubeMalformed(f"watch {path}: expected an object with type and object")
+    if not isinstance(about.get("metadata"), dict | None):
+        raise KubeMalformed(f"watch {path}: expected an object as metadata")
     return found

@@ -13,6 +13,7 @@ import yaml
 from contract.dialects.options import BadOption
 from contract.pools import PoolOptions, pool_options
 from runtime.livefile import LiveFile, Refused
+from runtime.settings import NOT_YAML
 
 SETTING = (
     "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "
@@ -32,7 +33,7 @@ def _read(text: str) -> PoolOptions:
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise Refused(f"{where}{error.problem or 'neither YAML nor JSON'}; give YAML") from error
-    except yaml.YAMLError as error:
-        raise Refused("neither YAML nor JSON; give YAML") from error
     except BadOption as error:
         raise Refused(str(error)) from error
+    except (yaml.YAMLError, *NOT_YAML) as error:
+        raise Refused("neither YAML nor JSON; give YAML") from error

@@ -45,6 +45,8 @@ __all__ = [
 
 ENV_PREFIX = "GPUFRACTION_"
 _FILE_FLAG = "--settings"
+NOT_YAML = (ValueError, AttributeError, RecursionError)
+"""What PyYAML raises besides its own: for a day that is none, a tag that does not fit, for what is nested too deep."""
 T = TypeVar("T")
 
 
@@ -196,11 +198,11 @@ def _from_file(
     if file is None:
         return {}
     try:
-        document = yaml.safe_load(file.read_text())
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         errors.append(f"file {file}: {error.strerror}")
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, *NOT_YAML) as error:
         errors.append(f"file {file}: not YAML: {' '.join(str(error).split())}")
         return {}
     found: dict[tuple[str, ...], _Given] = {}

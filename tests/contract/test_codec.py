@@ -255,6 +255,10 @@ WRONG_GPUNODES: dict[str, tuple[Any, str]] = {
         {"metadata": {"name": "n1"}, "status": node("n1").gpu(uuid="GPU-1").gpu(uuid="GPU-1").gpunode()["status"]},
         "status.gpus names a GPU twice",
     ),
+    "scaling beyond what a float holds": (
+        {"metadata": {"name": "n1"}, "status": {"options": [{"name": "deviceMemoryScaling", "value": "1e999"}]}},
+        "status.options asks for sharers or scaling beyond what a GPU can bear",
+    ),
     "a GPU that is all GPUs": (
         {"metadata": {"name": "n1"}, "status": node("n1").gpu(uuid="all").gpunode()["status"]},
         r"status.gpus\[0\].uuid is not the UUID of a GPU",

@@ -169,6 +169,29 @@ def test_retry_after_comes_from(answer: Answer) -> None:
     assert caught.value.retry_after == 3.0
 
 
+def told(seconds: object) -> Answer:
+    return Answer(429, status_body(429, details={"retryAfterSeconds": seconds}))
+
+
+ODD_PATIENCE = {
+    "a day is a minute": (Answer(429, status_body(429), {"retry-after": "86400"}), 60.0),
+    "for ever is a minute": (Answer(429, status_body(429), {"retry-after": "inf"}), 60.0),
+    "a date": (Answer(429, status_body(429), {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
+    "no number": (told("soon"), None),
+    "not a number": (told("nan"), None),
+    "less than nothing": (told(-5), None),
+    "a list": (told([3]), None),
+    "beyond a float": (told(10**400), None),
+}
+
+
+@pytest.mark.parametrize(("answer", "want"), ODD_PATIENCE.values(), ids=ODD_PATIENCE.keys())
+def test_nobody_makes_us_wait_for_ever(answer: Answer, want: float | None) -> None:
+    with pytest.raises(KubeTooManyRequests) as caught:
+        Kube(Script(answer)).get("/x")
+    assert caught.value.retry_after == want
+
+
 def test_a_read_is_sent_again_once_when_the_connection_broke() -> None:
     script = Script(KubeConnectionLost("reset"), Answer(body={"a": 1}))
     assert Kube(script).get("/x") == {"a": 1}
@@ -265,6 +288,8 @@ NO_EVENTS = {
     "a list": b"[]\n",
     "without an object": b'{"type":"ADDED"}\n',
     "without a type": b'{"object":{}}\n',
+    "a type that is no text": b'{"type":["ADDED"],"object":{}}\n',
+    "metadata that are no object": b'{"type":"ADDED","object":{"metadata":[]}}\n',
     "too deep": TOO_DEEP + b"\n",
 }
 

@@ -155,6 +155,7 @@ def test_refused(argv: list[str], want: list[str]) -> None:
 
 FILES = {
     "not YAML": ("a: [", "not YAML"),
+    "a day that is none": ("count: 2030-13-45", "not YAML"),
     "not a mapping": ("- a", "top level (file"),
     "a group that is a value": ("group: 5", "group (file"),
     "a text that YAML reads as a number": ("name: 5", "expected a text; quote it in YAML"),
