@@ -21,9 +21,6 @@ from contract.dialects import Options
 from contract.model import WHOLE, Gpu, Usage
 from contract.quantity import mib
 
-_MIRROR = "kubernetes.io/config.mirror"
-"""On a mirror pod, which shows a static pod that its kubelet runs whatever the API server says."""
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -53,7 +50,7 @@ def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()
 def _is_missed(pod: Mapping[str, Any], options: Options, served: Container[str]) -> bool:
     """Whether the webhook should have seen the pod."""
     annotations, namespace = pods.annotations_of(pod), (pod.get("metadata") or {}).get("namespace", "")
-    if _MIRROR in annotations or namespace in names.UNSERVED_NAMESPACES or namespace not in served:
+    if pods.MIRROR in annotations or namespace in names.UNSERVED_NAMESPACES or namespace not in served:
         return False
     return names.REQUEST in annotations or bool(dialects.asked(pod) and dialects.standard(dict(pod), options))
 

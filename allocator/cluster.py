@@ -146,10 +146,10 @@ class Cluster:
         else:
             self._release(uid)
         node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation else "")
-        self._put_on_node(uid, node, pod)
+        shrank = self._put_on_node(uid, node, pod)
         if changed and allocation is not None:
             self._refresh(allocation.node)
-        return left_line
+        return left_line or shrank
 
     def drop_pod(self, uid: str) -> bool:
         """A pod is finished or gone. True if it gave something back."""
@@ -237,25 +237,22 @@ class Cluster:
         self._refresh(holding.allocation.node)
         return True
 
-    def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> None:
-        known = self._on_node.get(uid)
-        if known is not None and known.node == node:
-            return  # a pod's requests do not change once it has a node
+    def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> bool:
+        """The pod takes of its node what it says now: it may be resized there. True if it takes less than before."""
+        known, entry = self._on_node.get(uid), _on_node(node, pod) if node else None
+        if known == entry:
+            return False
         if known is not None:
             self._pods_of[known.node].pop(uid, None)
             del self._on_node[uid]
-            self._refresh(known.node)
-        if not node:
-            return
-        spec = pod.get("spec") or {}
-        try:
-            compute = scheduling.effective_compute(spec)
-        except quantity.BadQuantity:
-            compute = scheduling.ONE_POD
-        entry = OnNode(node, compute, scheduling.host_ports(spec) or _NO_PORTS)
+            if entry is None or entry.node != known.node:
+                self._refresh(known.node)
+        if entry is None:
+            return False
         self._on_node[uid] = entry
         self._pods_of.setdefault(node, {})[uid] = entry
         self._refresh(node)
+        return known is not None and known.node == node and _takes_less(entry.compute, known.compute)
 
     def _refresh(self, name: str) -> bool:
         """Make the node's state anew. True if it changed."""
@@ -325,3 +322,16 @@ def _sum(amounts: Iterable[Compute]) -> Compute:
         storage += amount.storage
         count += amount.pods
     return Compute(cpu, memory, storage, count)
+
+
+def _on_node(node: str, pod: Mapping[str, Any]) -> OnNode:
+    spec = pod.get("spec") or {}
+    try:
+        compute = scheduling.effective_compute(spec)
+    except quantity.BadQuantity:
+        compute = scheduling.ONE_POD
+    return OnNode(node, compute, scheduling.host_ports(spec) or _NO_PORTS)
+
+
+def _takes_less(now: Compute, before: Compute) -> bool:
+    return now.cpu < before.cpu or now.memory < before.memory or now.storage < before.storage

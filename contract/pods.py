@@ -44,6 +44,8 @@ _SPEC = (
     "resourceClaims",
 )
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a mirror pod, which shows a static pod: its kubelet runs that whatever the API server says."""
 _FOREIGN = "kubectl.kubernetes.io/"
 
 
@@ -126,10 +128,11 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
     The annotation counts only where every container's accounting resources agree with it: a tenant may write
     annotations, but what kubelet and quota count are the resources. Memory asked in percent depends on the card, so
     there any amount agrees, including none. The order counts too: what a pod takes depends on which container starts
-    first.
+    first. A mirror pod never went through it: kubelets write those past the policies, and a node that is broken into
+    must not take the GPUs of others.
     """
     text = annotations_of(pod).get(names.REQUEST)
-    if text is None:
+    if text is None or MIRROR in annotations_of(pod):
         return None
     try:
         request = codec.request_from_text(text)

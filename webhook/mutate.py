@@ -25,8 +25,6 @@ from webhook.review import FORBIDDEN, INVALID
 
 JSON = dict[str, Any]
 
-MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a mirror pod: kubelet runs a static pod already, and nothing said here would reach it."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
 _DAEMONSET = "DaemonSet"
 
@@ -81,7 +79,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     wrong = shape.problem(pod)
     if wrong is not None:
         return Deny(str(wrong))
-    if MIRROR in pods.annotations_of(pod):
+    if pods.MIRROR in pods.annotations_of(pod):
         return Pass(beyond_reach=True)
     request = _admitted(pod)
     first_pass = request is None

@@ -11,7 +11,7 @@ from allocator.line import Evict, Told
 from allocator.nodes import facts
 from allocator.options import Options
 from contract import names, pods
-from contract.protocol import Placed
+from contract.protocol import Placed, Wait
 from runtime.kube import Kube
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
@@ -200,3 +200,35 @@ def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
         desk.controller.check_invariants()
     assert desk.controller.look().confirmed == 0
     assert [n.usage[0].sharers for n in desk.controller.nodes()] == [0]
+
+
+def neighbour(cpu: int) -> JSON:
+    """A pod without a share beside ours, of which only CPU matters."""
+    return pod("web").uid("uid-web").needs(cpu=cpu).on("t4").phase("Running").json()
+
+
+def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
+    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk.controller.put_pod(neighbour(cpu=3))
+    desk.controller.put_pod(admitted(worker("p").needs(cpu=2), gated=True))
+    commits, [told] = desk.controller.place_waiting()
+    assert (commits, told.reason) == (
+        [],
+        "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1000m, wanted 2000m)",
+    )
+    before = desk.woken
+    desk.controller.put_pod(neighbour(cpu=2))
+    assert desk.woken > before
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.allocation.node for commit in commits] == ["t4"]
+    desk.controller.check_invariants()
+
+
+def test_a_pod_that_grew_on_its_node_takes_what_it_says_now() -> None:
+    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk.controller.put_pod(neighbour(cpu=1))
+    desk.controller.put_pod(neighbour(cpu=3))
+    answer = desk.controller.reserve(question(worker("p").needs(cpu=2)))
+    assert isinstance(answer, Wait)
+    assert answer.code == "Cpu"
+    desk.controller.check_invariants()

@@ -47,6 +47,11 @@ def test_an_admitted_pod_is_read_back() -> None:
     assert pods.admitted(admitted().json()) == REQUEST
 
 
+def test_a_mirror_pod_was_never_admitted() -> None:
+    """Policies let kubelets write those, so a node that is broken into could take the GPUs of any other."""
+    assert pods.admitted(admitted().annotated(pods.MIRROR, "1").json()) is None
+
+
 @given(REQUESTS)
 def test_whatever_admission_writes_is_read_back(request_: PodRequest) -> None:
     spec: dict[str, Any] = {"initContainers": [], "containers": []}
