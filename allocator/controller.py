@@ -22,6 +22,7 @@ from allocator.claims.objects import Status
 from allocator.cluster import Cluster
 from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
+from allocator.known import NOBODY
 from allocator.ledger import Holding, State
 from allocator.line import Commit, News, Told
 from allocator.looking import Look
@@ -318,6 +319,9 @@ class Controller(Repairing):
         """Raise if the state contradicts itself."""
         with self._lock:
             self._cluster.check_invariants()
+            strangers = {uid for uid in self._line.noted() if self._cluster.known(uid) == NOBODY}
+            if strangers:
+                raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
 
 
 def _why_not(commit: Commit, pod: JSON | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from allocator import answering
 from allocator.context import Context
 from allocator.keepingout import KeepingOut
+from allocator.known import NOBODY
 from allocator.ledger import Holding
 from allocator.line import Line, Noted, Told
 from allocator.mandate import KEPT_OUT
@@ -42,6 +43,8 @@ class Intake:
         self._kept_out = KeepingOut()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
+        self._told_in: int | None = None
+        """The leadership in which pods were told what is noted that they were told."""
         self._sharers = Sharers()
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
@@ -59,6 +62,7 @@ class Intake:
             now, helped = self._clock(), False
             if first:
                 self._listed.clear()
+                self._begin_leadership(tenure)
             self._cluster.hold()
             for pod in items:
                 self._listed.add(pods.uid(pod))
@@ -71,6 +75,15 @@ class Intake:
             self._waken(helped)
             if last:
                 self._synced("pods", tenure)
+
+    def _begin_leadership(self, tenure: int | None) -> None:
+        """
+        What we noted that pods were told may be old, if another has led since, or never have reached them. To be told
+        also gives a waiting pod another version, which ends a write of the leader before that may still be on its way.
+        """
+        if tenure is not None and tenure != self._told_in:
+            self._told_in = tenure
+            self._line.tell_anew()
 
     def put_pod(self, pod: JSON) -> None:
         """A pod, trimmed, is new or changed."""
@@ -94,6 +107,8 @@ class Intake:
         if holding is None:
             self._unbound.drop(uid)
             self._sharers.drop(uid)
+            if self._cluster.known(uid) == NOBODY:
+                self._line.drop(uid)  # nobody would notice if its end were missed
             return might_help
         self._sharers.see(pod, holding, self._cluster.compute_of(uid), now)
         cured = self._unbound.see(pod, holding.allocation.node, now)

@@ -93,6 +93,10 @@ class Line:
         self._news.append(news)
         return True
 
+    def tell_anew(self) -> None:
+        """Another may have told the pods something else meanwhile: whatever is said next is news."""
+        self._told.clear()
+
     def note(self, news: Noted) -> None:
         """Say it; whether it was said before is the caller's to know."""
         self._news.append(news)
@@ -172,6 +176,10 @@ class Line:
         for uid in over:
             del self._paused[uid]
         return bool(over)
+
+    def noted(self) -> frozenset[str]:
+        """Every pod of which something is noted, except that its commit is on its way."""
+        return frozenset().union(self._told, self._failures, self._paused, self._written, self._since)
 
     def drop(self, uid: str) -> None:
         """The pod is gone. A commit that is being written stays noted: its writer reports back."""

@@ -9,7 +9,6 @@ done with its share. Conditions and Events are told at most once a change and ar
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -155,8 +154,9 @@ class Teller:
     Writes conditions and Events from a bounded queue on a thread of its own.
 
     An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
-    nothing changes. When it is slower than the news, the oldest is dropped. `leading`: a replica that does not lead any
-    more says nothing, because its news is old; whoever leads tells every pod anew.
+    nothing changes. Where it is slower than the news, each pod is told the latest only. `size`: how many may wait to be
+    told; beyond, the oldest is dropped. `leading`: a replica that does not lead any more says nothing, because its news
+    is old; whoever leads tells every pod anew.
     """
 
     def __init__(
@@ -164,35 +164,34 @@ class Teller:
         kube: Kube,
         *,
         clock: Callable[[], datetime],
-        size: int = 2_000,
+        size: int = 20_000,
         leading: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._kube, self._clock, self._leading = kube, clock, leading
-        self._news: queue.Queue[News] = queue.Queue(maxsize=size)
+        self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
+        self._changed = threading.Condition()  # guards the news
+        self._news: dict[tuple[str, ...], News] = {}
 
     def put(self, news: News) -> None:
-        """Tell it soon."""
-        while True:
-            try:
-                self._news.put_nowait(news)
-                return
-            except queue.Full:
-                self._drop_oldest()
+        """Tell it soon, in place of what was still to be told of the same pod."""
+        about = (news.uid,) if isinstance(news, Told) else (news.uid, news.kind, news.key, news.code)
+        with self._changed:
+            self._news[about] = news
+            if len(self._news) > self._size:
+                del self._news[next(iter(self._news))]
+            self._changed.notify()
 
-    def _drop_oldest(self) -> None:
-        try:
-            self._news.get_nowait()
-        except queue.Empty:
-            return
+    def take(self, within: float) -> News | None:
+        """What is to be told next, waiting so many seconds for it at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._news, within)
+            return self._news.pop(next(iter(self._news))) if self._news else None
 
     def run(self, stop: threading.Event) -> None:
         """Tell until stopped."""
         while not stop.is_set():
-            try:
-                news = self._news.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            self.tell(news, stop.wait)
+            news = self.take(0.2)
+            if news is not None:
+                self.tell(news, stop.wait)
 
     def tell(self, news: News, wait: Callable[[float], bool]) -> bool:
         """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from allocator.line import Told
+from allocator.line import News, Noted, Told
 from allocator.writer import Teller
 from runtime.kube import Kube
 from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
@@ -68,3 +68,23 @@ def test_nothing_is_waited_for_when_the_program_ends() -> None:
     transport = Script(AWAY, holds=True)
     teller = Teller(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert (teller.tell(NEWS, lambda seconds: True), sent(transport)) == (False, [STATUS])
+
+
+def backlog(*news: News, size: int = 10) -> list[News]:
+    """What is told, in order, of news that came while nobody was being told anything."""
+    teller = Teller(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
+    for each in news:
+        teller.put(each)
+    return [taken for _ in range(len(news) + 1) if (taken := teller.take(0.0)) is not None]
+
+
+def test_a_pod_for_which_there_is_newer_news_is_told_that_alone() -> None:
+    placed = Told("default/p", "uid-1", True, "Allocated", "1 GPU share on node n")
+    other = Told("default/q", "uid-2", False, "Memory", "waiting")
+    preempted = Noted("Pod", "default/p", "uid-1", "GPUSharePreempted", "evicted")
+    assert backlog(NEWS, other, preempted, placed) == [placed, other, preempted]
+
+
+def test_beyond_the_bound_the_oldest_is_dropped() -> None:
+    news = [Told(f"default/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(4)]
+    assert backlog(*news, size=3) == news[1:]

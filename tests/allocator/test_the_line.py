@@ -332,3 +332,14 @@ def test_a_newcomer_is_placed_at_once_where_the_line_was_tried_in_vain() -> None
     desk.controller.put_pod(waiting(worker("large")))
     desk.controller.place_waiting()
     assert isinstance(desk.controller.reserve(question(worker("small", mib=1000))), Placed)
+
+
+def test_of_a_pod_that_has_finished_nothing_is_kept_though_its_end_be_missed() -> None:
+    desk, allocation = occupied()
+    finished = {**running(worker("first"), allocation), "status": {"phase": "Succeeded"}}
+    desk.controller.put_pod(finished)
+    desk.controller.check_invariants()
+    desk.controller.put_pod(waiting(worker("second", mib=20_000)))
+    desk.controller.place_waiting()
+    desk.controller.put_pod(worker("second", mib=20_000).json())
+    desk.controller.check_invariants()

@@ -11,7 +11,7 @@ import pytest
 
 from allocator.claims import objects
 from allocator.controller import NotReady
-from allocator.line import Commit
+from allocator.line import Commit, Told
 from allocator.loop import Counted, Loop
 from allocator.writer import Teller
 from contract import names, pods
@@ -170,3 +170,24 @@ def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
     desk = Desk([ONE_GPU])
     assert desk.controller.untrusted() is None
     assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)
+
+
+def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_something_else() -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    for name in ("a", "b"):
+        api.create(admitted(worker(name), gated=True))
+    replica.relist(1)
+    replica.loop.once()
+    replica.watch(api.events)
+    replica.controller.place_waiting()
+    replica.relist(1)
+    assert replica.controller.place_waiting() == ([], []), "nothing new to tell"
+    replica.follow()
+    replica.lead(3)
+    replica.relist(3)
+    _, again = replica.controller.place_waiting()
+    told = {news.key: news.code for news in again if isinstance(news, Told)}
+    assert told == {"default/a": "Allocated", "default/b": "Memory"}
+    replica.controller.check_invariants()
