@@ -81,9 +81,9 @@ def event(line: bytes, path: str) -> JSON:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
-    about = found.get("object") if isinstance(found, dict) else None
-    if not isinstance(about, dict) or not isinstance(found.get("type"), str):
+    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
         raise KubeMalformed(f"watch {path}: expected an object with type and object")
-    if not isinstance(about.get("metadata"), dict | None):
-        raise KubeMalformed(f"watch {path}: expected an object as metadata")
+    about = found.get("object")
+    if not isinstance(about, dict) or not isinstance(about.get("metadata"), dict | None):
+        raise KubeMalformed(f"watch {path}: expected an object, and its metadata as one")
     return found

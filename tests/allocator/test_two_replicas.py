@@ -180,7 +180,7 @@ def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_someth
         api.create(admitted(worker(name), gated=True))
     replica.relist(1)
     replica.loop.once()
-    replica.watch(api.events)
+    replica.watch(list(api.events))
     replica.controller.place_waiting()
     replica.relist(1)
     assert replica.controller.place_waiting() == ([], []), "nothing new to tell"
