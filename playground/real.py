@@ -64,7 +64,8 @@ class Real:
     A real API server with everything behind it. `gpus_of` gives the GPUs of a node, for the container runtime's part.
 
     `scheduler` and `controllers`: whether the folder's own kube-scheduler and kube-controller-manager are started where
-    they are there; the machinery does their work otherwise.
+    they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; where
+    it is not, somebody else runs them, and the real controllers judge nodes by their heartbeat.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Real:
         gpus_of: Callable[[str], NodeGpus] = no_gpus,
         scheduler: bool = True,
         controllers: bool = True,
+        stand_in: bool = True,
         timing: Timing | None = None,
     ) -> None:
         self._assets = assets
@@ -87,10 +89,12 @@ class Real:
         self._stop = threading.Event()
         self._remote = RemoteApi(self._connect)
         manager = Client(self._remote, MANAGER)
-        parts = Parts(controllers=not self._own_controllers, scheduler=not self._own_scheduler, roles="playground:")
+        self._stand_in = stand_in
+        parts = Parts(not self._own_controllers, not self._own_scheduler, stand_in, roles="playground:")
         self.machinery = Machinery(self._remote, gpus_of=gpus_of, stop=self._stop, timing=timing, parts=parts)
         self._kubelets = KubeletServer(self._authority, self.machinery.logs)
-        self._registration = Reactor(manager, [(NODES, Registration(manager, self._kubelets.port).changed)], self._stop)
+        port = self._kubelets.port if stand_in else None
+        self._registration = Reactor(manager, [(NODES, Registration(manager, port).changed)], self._stop)
         self._caretaker = None if self._own_controllers else Caretaker(manager, self._stop)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -105,7 +109,8 @@ class Real:
         self._await_ready()
         if self._own_controllers:
             kubeconfig = self._written(User("system:kube-controller-manager"))
-            self._add(components.CONTROLLERS, components.controllers_flags(self._files, kubeconfig)).start()
+            flags = components.controllers_flags(self._files, kubeconfig, judging=not self._stand_in)
+            self._add(components.CONTROLLERS, flags).start()
         if self._own_scheduler:
             self._add(components.SCHEDULER, components.scheduler_flags(self._written(SCHEDULER))).start()
         self._kubelets.start()

@@ -61,10 +61,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What of the machinery there is beside the kubelets: nothing that a real component does already."""
+    """What of the machinery there is: nothing that a real component does already."""
 
     controllers: bool = True
     scheduler: bool = True
+    kubelets: bool = True
     roles: str = ""
     """Goes before the names of the components' roles."""
 
@@ -104,7 +105,7 @@ class Machinery:
         }
         self._controllers = self._make_controllers() if parts.controllers else {}
         self.scheduler = self._make_scheduler() if parts.scheduler else None
-        self.kubelet = self._make_kubelet(gpus_of)
+        self.kubelet = self._make_kubelet(gpus_of) if parts.kubelets else None
 
     # -- what it is made of ---------------------------------------------------------------------------------------
 
@@ -173,7 +174,8 @@ class Machinery:
             self._await(resource, informer)
         if (scheduler := self.scheduler) is not None:
             self._run("scheduler", lambda: scheduler.run(self._stop))
-        self._run("kubelet", lambda: self.kubelet.run(self._stop))
+        if (kubelet := self.kubelet) is not None:
+            self._run("kubelet", lambda: kubelet.run(self._stop))
         for name, controller in self._controllers.items():
             for number in range(WORKERS):
                 self._run(f"{name}-controller-{number}", self._worker(controller))
@@ -208,7 +210,8 @@ class Machinery:
             controller.queue.close()
         if self.scheduler is not None:
             self.scheduler.close()
-        self.kubelet.close()
+        if self.kubelet is not None:
+            self.kubelet.close()
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
@@ -223,11 +226,15 @@ class Machinery:
         return answer
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
-        """For `Api.log_provider`."""
-        return self.kubelet.logs(namespace, pod, container)
+        """For `Api.log_provider`; kubelets of others are not asked."""
+        return self.kubelet.logs(namespace, pod, container) if self.kubelet is not None else ""
 
     def fail_node(self, name: str) -> None:
-        self.kubelet.fail_node(name)
+        """Only of our kubelets."""
+        if self.kubelet is not None:
+            self.kubelet.fail_node(name)
 
     def restart_node(self, name: str) -> None:
-        self.kubelet.restart_node(name)
+        """Only of our kubelets."""
+        if self.kubelet is not None:
+            self.kubelet.restart_node(name)

@@ -127,11 +127,11 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from (f"--kubelet-client-key={files['to-kubelets.key']}",)
 
 
-def controllers_flags(files: Files, kubeconfig: Path) -> Iterator[str]:
-    """All controllers but those that judge a node by its heartbeat: the kubelets' stand-in does both of their parts."""
+def controllers_flags(files: Files, kubeconfig: Path, *, judging: bool) -> Iterator[str]:
+    """All controllers; `judging`: those too that judge a node by its heartbeat, which the kubelets' stand-in does."""
     yield from (f"--kubeconfig={kubeconfig}", *_UNSERVED, *_QPS, "--use-service-account-credentials=true")
     yield from (f"--service-account-private-key-file={files['accounts.key']}", f"--root-ca-file={files['ca.crt']}")
-    yield "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
+    yield "--controllers=*" + ("" if judging else ",-node-lifecycle-controller,-taint-eviction-controller")
 
 
 def scheduler_flags(kubeconfig: Path) -> Iterator[str]:

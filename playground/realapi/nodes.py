@@ -28,16 +28,16 @@ Logs = Callable[[str, str, str], str]
 
 
 class Registration:
-    """Tells the API server where the kubelet of a node listens, and takes the taint away."""
+    """Tells the API server where the kubelet of a node listens, where that is we, and takes the taint away."""
 
-    def __init__(self, client: Client, port: int) -> None:
+    def __init__(self, client: Client, port: int | None) -> None:
         self._client, self._port = client, port
 
     def changed(self, old: JSON | None, new: JSON | None) -> Refused | None:
         """A duty for a `Reactor`; `old` is not needed, since a node is made whole whatever it was."""
         if new is None:
             return None
-        return self._address(new) or self._untaint(new)
+        return (self._address(new) if self._port is not None else None) or self._untaint(new)
 
     def _address(self, node: JSON) -> Refused | None:
         status = node.get("status") or {}

@@ -1,0 +1,49 @@
+"""
+One real node for all tests here, for each container runtime whose programs the folder of REALNODE_ASSETS has.
+
+`make test-realnode`, as root. A runtime that is not there is skipped with the names of what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.realnode.assets import node_assets
+from tests.realnode.cluster import RealNodeCluster
+from tests.realnode.runtimes import RUNTIMES
+from tests.system import invariants
+
+
+def runtimes() -> list[Any]:
+    """Parameters for a fixture: a container runtime's name each."""
+    found = {name: node_assets(os.environ, tuple(needs)) for name, (_, needs) in RUNTIMES.items()}
+    return [
+        pytest.param(name, marks=[pytest.mark.skip(reason=assets)] if isinstance(assets, str) else [])
+        for name, assets in found.items()
+    ]
+
+
+@pytest.fixture(scope="session", params=runtimes())
+def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
+    """The node, and the cluster that it is in."""
+    make, needs = RUNTIMES[request.param]
+    assets = node_assets(os.environ, tuple(needs))
+    assert not isinstance(assets, str)
+    made = RealNodeCluster(assets, make, tmp_path_factory.mktemp(request.param))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def real(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
+    """The node without pods; afterwards they are gone, and nobody holds a share."""
+    yield up
+    up.clear()
+    invariants.check(up.cluster)

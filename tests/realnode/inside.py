@@ -1,0 +1,85 @@
+"""
+What a container sees of GPUs and of its limits: a script that it runs, and what the script prints, read.
+
+A card's file may be opened where the container's control group allows the device. There is no driver behind it, so what
+is allowed fails with ENXIO, and what is not with EPERM: also for a file that the container made itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_ALLOWED, _DENIED = "No such device or address", "Operation not permitted"
+SCRIPT = """
+env | grep -E '^(NVIDIA|CUDA|GPUFRACTION)_' | while read -r line; do echo "env $line"; done
+for file in /dev/nvidia*; do
+    [ -c "$file" ] && echo "device $file $(stat -c '%t:%T' "$file")"
+done
+for card in 0 1 2 3; do
+    mknod "/tmp/card$card" c 195 "$card" && echo "open $card $( { : <"/tmp/card$card"; } 2>&1 )"
+done
+for file in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+    [ -e "$file" ] && echo "memory $(cat "$file")"
+done
+[ -e /sys/fs/cgroup/cpu.max ] && echo "cpu $(cat /sys/fs/cgroup/cpu.max)"
+quota=/sys/fs/cgroup/cpu/cpu.cfs_quota_us
+[ -e "$quota" ] && echo "cpu $(cat "$quota") $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)"
+for file in /etc/ld.so.preload /usr/local/vgpu/libvgpu.so /usr/lib/libnvidia-ml.so.1 /tmp/nvidia-mps; do
+    [ -e "$file" ] && echo "file $file"
+done
+echo done
+exec sleep infinity
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """`devices`: major and minor, hexadecimal, by path. `cards`: the minor numbers that may be opened."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
+    cards: tuple[int, ...] = ()
+    files: tuple[str, ...] = ()
+    memory: int | None = None
+    """Bytes of host memory that it may have; None for no limit."""
+    cpus: float | None = None
+
+
+def read(printed: str) -> Inside | None:
+    """What the script printed; None while it has not come to its end."""
+    lines = printed.splitlines()
+    if "done" not in lines:
+        return None
+    facts = [line.partition(" ") for line in lines[: lines.index("done")]]
+
+    def of(kind: str) -> list[str]:
+        return [rest for word, _, rest in facts if word == kind]
+
+    opened = [line.partition(" ") for line in of("open")]
+    strange = [line for line in opened if _ALLOWED not in line[2] and _DENIED not in line[2]]
+    assert not strange, f"a device answered otherwise than with ENXIO or EPERM: {strange}"
+    memory = of("memory")
+    cpu = of("cpu")
+    return Inside(
+        environment=dict(sorted(_pair(line, "=") for line in of("env"))),
+        devices=dict(sorted(_pair(line, " ") for line in of("device"))),
+        cards=tuple(int(card) for card, _, said in opened if _ALLOWED in said),
+        files=tuple(sorted(of("file"))),
+        memory=_limit(memory[0]) if memory else None,
+        cpus=_cpus(cpu[0]) if cpu else None,
+    )
+
+
+def _pair(line: str, separator: str) -> tuple[str, str]:
+    key, _, value = line.partition(separator)
+    return key, value
+
+
+def _limit(text: str) -> int | None:
+    """Both forms of no limit: `max`, and a number close to 2^63."""
+    return None if text == "max" or int(text) >= 1 << 62 else int(text)
+
+
+def _cpus(text: str) -> float | None:
+    quota, period = text.split()
+    return None if quota in ("max", "-1") else int(quota) / int(period)

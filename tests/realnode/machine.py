@@ -1,0 +1,138 @@
+"""
+A machine for one node on this one, by namespaces: its own files, devices and control groups, no network of its own.
+
+`machine.sh` makes it. Its file system is this machine's with a layer above, so that a kubelet and a container runtime
+write where they would on a real node, /etc, /run and /var, and nothing of it stays. Whoever is left in its control
+groups at the end is killed, and nobody else.
+
+Must not: know of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from playground.programs import Program
+
+_HERE = Path(__file__).resolve().parent
+_TOP = _HERE.parent.parent
+_GROUPS = Path("/sys/fs/cgroup")
+_READY_SECONDS = 30.0
+_PAUSE = 0.05
+
+
+class NoMachine(Exception):
+    """It did not come up, or did not end; the message has the end of its log."""
+
+
+def wait_until(done: Callable[[], bool], missing: Callable[[], str], seconds: float = 60.0) -> None:
+    """Wait for a condition; raises `NoMachine` with what is missing."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise NoMachine(f"{missing()} after {seconds:.0f} s")
+        time.sleep(_PAUSE)
+
+
+class Machine:
+    """`folder`: for what it keeps and for logs. `gpus`: how many cards are in its /dev. `keep`: folders as they are."""
+
+    def __init__(self, folder: Path, *, gpus: int, keep: Sequence[Path]) -> None:
+        self.folder = folder
+        self.name = f"realnode-{os.getpid()}-{id(self):x}"
+        kept = [str(path.resolve()) for path in (_TOP, Path(sys.prefix), *keep)]
+        self._init = Program(
+            "machine",
+            [str(_HERE / "machine.sh"), str(folder), self.name, str(gpus), *kept],
+            log=folder / "machine.log",
+            environment={},
+            command=("unshare", "--mount", "sh"),
+        )
+        self._programs: list[Program] = []
+
+    def start(self) -> None:
+        """Make it. Raises `NoMachine`."""
+        self._init.start()
+        ready = self.folder / "ready"
+        wait_until(
+            lambda: ready.exists() or not self._init.alive(),
+            lambda: f"no machine: {self._init.tail()}",
+            _READY_SECONDS,
+        )
+        if not self._init.alive():
+            raise NoMachine(f"no machine: {self._init.tail()}")
+
+    def stop(self) -> None:
+        """End everything that runs on it, and remove its control groups and files."""
+        for program in reversed(self._programs):
+            program.terminate()
+        for program in reversed(self._programs):
+            program.wait()
+        groups = list(self._groups())
+        wait_until(lambda: not self._kill(groups), lambda: f"processes in {groups}", _READY_SECONDS)
+        self._init.wait()
+        for top in groups:
+            for group in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
+                group.rmdir()
+            top.rmdir()
+        shutil.rmtree(self.folder / "var", ignore_errors=True)
+
+    def path(self, path: str) -> Path:
+        """A file of the machine, seen from here."""
+        return Path(f"/proc/{self._init.pid}/root", path.lstrip("/"))
+
+    def write(self, path: str, text: str, *, mode: int = 0o644) -> None:
+        """Write a file there, and the folders that it takes."""
+        there = self.path(path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(text, encoding="utf-8")
+        there.chmod(mode)
+
+    def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
+        """A program that is to run there; it is ended with the machine."""
+        made = Program(
+            name,
+            [str(self._init.pid), *command],
+            log=self.folder / f"{name}.log",
+            environment=environment or {},
+            command=("sh", str(_HERE / "enter.sh")),
+        )
+        self._programs.append(made)
+        return made
+
+    def run(self, command: Sequence[str], *, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a program there to its end, with what it prints."""
+        return subprocess.run(
+            ["sh", str(_HERE / "enter.sh"), str(self._init.pid), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+        )
+
+    def _groups(self) -> Iterator[Path]:
+        for hierarchy in (_GROUPS, *(path for path in _GROUPS.iterdir() if path.is_dir() and not path.is_symlink())):
+            if (hierarchy / self.name).is_dir():
+                yield hierarchy / self.name
+
+    @staticmethod
+    def _kill(groups: Sequence[Path]) -> set[int]:
+        """Whoever was still there."""
+        found: set[int] = set()
+        for top in groups:
+            for group in (top, *(path for path in top.rglob("*") if path.is_dir())):
+                with contextlib.suppress(OSError):
+                    found.update(map(int, (group / "cgroup.procs").read_text().split()))
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
