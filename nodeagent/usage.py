@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from nodeagent.library import Card
 from nodeagent.residents import Resident
 
-_CONTAINER = re.compile(r"(?:^|[-/:])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+_CONTAINER = re.compile(r"(?:^|[-/:])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """A container id in a cgroup path, as containerd and CRI-O write it with either cgroup driver:
-`cri-containerd-<id>.scope`, `crio-<id>.scope`, `/<id>`. Processes may be in a group below it."""
+`cri-containerd-<id>.scope`, `crio-<id>.scope`, `/<id>`, `/crio-<id>`. Processes may be in a group below it. CRI-O's
+monitor of a container may be beside it, under the same id: `crio-conmon-<id>`."""
 
 
 @dataclass(frozen=True, slots=True)

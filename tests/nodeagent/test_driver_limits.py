@@ -134,6 +134,7 @@ SYSTEMD = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.r
 FOLDERS = {
     "systemd, burstable": (f"{SYSTEMD}/cri-containerd-{ONE}.scope", f"inner/{TWO}"),
     "systemd, guaranteed": (f"kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/crio-{ONE}.scope", "container"),
+    "cgroupfs, CRI-O": (f"kubepods/burstable/pod{POD}/crio-{ONE}", "container"),
     "cgroupfs, besteffort": (f"kubepods/besteffort/pod{POD}/{ONE}", "init.scope"),
     "cgroupfs, guaranteed": (f"kubepods/pod{POD}/{ONE}", "init.scope"),
 }
@@ -145,6 +146,14 @@ def test_the_groups_of_a_pods_containers_are_found(tmp_path: Path, folder: str, 
         (tmp_path / path).mkdir(parents=True)
     assert container_groups(tmp_path, {POD}) == {ONE: Group(POD, f"/sys/fs/cgroup/{folder}")}
     assert (container_groups(tmp_path, ()), container_groups(tmp_path / "none", {POD})) == ({}, {})
+
+
+@pytest.mark.parametrize("digit", "0f")
+def test_the_group_of_crios_monitor_is_not_its_containers(tmp_path: Path, digit: str) -> None:
+    folder, cid = f"kubepods/pod{POD}", digit * 64
+    for name in (f"crio-{cid}", f"crio-conmon-{cid}"):
+        (tmp_path / folder / name).mkdir(parents=True)
+    assert container_groups(tmp_path, {POD}) == {cid: Group(POD, f"/sys/fs/cgroup/{folder}/crio-{cid}")}
 
 
 def test_only_what_was_seen_to_work_counts_as_enforced() -> None:

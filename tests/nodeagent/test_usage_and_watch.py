@@ -29,6 +29,8 @@ GROUPS = {
     ),
     "containerd, cgroupfs": (f"0::/kubepods/burstable/pod1/{ONE}\n", ONE),
     "CRI-O": (f"0::/kubepods.slice/kubepods-pod1.slice/crio-{ONE}.scope/container\n", ONE),
+    "CRI-O, cgroupfs": (f"0::/kubepods/burstable/pod1/crio-{ONE}\n", ONE),
+    "CRI-O's monitor of a container": (f"0::/kubepods.slice/kubepods-pod1.slice/crio-conmon-{ONE}.scope\n", ""),
     "cgroup v1": (f"12:memory:/kubepods/pod1/{ONE}\n0::/\n", ONE),
     "a group of the process's own below": (f"0::/kubepods/pod1/{ONE}/init.scope\n", ONE),
     "seen from a container": (f"0::/../../kubepods-pod2.slice/cri-containerd-{ONE}.scope\n", ONE),
