@@ -148,6 +148,18 @@ def test_a_deleted_claim_stays_while_a_pod_uses_it_and_then_gives_its_share_back
     assert on.told("late") == "ClaimMissing"
 
 
+def test_a_leader_whose_watch_is_late_deletes_no_share_of_a_claim_that_is_there() -> None:
+    on = bench()
+    on.a_claim("c", of="now")
+    on.quiet()
+    before = on.get(objects.SHARES, on.share_of("c").name)
+    on.take_over()  # it has seen no claim yet, and lists the ElasticGPUs
+    assert on.work() == 1, "the share looks left over, so it is to be deleted"
+    assert on.get(objects.SHARES, before["metadata"]["name"]) == before
+    on.quiet()
+    assert (status(on, "c"), on.share_of("c").uid) == ((BOUND, "Bound"), before["metadata"]["uid"])
+
+
 def test_with_retain_the_share_stays_booked_until_its_elastic_gpu_is_deleted() -> None:
     on = bench()
     on.a_claim("c", of="later")
