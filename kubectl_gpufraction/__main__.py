@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
+from contract import keptout
+from contract.keptout import KeptOut
 from contract.model import MOST_GPUS
 from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
 from kubectl_gpufraction.state import State
@@ -47,7 +49,7 @@ class Session:
     def state(self) -> State:
         """The cluster now."""
         nodes, pods = self.items(kubepaths.nodes()), self.items(kubepaths.pods())
-        return State.of(self.gpunodes(), nodes, pods, self.elasticgpus())
+        return State.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
 
     def items(self, path: str) -> list[JSON]:
         """A whole collection."""
@@ -66,6 +68,14 @@ class Session:
             return self.items(kubepaths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
         except (KubeNotFound, KubeForbidden):
             return []
+
+    def kept_out(self) -> dict[str, KeptOut]:
+        """The lists of cards that an administrator keeps out, by node; none where this user may not see them."""
+        try:
+            found = map(keptout.read, self.items(kubepaths.configmaps(keptout.NAMESPACE)))
+        except (KubeNotFound, KubeForbidden):
+            return {}
+        return {each.node: each for each in found if each is not None}
 
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""
@@ -118,6 +128,7 @@ def _advise(session: Session) -> str:
         session.items(kubepaths.pods()),
         session.items(kubepaths.poddisruptionbudgets()),
         session.elasticgpus(),
+        session.kept_out(),
     )
     waiter = None
     if not given.gpus:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from contract import names, pods, quantity, scheduling
-from contract.inventories import inventory_from_object
+from contract.keptout import KeptOut
 from contract.model import Compute, Inventory, NodeState, Taint
-from contract.reading import Malformed
 from contract.scheduling import PodNeeds
 from kubectl_gpufraction.room import Holder, Host, added
-from kubectl_gpufraction.state import Pod, claims_of, pod_of, shares_of
+from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of, shares_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -56,9 +56,13 @@ def scene(
     all_pods: Iterable[JSON],
     budgets: Sequence[JSON],
     elasticgpus: Iterable[JSON] = (),
+    kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
 ) -> Scene:
-    """From the five lists. Objects that cannot be read count as absent, as they do for the allocator."""
-    states = _states(gpunodes, nodes)
+    """
+    From the five lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count as
+    absent, as they do for the allocator.
+    """
+    states = _states(gpunodes, nodes, kept_out)
     for claim in claims_of(elasticgpus):
         # Booked whether or not pods use it, so no eviction would free it.
         if claim.allocation.node in states:
@@ -162,15 +166,12 @@ def _holds(expression: JSON, labels: Mapping[str, str]) -> bool:
     return True  # a selector that cannot be read is taken to guard the pod
 
 
-def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON]) -> dict[str, NodeState]:
+def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON], kept_out: Mapping[str, KeptOut]) -> dict[str, NodeState]:
     raw = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
     found = {}
     for gpunode in gpunodes:
-        try:
-            inventory = inventory_from_object(gpunode)
-        except Malformed:
-            continue
-        if inventory.node in raw:
+        inventory = inventory_of(gpunode, kept_out)
+        if inventory is not None and inventory.node in raw:
             found[inventory.node] = _state(raw[inventory.node], inventory)
     return found
 

@@ -8,11 +8,13 @@ agrees with the accounting resources, an allocation only where it gives what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from contract import codec, names, pods
 from contract.inventories import inventory_from_object
+from contract.keptout import KeptOut
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 from contract.reading import Malformed
 
@@ -147,10 +149,14 @@ class State:
         nodes: Iterable[JSON],
         all_pods: Iterable[JSON],
         elasticgpus: Iterable[JSON] = (),
+        kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
     ) -> State:
-        """From the four lists. Objects that cannot be read count as absent, as they do for the allocator."""
+        """
+        From the four lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count
+        as absent, as they do for the allocator.
+        """
         by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
-        found = (_node(gpunode, by_name) for gpunode in gpunodes)
+        found = (_node(gpunode, by_name, kept_out) for gpunode in gpunodes)
         read = (pod_of(pod) for pod in all_pods if not pods.finished(pod))
         return cls(
             tuple(sorted((node for node in found if node), key=lambda node: node.name)),
@@ -187,10 +193,19 @@ def address_of(node: Mapping[str, Any]) -> str:
     return next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "unknown")
 
 
-def _node(gpunode: JSON, nodes: Mapping[str, JSON]) -> Node | None:
+def inventory_of(gpunode: JSON, kept_out: Mapping[str, KeptOut]) -> Inventory | None:
+    """What decisions go by: the inventory less the cards that are kept out; None where it cannot be read."""
     try:
         inventory = inventory_from_object(gpunode)
     except Malformed:
+        return None
+    found = kept_out.get(inventory.node)
+    return replace(inventory, gpus=found.without(inventory.gpus)) if found is not None else inventory
+
+
+def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptOut]) -> Node | None:
+    inventory = inventory_of(gpunode, kept_out)
+    if inventory is None:
         return None
     node = nodes.get(inventory.node)
     if node is None:

@@ -17,6 +17,7 @@ _COLOURS = {
     "Healthy": _GREEN,
     "Running": _GREEN,
     "Unhealthy": _RED,
+    "Cordoned": _YELLOW,
     "Failed": _RED,
     "Waiting": _YELLOW,
     "Placed": _GREEN,

@@ -28,6 +28,7 @@ NODES = (
     Column("isolation", "ISOLATION"),
     Column("node_state", "NODE-STATE"),
     Column("uuid", "UUID", wide=True),
+    Column("reason", "REASON", wide=True),
     Column("driver", "DRIVER", wide=True),
     Column("pods", "PODS", wide=True),
 )
@@ -72,7 +73,8 @@ def _gpu_row(state: State, node: Node, gpu: Gpu) -> Row:
         "memoryMiB": mib(memory),
         "freeMiB": 0 if exclusive or not gpu.healthy else mib(max(0, gpu.sharing.promised(gpu.usable) - memory)),
         "cores": cores,
-        "health": "Healthy" if gpu.healthy else "Unhealthy",
+        "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
+        "reason": gpu.reason,
         "isolation": node.isolation,
         "node_state": "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready",
         "uuid": gpu.uuid,

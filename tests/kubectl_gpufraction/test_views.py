@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contract.keptout import KeptOut
 from kubectl_gpufraction import hosts, views
 from kubectl_gpufraction.dryrun import pods_of, verdict
 from kubectl_gpufraction.state import Pod, State
@@ -42,6 +43,28 @@ def test_every_gpu_with_what_is_taken_and_free() -> None:
         ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
         ("n1", 2, 0, 0, 0, 0, "Unhealthy", []),
     ]
+
+
+KEPT_OUT = "named in the ConfigMap kube-system/unhealthy-gpu-n1"
+
+
+@pytest.mark.parametrize(
+    ("card", "health", "reasons"),
+    [
+        (KeptOut("n1", frozenset({"1"})), ["Healthy", "Cordoned", "Unhealthy"], ["", KEPT_OUT, "XID 79"]),
+        (KeptOut("n1", wrong="no list"), ["Cordoned", "Cordoned", "Unhealthy"], [KEPT_OUT, KEPT_OUT, "XID 79"]),
+    ],
+    ids=["a card of the list", "a list that cannot be read"],
+)
+def test_cards_that_an_administrator_keeps_out_are_seen_to_be(
+    card: KeptOut, health: list[str], reasons: list[str]
+) -> None:
+    inventories = [gpunode("n1", 15109, 15109, 15109, unhealthy=2)]
+    rows = views.nodes(State.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}))
+    assert columns(rows, "health", "reason") == list(zip(health, reasons, strict=True))
+    assert [row["freeMiB"] for row in rows if row["health"] != "Healthy"] == [0] * (3 - health.count("Healthy"))
+    scene = hosts.scene(inventories, [node("n1")], [], [], (), {"n1": card})
+    assert [gpu.healthy for gpu in scene.hosts[0].state.gpus] == [word == "Healthy" for word in health]
 
 
 USERS = [by_claim("p", "used", on="n1"), by_claim("q", "used", on="n1"), by_claim("w", "missing")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from playground import scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
 from runtime.kube import KubeNotFound
+from tests.acceptance.looking import plugin
 from tests.builders import PodBuilder, pod
 
 pytestmark = pytest.mark.system
@@ -54,6 +56,12 @@ def test_cards_are_kept_out_and_let_in_again(cluster: Cluster, keep_out: Keep) -
     keep_out("0")
     becomes(cluster, "1")
     assert [scenarios.is_running(each) for each in scenarios.all_pods(cluster.kube)] == [True]
+
+    rows = json.loads(plugin(cluster, "nodes", "-o", "json"))["items"]
+    assert [(row["gpu"], row["health"], row["reason"]) for row in rows if row["node"] == "t4"] == [
+        (0, "Cordoned", f"named in the ConfigMap {keptout.NAMESPACE}/{NAME}"),
+        (1, "Healthy", ""),
+    ]
 
     keep_out("0, 1")
     becomes(cluster, "")
