@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction tests
+CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image clean
+.PHONY: help setup demo playground test test-realcluster test-realnode storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image image-steps clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -89,12 +89,17 @@ plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one fi
 	$(RUN) -m zipapp build/plugin --compress --main kubectl_gpufraction.__main__:run --python "/usr/bin/env python3" --output build/kubectl-gpufraction
 	chmod 755 build/kubectl-gpufraction
 
-# Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags.
+# Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS
+# podman and buildah make a list of images of that name, for docker it is a tag like any other.
 ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
 IMAGE ?= gpufraction:0.1.0
-image: ## build the container image with podman, docker or buildah
+PLATFORMS ?=
+image: ## build the container image with podman, docker or buildah; PLATFORMS=linux/amd64,linux/arm64 for several machines
 	@test -n "$(ENGINE)" || { echo "None of podman, docker and buildah is here; install one of them"; exit 1; }
-	$(ENGINE) build $(BUILD) --file Containerfile --tag $(IMAGE) .
+	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS) $(if $(filter docker %/docker,$(ENGINE)),--tag,--manifest),--tag) $(IMAGE) --file Containerfile .
+
+image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
+	$(RUN) -m manifests.image.rehearse
 
 clean: ## remove what was made here
 	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

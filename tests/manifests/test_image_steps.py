@@ -1,0 +1,288 @@
+"""The image's build without an engine, on a small project of the same shape: what it takes, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tarfile
+import textwrap
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from manifests.image import check, rehearse
+from manifests.image.check import Unfit
+from manifests.image.rehearse import Step
+from tests.manifests.kube import ROOT
+
+FOLDERS = ("runtime", *check.PROGRAMS)
+CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
+
+# Makes our wheel with nothing but the standard library, so that no test asks an index for setuptools.
+BACKEND = textwrap.dedent("""\
+    import zipfile
+    from pathlib import Path
+
+    NAME = "gpufraction-1.0"
+    ABOUT = "Metadata-Version: 2.1\\nName: gpufraction\\nVersion: 1.0\\nRequires-Dist: one\\n"
+    PROGRAMS = ("gpufraction-webhook = webhook.__main__:main", "gpufraction-allocator = allocator.__main__:main",
+                "gpufraction-nodeagent = nodeagent.__main__:main", "kubectl-gpufraction = elsewhere:main")
+
+    def build_wheel(folder, config_settings=None, metadata_directory=None):
+        files = {str(file): file.read_text() for file in Path().glob("*/*.py")}
+        files |= {
+            f"{NAME}.dist-info/METADATA": ABOUT,
+            f"{NAME}.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any",
+            f"{NAME}.dist-info/entry_points.txt": "\\n".join(["[console_scripts]", *PROGRAMS]),
+        }
+        with zipfile.ZipFile(Path(folder) / f"{NAME}-py3-none-any.whl", "w") as wheel:
+            for name, text in files.items():
+                wheel.writestr(name, text)
+            wheel.writestr(f"{NAME}.dist-info/RECORD", "".join(f"{name},,\\n" for name in files))
+        return f"{NAME}-py3-none-any.whl"
+    """)
+PROJECT = textwrap.dedent("""\
+    [build-system]
+    requires = []
+    build-backend = "backend"
+    backend-path = ["."]
+
+    [project]
+    name = "gpufraction"
+    version = "1.0"
+    dependencies = ["one"]
+    """)
+
+
+def put(path: Path, text: str) -> None:
+    """A file, and the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def wheel(index: Path, name: str, *needs: str, tag: str = "py3-none-any") -> None:
+    """A wheel of version 1.0 with one empty module."""
+    about = "".join(f"Requires-Dist: {need}\n" for need in needs)
+    files = {
+        f"{name}.py": "",
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{about}",
+        f"{name}-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    with zipfile.ZipFile(index / f"{name}-1.0-{tag}.whl", "w") as file:
+        for path, text in files.items():
+            file.writestr(path, text)
+        file.writestr(f"{name}-1.0.dist-info/RECORD", "".join(f"{path},,\n" for path in files))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """Where pip finds distributions, and nowhere else."""
+    made = tmp_path / "index"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def environment(index: Path) -> dict[str, str]:
+    """The environment with no other index."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    return {**mine, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Three programs that say something, a package that they all need, and the real steps."""
+    made = tmp_path / "project"
+    for name in FOLDERS:
+        put(made / name / "__init__.py", "")
+        put(
+            made / name / "__main__.py",
+            "import runtime\ndef main():\n    print('well')\nif __name__ == '__main__': main()",
+        )
+    for name in ("build.sh", "check.py"):
+        put(made / "manifests" / "image" / name, (ROOT / "manifests" / "image" / name).read_text(encoding="utf-8"))
+    put(made / "backend.py", BACKEND)
+    put(made / "pyproject.toml", PROJECT)
+    put(made / "constraints.txt", "one==1.0\n")
+    copies = "".join(f"COPY {name} {name}\n" for name in (*FOLDERS, "manifests/image"))
+    put(
+        made / "Containerfile",
+        f"FROM base AS build\nWORKDIR /src\nCOPY pyproject.toml backend.py constraints.txt ./\n{copies}"
+        "RUN sh manifests/image/build.sh \\\n    /opt/gpufraction\nFROM base\nRUN exit 1\n",
+    )
+    kept = ("pyproject.toml", "backend.py", "constraints.txt", *FOLDERS, "manifests/image")
+    put(made / ".containerignore", "".join(["*\n", *(f"!{name}\n" for name in kept)]))
+    return made
+
+
+def without(file: Path, line: str) -> None:
+    """Take one line out."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert f"{line}\n" in lines
+    file.write_text("".join(found for found in lines if found != f"{line}\n"), encoding="utf-8")
+
+
+def test_the_first_stage_makes_an_environment_with_the_programs_and_without_pip(
+    project: Path, index: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    wheel(index, "one")
+    place = rehearse.rehearse(project, tmp_path / "scratch", environment)
+    commands = {file.name for file in (place / "bin").iterdir()}
+    assert {name for name in commands if "gpufraction" in name or name.startswith("pip")} == {
+        f"gpufraction-{program}" for program in check.PROGRAMS
+    }
+    said = subprocess.run(
+        [place / "bin" / "gpufraction-allocator"], cwd="/", capture_output=True, timeout=60, check=True
+    )
+    assert said.stdout == b"well\n"
+
+
+def _folder_forgotten(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    without(project / "Containerfile", "COPY runtime runtime")
+
+
+def _folder_left_out(project: Path, index: Path) -> None:
+    without(project / ".containerignore", "!runtime")
+
+
+def _program_forgotten(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    without(project / "Containerfile", "COPY nodeagent nodeagent")
+
+
+def _no_wheel(project: Path, index: Path) -> None:
+    put(project / "PKG-INFO", "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+    with tarfile.open(index / "one-1.0.tar.gz", "w:gz") as source:
+        source.add(project / "PKG-INFO", "one-1.0/PKG-INFO")
+
+
+def _no_pin(project: Path, index: Path) -> None:
+    wheel(index, "one", "another")
+    wheel(index, "another")
+
+
+def _dependency_not_told(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    put(project / "runtime" / "later.py", "import another")
+
+
+def _writes(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    text = "from pathlib import Path\nPath(__file__).with_name('written').write_text('')"
+    put(project / "webhook" / "__init__.py", text)
+
+
+FAULTS = {
+    "a folder that a program needs is not copied": (_folder_forgotten, "No module named 'runtime'"),
+    "a program is not copied": (_program_forgotten, "No module named nodeagent"),
+    "a folder is kept from the engine": (_folder_left_out, "COPY runtime: .containerignore leaves it out"),
+    "a dependency has no wheel": (_no_wheel, "gpufraction 1.0 depends on one\n"),
+    "a dependency's dependency has no pin": (
+        _no_pin,
+        "constraints.txt: another==1.0 is installed, it has no pin; pin the version that was tested",
+    ),
+    "a dependency is not told": (_dependency_not_told, "runtime.later cannot be imported: No module named 'another'"),
+    "a program writes beside its code": (_writes, "written"),
+}
+
+
+@pytest.mark.parametrize(("make", "says"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_that_would_be_in_the_image_fails(
+    make: Callable[[Path, Path], None],
+    says: str,
+    project: Path,
+    index: Path,
+    environment: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    make(project, index)
+    with pytest.raises(Unfit) as unfit:
+        rehearse.rehearse(project, tmp_path / "scratch", environment)
+    assert says in f"{unfit.value}\n{capfd.readouterr().err}"
+
+
+def test_every_architecture_needs_its_wheel_and_the_pins(
+    project: Path, index: Path, environment: dict[str, str]
+) -> None:
+    wheel(index, "one", tag="cp312-cp312-manylinux_2_28_aarch64")
+    assert rehearse.wheels(project, "3.12", "aarch64", environment) == 1
+    with pytest.raises(Unfit, match=r"x86_64: a dependency has no wheel for Python 3\.12") as unfit:
+        rehearse.wheels(project, "3.12", "x86_64", environment)
+    assert "The user requested (constraint) one==1.0" in str(unfit.value)
+    wheel(index, "two")
+    put(project / "pyproject.toml", PROJECT.replace('"one"', '"one", "two"'))
+    with pytest.raises(Unfit, match=r"two==1\.0 is installed, it has no pin"):
+        rehearse.wheels(project, "3.12", "aarch64", environment)
+
+
+def test_what_a_containerfile_says_is_read_stage_by_stage() -> None:
+    first = "ARG PYTHON=python:3.12-slim\n\n# COPY no no\nFROM a AS b\nRUN one \\\n    && two\ncopy x y\n"
+    found = rehearse.steps(f"{first}FROM c\nRUN three\n")
+    assert rehearse.build_stage(found) == (Step("RUN", "one && two"), Step("COPY", "x y"))
+    assert rehearse.python_of(found) == "3.12"
+    for bad in ("", "ARG PYTHON=debian:12\n"):
+        with pytest.raises(Unfit, match="the base is not python:VERSION"):
+            rehearse.python_of(rehearse.steps(bad))
+    with pytest.raises(Unfit, match="no FROM"):
+        rehearse.build_stage(rehearse.steps("RUN one"))
+
+
+def test_what_is_not_understood_is_said(project: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    put(project / "Containerfile", "FROM base\nADD a b\n")
+    with pytest.raises(Unfit, match="ADD in the build stage is not understood here"):
+        rehearse.rehearse(project, tmp_path / "scratch", environment)
+    with pytest.raises(Unfit, match="does not begin with"):
+        rehearse.let_through("!a\n", "a")
+
+
+def test_pins_are_exact_and_names_have_one_spelling() -> None:
+    assert check.pins("Flask==3.1.3  # why\n\nast_serialize==0.13\n") == {"flask": "3.1.3", "ast-serialize": "0.13"}
+    for loose in ("flask>=3", "flask", "flask==3.*", "flask==3 ; python_version<'3.12'"):
+        with pytest.raises(check.Unfit, match=r"is not NAME==VERSION"):
+            check.pins(loose)
+    assert check.unpinned({"gpufraction": "1", "a": "1", "b": "1"}, {"a": "1", "b": "2"}) == [
+        "constraints.txt: b==1 is installed, 2 is pinned; pin the version that was tested"
+    ]
+
+
+def test_what_others_may_write_is_told(tmp_path: Path) -> None:
+    put(tmp_path / "kept", "")
+    put(tmp_path / "open", "")
+    (tmp_path / "kept").chmod(0o644)
+    (tmp_path / "open").chmod(0o666)
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    assert check.writable(tmp_path) == [f"{tmp_path / 'open'} can be written to by user 65532"]
+
+
+def test_a_module_out_of_place_and_a_program_that_fails_are_told() -> None:
+    assert check.strays(("json", "no_such_module")) == ["json is in the image, and has no place there"]
+    assert check.started(["sh", "-c", "echo well"], os.environ) == []
+    assert check.started(["sh", "-c", "echo why >&2; exit 3"], os.environ) == [
+        "sh -c echo why >&2; exit 3: status 3, 0 characters of output\nwhy\n"
+    ]
+    assert check.started(["true"], os.environ) == ["true: status 0, 0 characters of output\n"]
+    [missing] = check.started(["no-such-program"], {"PATH": "/nonexistent"})
+    assert missing.startswith("no-such-program: ")
+
+
+def test_the_containerfile_is_what_the_checks_assume() -> None:
+    found = rehearse.steps(CONTAINERFILE)
+    stage = rehearse.build_stage(found)
+    assert stage[0] == Step("WORKDIR", "/src")
+    assert [step.rest for step in stage if step.word == "RUN"] == [f"sh manifests/image/build.sh {rehearse.PLACE}"]
+    last = found[len(found) - found[::-1].index(next(step for step in found[::-1] if step.word == "FROM")) :]
+    assert Step("COPY", f"--from=build {rehearse.PLACE} {rehearse.PLACE}") in last
+    assert Step("USER", f"{check.NOBODY}:{check.NOBODY}") in last
+    assert Step("WORKDIR", "/") in last
+    assert Step("ENTRYPOINT", '["python", "-m"]') in last
+    [variables] = [step.rest for step in last if step.word == "ENV"]
+    assert set(re.findall(r"(\w+=\S+)", variables)) == {
+        f"PATH={rehearse.PLACE}/bin:$PATH",
+        "PYTHONDONTWRITEBYTECODE=1",
+        "PYTHONUNBUFFERED=1",
+    }
