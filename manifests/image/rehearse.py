@@ -30,6 +30,8 @@ MACHINES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 """The architectures of the image, by the name that pip has for each."""
 PLACE = "/opt/gpufraction"
 """Where the environment lies in the image."""
+CONTROL = "cryptography"
+"""A dependency that has had wheels for every machine for years: without any, the index is a mirror of another one's."""
 _GLIBC = (17, 36)
 """Minor versions of glibc 2 that wheels may be made for: the oldest still in use, and Debian bookworm's."""
 _PATIENCE = 600.0
@@ -135,25 +137,41 @@ def tags(machine: str) -> list[str]:
     ]
 
 
-def wheels(project: Path, python: str, machine: str, environment: Mapping[str, str]) -> int:
+def wheels(project: Path, python: str, machine: str, environment: Mapping[str, str]) -> int | None:
     """
-    How many distributions pip would install there. Raises `Unfit` where one has no wheel or no pin.
+    How many distributions pip would install there; None where the index has nothing at all for that machine.
 
-    Conditions on the interpreter in the dependencies' own requirements are taken as they are on this one: pip has no
-    other way.
+    Raises `Unfit` where one has no wheel or no pin. Conditions on the interpreter in the dependencies' own requirements
+    are taken as they are on this one: pip has no other way.
     """
     wanted = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     constraints = project / "constraints.txt"
+    about = ["--constraint", str(constraints), *wanted]
+    try:
+        found = _asked(about, python, machine, environment)
+    except Unfit:
+        try:
+            _asked(["--no-deps", CONTROL], python, machine, environment)
+        except Unfit:
+            return None
+        raise
+    wrong = unpinned(found, pins(constraints.read_text(encoding="utf-8")))
+    if wrong:
+        raise Unfit("\n".join(wrong))
+    return len(found)
+
+
+def _asked(about: Sequence[str], python: str, machine: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What pip would install, by normalised name. Raises `Unfit` where it finds no wheel."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
         # Some versions of pip want a target, though with --dry-run nothing gets there.
         pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--dry-run", "--target", scratch]
-        pip += ["--ignore-installed", "--report", str(report), "--only-binary=:all:", "--constraint", str(constraints)]
-        pip += ["--python-version", python, *(word for tag in tags(machine) for word in ("--platform", tag))]
+        pip += ["--ignore-installed", "--report", str(report), "--only-binary=:all:", "--python-version", python]
+        pip += [word for tag in tags(machine) for word in ("--platform", tag)]
         try:
             done = subprocess.run(
-                [*pip, *wanted],
-                cwd=project,
+                [*pip, *about],
                 env=dict(environment),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -169,31 +187,31 @@ def wheels(project: Path, python: str, machine: str, environment: Mapping[str, s
                 f"{machine}: a dependency has no wheel for Python {python}, or the index did not answer\n{said}"
             )
         found = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
-    installed = {normal(item["name"]): item["version"] for item in found}
-    wrong = unpinned(installed, pins(constraints.read_text(encoding="utf-8")))
-    if wrong:
-        raise Unfit("\n".join(wrong))
-    return len(installed)
+    return {normal(item["name"]): item["version"] for item in found}
 
 
 def main(project: Path) -> int:
     """Rehearse, and ask for every architecture; the exit status."""
+    environment = {"PIP_RETRIES": "10", **os.environ}
     try:
-        found = steps((project / "Containerfile").read_text(encoding="utf-8"))
-        python = python_of(found)
+        python = python_of(steps((project / "Containerfile").read_text(encoding="utf-8")))
         with tempfile.TemporaryDirectory(prefix="gpufraction-image-") as scratch, ThreadPoolExecutor() as asking:
             # The image's user must get in.
             os.chmod(scratch, 0o755)
             counts = {
-                name: asking.submit(wheels, project, python, machine, os.environ) for name, machine in MACHINES.items()
+                name: asking.submit(wheels, project, python, machine, environment) for name, machine in MACHINES.items()
             }
-            rehearse(project, Path(scratch).resolve(), os.environ)
+            rehearse(project, Path(scratch).resolve(), environment)
         for name, count in counts.items():
-            print(f"linux/{name}: {count.result()} wheels for Python {python}, each pinned")
+            print(f"linux/{name}, Python {python}: {_told(count.result())}")
     except Unfit as unfit:
         print(unfit, file=sys.stderr)
         return 1
     return 0
+
+
+def _told(count: int | None) -> str:
+    return "this index has no wheels for it, so nothing is known" if count is None else f"{count} wheels, each pinned"
 
 
 if __name__ == "__main__":

@@ -211,6 +211,8 @@ def test_every_architecture_needs_its_wheel_and_the_pins(
 ) -> None:
     wheel(index, "one", tag="cp312-cp312-manylinux_2_28_aarch64")
     assert rehearse.wheels(project, "3.12", "aarch64", environment) == 1
+    assert rehearse.wheels(project, "3.12", "x86_64", environment) is None, "a mirror with nothing for it says nothing"
+    wheel(index, rehearse.CONTROL)
     with pytest.raises(Unfit, match=r"x86_64: a dependency has no wheel for Python 3\.12") as unfit:
         rehearse.wheels(project, "3.12", "x86_64", environment)
     assert "The user requested (constraint) one==1.0" in str(unfit.value)
