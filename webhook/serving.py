@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import gc
 import ssl
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from typing import Any
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
+from gunicorn.workers import gthread
+from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.certfiles import CERTIFICATE, KEY
 from webhook.tls import SILENCE, ServingContext
@@ -42,7 +46,7 @@ class Listening:
     grace: int = 20
     """Seconds that running requests get when the process is stopped."""
     silence: float = SILENCE
-    """Seconds that a client may be silent within a handshake or a request."""
+    """Seconds that a client may take over a handshake or over sending a request."""
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -50,6 +54,24 @@ class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
 
     def setup(self, cfg: Any) -> None:
         self.error_log.propagate = True
+
+
+class _Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """
+    gunicorn's worker of threads, which gives no thread to a client that has not said anything yet.
+
+    Its own waits for the first byte on a thread, so that as many silent clients as there are threads stop the rest.
+    """
+
+    def enqueue_req(self, conn: Any) -> None:
+        """A connection is new, or something came on it."""
+        if conn.initialized or conn.data_ready:
+            super().enqueue_req(conn)
+            return
+        nothing_yet: Future[Any] = Future()
+        nothing_yet.set_result(gthread._DEFER)
+        self.finish_request(conn, nothing_yet)
+        conn.timeout = time.monotonic() + SILENCE
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -83,7 +105,8 @@ def gunicorn_settings(listening: Listening) -> dict[str, Any]:
         "certfile": str(listening.certificates / CERTIFICATE),
         "keyfile": str(listening.certificates / KEY),
         "ssl_context": current,
-        "worker_class": "gthread",
+        # An older gunicorn does so by itself.
+        "worker_class": _Worker if hasattr(gthread, "_DEFER") else ThreadWorker,
         "workers": 1,
         "threads": listening.threads,
         "worker_connections": CONNECTIONS,

@@ -80,7 +80,7 @@ class ServeSettings:
     threads: int = setting(16, "Reviews that are answered at the same time.", minimum=1, maximum=512)
     grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
     silence: float = setting(
-        5.0, "How long a client may be silent within a handshake or a request.", unit="duration", minimum=0.1
+        5.0, "How long a client may take over a handshake or over sending a request.", unit="duration", minimum=0.1
     )
     hide_gpus: bool = setting(
         False,

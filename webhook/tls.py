@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,38 @@ _TRIES = 3
 
 
 SILENCE = 5.0
-"""Seconds that a client may be silent within a handshake or a request. Without a bound, as many stalled clients as
-there are threads would stop the server. Idle connections between requests are the poller's and not affected."""
+"""Seconds within which a handshake, or a request from its first byte to its last, must be here. Without a bound, as
+many clients that stall or drip as there are threads would stop the server. Idle connections between requests are the
+poller's and not affected."""
 
 
 class _Socket(ssl.SSLSocket):
-    """A socket for which "blocking" means: until its context's `silence`."""
+    """A socket for which "blocking" means: until its context's `silence`, and for all of a request together."""
+
+    _until: float | None = None
 
     def setblocking(self, flag: bool) -> None:
         context = self.context
         self.settimeout(context.silence if flag and isinstance(context, _Context) else None if flag else 0.0)
+        self.begin()
+
+    def begin(self) -> None:
+        """A request may begin now."""
+        patience = self.gettimeout()
+        self._until = time.monotonic() + patience if patience else None
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        patience = self.gettimeout()
+        if self._until is None or not patience:
+            return super().recv(buflen, flags)
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not arrive in time")
+        self.settimeout(left)
+        try:
+            return super().recv(buflen, flags)
+        finally:
+            self.settimeout(patience)
 
 
 class _Context(ssl.SSLContext):
@@ -42,7 +65,10 @@ class _Context(ssl.SSLContext):
 
     def wrap_socket(self, sock: socket.socket, *args: Any, **kwargs: Any) -> ssl.SSLSocket:
         sock.settimeout(self.silence)  # the handshake's, and taken over by the new socket
-        return super().wrap_socket(sock, *args, **kwargs)
+        wrapped = super().wrap_socket(sock, *args, **kwargs)
+        assert isinstance(wrapped, _Socket)
+        wrapped.begin()
+        return wrapped
 
 
 class ServingContext:

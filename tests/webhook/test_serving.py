@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gunicorn.workers.gthread import ThreadWorker
 
 from tests.webhook.builders import container, pod, review
 from webhook import certfiles
@@ -245,12 +246,48 @@ def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Pa
         connection.close()
 
 
+def test_clients_that_say_nothing_have_no_thread(tmp_path: Path) -> None:
+    with running(tmp_path, "--threads", "2") as web, contextlib.ExitStack() as silent:
+        for _ in range(40):
+            silent.enter_context(socket.create_connection(("127.0.0.1", web.port)))
+        assert reviewed(web)
+
+
+def test_clients_that_drip_a_request_do_not_stop_the_server(tmp_path: Path) -> None:
+    with running(tmp_path, "--threads", "2", "--silence", "500ms") as web, contextlib.ExitStack() as dripping:
+        stop = threading.Event()
+        dripping.callback(stop.set)
+        begun = [threading.Event(), threading.Event()]
+        for each in begun:
+            threading.Thread(target=drip, args=(web, each, stop), daemon=True).start()
+        for each in begun:
+            assert each.wait(DEADLINE)
+        assert reviewed(web)
+
+
+def drip(web: Running, begun: threading.Event, stop: threading.Event) -> None:
+    """A request whose header never ends, a byte at a time, until the server has enough of it."""
+    with contextlib.closing(web.connect()) as client, contextlib.suppress(OSError):
+        client.sock.sendall(b"POST /mutate HTTP/1.1\r\nX: ")
+        while not stop.wait(0.05):
+            client.sock.sendall(b"x")
+            begun.set()
+
+
+def reviewed(web: Running) -> bool:
+    """Whether a client that behaves is answered, though it may have to wait for its turn."""
+    connection = web.connect()
+    status, _ = connection.review()
+    connection.close()
+    return status == 200
+
+
 def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
     settings = gunicorn_settings(Listening("127.0.0.1:0", Path("/nowhere")))
     assert KEEPALIVE > 90
-    assert {key: settings[key] for key in ("keepalive", "worker_class", "workers", "threads")} == {
+    assert issubclass(settings["worker_class"], ThreadWorker)
+    assert {key: settings[key] for key in ("keepalive", "workers", "threads")} == {
         "keepalive": KEEPALIVE,
-        "worker_class": "gthread",
         "workers": 1,
         "threads": 16,
     }
