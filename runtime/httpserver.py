@@ -4,8 +4,10 @@ A small HTTP/1.1 server for our own endpoints: health and metrics over TCP, deci
 Standard library only, one thread per kept-alive connection, because its clients are few and long-lived: a
 webhook's worker threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
 
-Must not: serve tenants or the open network (the webhook's TLS front does), or let one client hold a
-thread for ever: a request must arrive whole within `timeout`, bodies are bounded, connections counted.
+Must not: serve tenants or the open network (the webhook's TLS front does), or let clients keep others out: a
+request must arrive whole within `timeout`, bodies are bounded, connections counted, and beyond their number the
+one that has waited longest for its client to say something makes room. Otherwise any pod could have idle
+connections keep a kubelet's probes out, and the program be killed for it.
 """
 
 from __future__ import annotations
@@ -204,19 +206,44 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.limits = limits
         self.closing = False
         self._lock = threading.Condition()
-        self._open: set[Any] = set()
+        self._open: dict[Any, float | None] = {}
+        """Connections, and since when the client is waited for; None while a request is answered."""
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:
-            if len(self._open) >= self.limits.max_connections:
+            if len(self._open) >= self.limits.max_connections and not self._make_room():
                 log.warning("connection refused", extra={"reason": "TooManyConnections"})
                 return False
-            self._open.add(request)
+            self._open[request] = time.monotonic()
         return True
+
+    def _make_room(self) -> bool:
+        """Close the connection whose client has been waited for longest; False if all are being answered."""
+        waiting = [(since, request) for request, since in self._open.items() if since is not None]
+        if not waiting:
+            return False
+        _, longest = min(waiting, key=lambda entry: entry[0])
+        del self._open[longest]
+        with contextlib.suppress(OSError):
+            longest.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def awaits(self, request: Any) -> None:
+        """The client may say something now."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = time.monotonic()
+
+    def answers(self, request: Any) -> None:
+        """A request is here whole. Raises ConnectionResetError where its connection was closed to make room."""
+        with self._lock:
+            if request not in self._open:
+                raise ConnectionResetError(errno.ECONNRESET, "closed to make room")
+            self._open[request] = None
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
-            self._open.discard(request)
+            self._open.pop(request, None)
             self._lock.notify_all()
         super().shutdown_request(request)
 
@@ -273,6 +300,7 @@ class _Connection(BaseHTTPRequestHandler):
         limits = self.server.limits
         self.close_connection = True
         try:
+            self.server.awaits(self.request)
             self._timed.deadline = time.monotonic() + limits.idle
             if not self._reader.peek(1):
                 return
@@ -293,6 +321,7 @@ class _Connection(BaseHTTPRequestHandler):
     def _answer(self) -> Reply:
         """Read the body and run the handler. Raises HttpError only while the request is not whole."""
         body = self._body()
+        self.server.answers(self.request)
         path, _, query = self.path.partition("?")
         handler = self.server.routes.get((self.command, path))
         if handler is None:

@@ -108,14 +108,47 @@ def test_on_the_wire(client: UnixClient, path: Path, sent: bytes, start: bytes) 
     assert got.startswith(start) if start else got == b""
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(client: UnixClient, path: Path) -> None:
-    held = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2)]
-    for one in held:
-        one.connect(str(path))
-    # The accept loop takes them in order, so by the third the first two are counted.
-    assert raw(path) == b""
-    for one in held:
-        one.close()
+def connected(path: Path, sent: bytes = b"") -> socket.socket:
+    """A client that has said this much and nothing more."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.settimeout(5)
+    made.connect(str(path))
+    made.sendall(sent)
+    return made
+
+
+ASKS = b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n{"], ids=["nothing", "a part"])
+def test_beyond_the_limit_who_has_said_nothing_for_longest_makes_room(
+    client: UnixClient, path: Path, said: bytes
+) -> None:
+    with connected(path, said) as longest, connected(path, ASKS) as asking:
+        assert asking.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert client.post("/echo", {}, timeout=5).status == 200
+        assert longest.recv(1) == b""
+        asking.sendall(ASKS)
+        assert asking.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+def test_beyond_the_limit_nobody_makes_room_who_is_being_answered(path: Path) -> None:
+    answering, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(request: Request) -> Reply:
+        answering.release()
+        assert go_on.wait(10)
+        return Reply(200, b"done")
+
+    server = serve_http({("POST", "/echo"): slow}, path, name="test", limits=Limits(max_connections=2))
+    with connected(path, ASKS) as first, connected(path, ASKS) as second:
+        for _ in range(2):
+            assert answering.acquire(timeout=10)
+        assert raw(path) == b""
+        go_on.set()
+        for each in (first, second):
+            assert each.recv(4096).endswith(b"done")
+    server.close()
 
 
 def test_the_socket_file_has_its_mode_and_goes_away(path: Path) -> None:
