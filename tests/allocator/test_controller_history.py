@@ -89,7 +89,7 @@ class History(RuleBasedStateMachine):
 
     def _start(self) -> None:
         self.generation += 1
-        options = Options(keep_after=20.0, preemption=True)
+        options = Options(assume_ttl=30.0, keep_after=20.0, preemption=True)
         self.desk = Desk(NODES, options=options, now=self.now, made=1000 * self.generation)
         self.desk.controller.replace_pods(map(pods.trim, self.api.listed()))
         self.api.events.clear()

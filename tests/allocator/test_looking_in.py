@@ -66,7 +66,7 @@ def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_
 def test_why_reservations_were_given_back_is_counted() -> None:
     desk = Desk([node("n").gpus(1, mib=16384)])
     desk.controller.reserve(question(worker("never-came")))
-    desk.now += 31
+    desk.now += 66
     desk.controller.expire(desk.controller.overdue(), exist=())
     seen = {**admitted(worker("p"), gated=True)}
     seen["metadata"]["resourceVersion"] = "5"

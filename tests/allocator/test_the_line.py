@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from allocator.line import Commit, Told
+from allocator.options import Options
+from allocator.settings import Settings
 from contract import names
 from contract.model import Allocation
 from contract.protocol import Placed, Wait
@@ -135,7 +137,7 @@ def test_a_reservation_whose_pod_never_came_is_given_to_the_next() -> None:
     desk.controller.reserve(question(worker("refused-by-quota")))
     desk.controller.put_pod(waiting(worker("second")))
     assert desk.controller.place_waiting()[0] == []
-    desk.now += 29
+    desk.now += 64
     desk.controller.expire(desk.controller.overdue(), exist=())
     assert desk.controller.place_waiting()[0] == []
     desk.now += 2
@@ -146,7 +148,7 @@ def test_a_reservation_whose_pod_never_came_is_given_to_the_next() -> None:
 def test_a_reservation_whose_pod_exists_and_was_not_seen_is_kept() -> None:
     desk = Desk([ONE_GPU])
     desk.controller.reserve(question(worker("behind-the-watch")))
-    desk.now += 31
+    desk.now += 66
     (late,) = desk.controller.overdue()
     desk.controller.expire((late,), exist={late.key})
     assert (desk.controller.look().assumed, desk.controller.overdue()) == (1, ())
@@ -343,3 +345,9 @@ def test_of_a_pod_that_has_finished_nothing_is_kept_though_its_end_be_missed() -
     desk.controller.place_waiting()
     desk.controller.put_pod(worker("second", mib=20_000).json())
     desk.controller.check_invariants()
+
+
+def test_a_reservation_outlives_the_longest_request() -> None:
+    """kube-apiserver's default `--request-timeout`, for which other webhooks may hold a pod up after ours."""
+    request_timeout = 60.0
+    assert Settings().assume_ttl == Options().assume_ttl > request_timeout
