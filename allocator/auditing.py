@@ -15,6 +15,7 @@ from allocator import booking
 from allocator.cluster import Cluster
 from allocator.filters import Limits
 from allocator.known import NOBODY, Known
+from allocator.ledger import Holding
 from allocator.sharers import Sharer, Sharers, youngest_first
 from contract import dialects, names, pods
 from contract.dialects import Options
@@ -86,11 +87,28 @@ def overfull(cluster: Cluster, sharers: Sharers) -> list[Overfull]:
                 Overfull(
                     node,
                     uuid,
-                    f"GPU {gpus[uuid].index} of node {node}: more is promised than there is: {what}",
+                    _said(gpus[uuid], node, what),
                     youngest,
                 )
             )
     return found
+
+
+def too_much_for(cluster: Cluster, holding: Holding) -> str:
+    """What there is too much of on the GPUs of one holding, with figures; empty where there is not, or for a claim."""
+    state = cluster.snapshot.get(holding.allocation.node)
+    if state is None or holding.allocation.claim:
+        return ""
+    held = {share.uuid for container in holding.allocation.containers for share in container.shares}
+    for gpu, usage in zip(state.gpus, state.usage, strict=True):
+        what = _too_much(gpu, usage, cluster.engine.limits) if gpu.uuid in held else ""
+        if what:
+            return _said(gpu, state.name, what)
+    return ""
+
+
+def _said(gpu: Gpu, node: str, what: str) -> str:
+    return f"GPU {gpu.index} of node {node}: more is promised than there is: {what}"
 
 
 def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:

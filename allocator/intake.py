@@ -45,6 +45,8 @@ class Intake:
         """The uids in the parts of a list that have come so far."""
         self._told_in: int | None = None
         """The leadership in which pods were told what is noted that they were told."""
+        self._amid_a_list = False
+        """Some of a list was taken in and some was not: pods may be known that are gone."""
         self._sharers = Sharers()
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
@@ -71,6 +73,7 @@ class Intake:
                 for gone in self._cluster.pod_uids() - self._listed:
                     helped |= self._drop_pod(gone)
                 self._listed.clear()
+            self._amid_a_list = not last
             self._catch_up()
             self._waken(helped)
             if last:

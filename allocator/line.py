@@ -97,6 +97,10 @@ class Line:
         """Another may have told the pods something else meanwhile: whatever is said next is news."""
         self._told.clear()
 
+    def take_back(self, uid: str) -> None:
+        """What the pod was to be told is not so."""
+        self._news = [news for news in self._news if not isinstance(news, Told) or news.uid != uid]
+
     def note(self, news: Noted) -> None:
         """Say it; whether it was said before is the caller's to know."""
         self._news.append(news)
@@ -152,6 +156,11 @@ class Line:
         self._failures.pop(uid, None)
         self._paused.pop(uid, None)
         self._since.pop(uid, None)
+
+    def touched(self, uid: str, version: int | None) -> None:
+        """Another write of ours made this version of the pod."""
+        if version is not None:
+            self._written[uid] = version
 
     def failed(self, uid: str, now: float) -> None:
         """The commit did not take effect; the pause doubles with each failure in a row."""

@@ -8,6 +8,7 @@ decisions must not wait for it. Nothing else lives here.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.barring import Barrier
 from allocator.controller import Controller
 from allocator.evicting import Evictor
 from allocator.ledger import Holding
@@ -32,11 +34,12 @@ _SETTLE_EVERY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Who is told how long each pass took, in seconds, and what became of each write and eviction."""
+    """Who is told how long each pass took, in seconds, and what became of each write, eviction and late pod."""
 
     passed: Callable[[float], None] = lambda seconds: None
     written: Callable[[str], None] = lambda outcome: None
     evicted: Callable[[str, str], None] = lambda cause, outcome: None
+    late: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> Counted:
@@ -46,6 +49,7 @@ class Counted:
             passed=metrics.histogram(specs.LINE_SECONDS).observe,
             written=lambda outcome: commits.labels(outcome=outcome).inc(),
             evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
+            late=metrics.counter(specs.LATE_PODS).inc,
         )
 
 
@@ -65,6 +69,7 @@ class Loop:
         writers: int = 4,
         counted: Counted | None = None,
         decided: Callable[[], None] = lambda: None,
+        word: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
         self._kube, self._controller, self._teller = kube, controller, teller
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or Counted()
@@ -72,14 +77,19 @@ class Loop:
         self._relisted: int | None = None
         self._evictor = Evictor(kube, controller, self._counted.evicted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
+        self._barrier = Barrier(
+            kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
+        )
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped. Commits under way are finished, so that none is left in doubt for no reason."""
         try:
             while not stop.is_set():
+                woken = self._woken.wait(_SETTLE_EVERY)
+                self._woken.clear()
                 self._take_over()
-                if self._woken.wait(_SETTLE_EVERY):
-                    self._woken.clear()
+                self._barrier.fail_late()
+                if woken:
                     self.once()
                 self._controller.settle()
                 self._write(self._controller.doubtful())
@@ -91,9 +101,10 @@ class Loop:
 
     def _take_over(self) -> None:
         """
-        Newly elected: the pods are listed anew, since the leader before may have written more than we have seen.
+        Newly elected: the pods are listed anew, since the leader before may have written more than we have seen; once
+        they are, what it has still under way is barred.
 
-        So they are where repair has found that what we know is not so.
+        They are listed anew too where repair has found that what we know is not so.
         """
         tenure = self._controller.untrusted()
         if tenure is not None and tenure != self._relisted:
@@ -102,6 +113,7 @@ class Loop:
             self._relist(tenure)
         elif tenure is None and self._controller.take_relist():
             self._relist(self._controller.tenure())
+        self._barrier.bar()
 
     def once(self) -> None:
         """One pass: decide for the line, then write."""

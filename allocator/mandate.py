@@ -1,9 +1,11 @@
 """
-Whether this replica may decide now: it has seen the cluster, it leads, and it has listed since then what is booked.
+Whether this replica may decide now: it has seen the cluster, it leads, it has listed since then what is booked, and no
+write of the leader before can take effect any more.
 
-The last is what keeps two leaders from giving away the same share one after the other: what the leader before has
-written is on the API server, and not necessarily in our watch yet. Not thread-safe by itself; its owner's lock guards
-it. Leadership ends by the clock, so what was true a moment ago is asked again right before a write.
+The last two are what keeps two leaders from giving away the same share one after the other: what the leader before has
+written is on the API server, and not necessarily in our watch yet; and what it was about to write may be on its way
+still (`allocator.fencing`). Not thread-safe by itself; its owner's lock guards it. Leadership ends by the clock, so
+what was true a moment ago is asked again right before a write.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class Mandate:
         self._leading, self._tenure = leading, tenure
         self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", KEPT_OUT, *_BOOKED}
         self._listed_in: dict[str, int] = {}
+        self._fenced_in: int | None = None
 
     def listed(self, kind: str, tenure: int | None = None) -> None:
         """A whole collection was taken in; with a tenure, it was asked for after that began."""
@@ -51,6 +54,8 @@ class Mandate:
             return "another replica leads"
         if self._tenure is not None and self._tenure() != self._trusted:
             return "just elected, and still listing what the leader before has placed"
+        if self.unfenced() is not None:
+            return "just elected, and still barring what the leader before may have been about to write"
         return ""
 
     def leads(self) -> bool:
@@ -65,6 +70,15 @@ class Mandate:
         """The tenure for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
         tenure = self.number()
         return tenure if tenure != self._trusted else None
+
+    def unfenced(self) -> int | None:
+        """The tenure in which everything was listed and the leader before is to be barred; None where that is done."""
+        tenure = self.number()
+        return tenure if tenure is not None and tenure == self._trusted and tenure != self._fenced_in else None
+
+    def fenced(self, tenure: int) -> None:
+        """Whatever the leader before this tenure was about to write cannot take effect any more."""
+        self._fenced_in = tenure
 
     def number(self) -> int | None:
         """The tenure we are in, to be noted with what is decided in it."""

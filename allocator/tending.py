@@ -15,12 +15,12 @@ from dataclasses import replace
 from allocator import answering, patience, preemption, victims
 from allocator.context import Context
 from allocator.engine import Chosen
-from allocator.intake import Intake
 from allocator.ledger import OWN, Holding
 from allocator.line import Evict, Noted, Told
 from allocator.preemption import Preemption
 from allocator.queue import Waiting
 from allocator.sharers import Sharer
+from allocator.succession import Succession
 from allocator.unbound import Stuck
 from allocator.victims import Plan, Question
 
@@ -30,7 +30,7 @@ _TRIES = 4
 """Waiting pods for which victims are looked for at a time; each costs a look at many nodes."""
 
 
-class Tending(Intake):
+class Tending(Succession):
     """What time brings about."""
 
     def __init__(self, context: Context) -> None:

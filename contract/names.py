@@ -101,6 +101,13 @@ ALLOCATION = Key(
     doc="The decision as JSON: id, node, and per container its GPUs with memory bytes and cores percent. On an "
     "ElasticGPU: the share that its claim has.",
 )
+FENCE = Key(
+    f"{GROUP}/fence",
+    on="Pod annotation",
+    writer="allocator",
+    doc="On a pod that waited when the leader changed: a word of the new leader's. Only that it was written matters, "
+    "since no write of the leader before can take effect after it.",
+)
 PLACEMENT = Key(
     f"{GROUP}/placement",
     on="Pod annotation",
@@ -292,6 +299,8 @@ ALLOCATED_CONDITION = Key(
     writer="allocator",
     doc="`True` when the pod has its share; `False` with the reason while it waits.",
 )
+SHARE_TAKEN = "GPUShareTaken"
+"""The reason of a pod that was failed before it started, since its share had been given away by then."""
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",

@@ -91,6 +91,12 @@ OVERFULL_GPUS = MetricSpec(
     "GPUs on which the pods carry more than there is.",
     "allocator",
 )
+LATE_PODS = MetricSpec(
+    "gpufraction_late_pods_total",
+    "counter",
+    "Pods that were stored when their share had been given away by a new leader, and were failed before they started.",
+    "allocator",
+)
 REPAIR_PASSES = MetricSpec(
     "gpufraction_repair_passes_total",
     "counter",
@@ -160,6 +166,7 @@ METRICS: tuple[MetricSpec, ...] = (
     KEPT_NODES,
     UNBOUND_PODS,
     OVERFULL_GPUS,
+    LATE_PODS,
     REPAIR_PASSES,
     LEDGER_DRIFT,
     UNCOUNTED_PODS,

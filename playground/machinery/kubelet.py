@@ -27,7 +27,7 @@ from playground.machinery.gpuruntime import NodeGpus
 from playground.machinery.informer import Cache
 from playground.machinery.nodeadmission import Rejected
 from playground.machinery.nodekeeper import NodeKeeper, node_user
-from playground.machinery.podrun import PodRun, run_seconds
+from playground.machinery.podrun import PodRun, run_seconds, start_seconds
 from playground.machinery.podstatus import RESTARTING, Placed, Running
 from playground.machinery.queueing import Backoff, Timers
 from playground.machinery.recording import NORMAL, WARNING, Recorder
@@ -191,6 +191,8 @@ class Kubelet:
         ended = _ended(pod)
         if ended:
             self._release(name, uid)
+            if uid in self._runs:
+                self._runs[uid].kill(timestamp(self._clock()))
         if metadata.get("deletionTimestamp"):
             grace = min(self._timing.terminate, float(metadata.get("deletionGracePeriodSeconds") or 0))
             self._arm("remove", uid, 0.0 if ended else grace)
@@ -214,8 +216,10 @@ class Kubelet:
             return
         account.book(uid, holding)
         self._runs[uid] = PodRun(pod, name, self._placed(pod, name))
-        if self._timing.start:
-            self._arm("start", uid, self._timing.start)
+        delay = start_seconds(pod)
+        delay = self._timing.start if delay is None else delay
+        if delay:
+            self._arm("start", uid, delay)
         else:
             self._start(uid)
 
@@ -287,11 +291,17 @@ class Kubelet:
         """Send a status; one that is not taken, again and again until it is or a newer one stands in its place."""
         uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
         self._unsaid.pop(uid, None)
+        if status.get("phase") not in _ENDED and self._is_over(pod):
+            return  # whoever said so before us, a kubelet never takes back that a pod is over
         answer = client.patch(PODS, pod, {"status": status}, sub="status")
         if isinstance(answer, Refused) and not answer.gone:
             log.warning("status refused", extra={"pod": pod["metadata"]["name"], "said": answer.message})
             self._unsaid[uid] = pod, status
             self._arm("report", uid, self._timing.report)
+
+    def _is_over(self, pod: JSON) -> bool:
+        found = self._client.get(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
+        return not isinstance(found, Refused) and _ended(found)
 
     def _report(self, uid: str) -> None:
         if uid in self._unsaid:

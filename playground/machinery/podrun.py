@@ -18,6 +18,8 @@ from playground.machinery.podstatus import RESTARTING, Ended, Placed, Running, S
 
 RUN_SECONDS = "gpufraction-playground/run-seconds"
 """Pod annotation: after so many seconds every app container ends. Absent or unreadable: they run for ever."""
+START_SECONDS = "gpufraction-playground/start-seconds"
+"""Pod annotation: its containers start so many seconds after the kubelet took it in, as while images are pulled."""
 EXIT_CODE = "gpufraction-playground/exit-code"
 """Pod annotation: the exit code with which they end; 0 where it is absent."""
 INITIALIZING = Waiting("PodInitializing")
@@ -77,6 +79,10 @@ class PodRun:
             if isinstance(state, Running):
                 self.states[name] = Ended(0, state.since, now)
 
+    def kill(self, now: str) -> None:
+        """End whatever runs, as a kubelet does with a pod that somebody has declared failed."""
+        self._end_sidecars(now)
+
     @property
     def troubles(self) -> dict[str, Waiting]:
         """The containers that could not start."""
@@ -88,8 +94,17 @@ class PodRun:
 
 def run_seconds(pod: Mapping[str, JSON]) -> float | None:
     """How long the pod's containers run; None for ever."""
+    return _seconds(pod, RUN_SECONDS)
+
+
+def start_seconds(pod: Mapping[str, JSON]) -> float | None:
+    """How long it takes until its containers start; None as long as on that node for any pod."""
+    return _seconds(pod, START_SECONDS)
+
+
+def _seconds(pod: Mapping[str, JSON], annotation: str) -> float | None:
     try:
-        return max(float((pod["metadata"].get("annotations") or {})[RUN_SECONDS]), 0.0)
+        return max(float((pod["metadata"].get("annotations") or {})[annotation]), 0.0)
     except (KeyError, ValueError):
         return None
 

@@ -69,10 +69,12 @@ class ApiServer:
         if path.endswith("/namespaces"):
             assert (query or {})["labelSelector"] == "gpufraction.io/inject=enabled"
             return 200, {"items": [{"metadata": {"name": name}} for name in self.served], "metadata": {}}
-        *_, namespace, _, name = path.split("/")
+        *_, namespace, _, name = path.removesuffix("/status").split("/")
         key = f"{namespace}/{name}"
         if method == "GET":
             return self._answer(self.pods.get(key))
+        if isinstance(body, dict):
+            return self._merge(key, body)
         return self._patch(key, body or [])
 
     def _patch(self, key: str, operations: list[JSON]) -> tuple[int, JSON]:
@@ -84,6 +86,17 @@ class ApiServer:
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
             return _status(422, "Invalid")
         return self._answer(self._store(patched, "put"))
+
+    def _merge(self, key: str, patch: JSON) -> tuple[int, JSON]:
+        """A merge patch of metadata and status, to the pod of the uid that it names."""
+        pod = copy.deepcopy(self.pods.get(key))
+        if pod is None:
+            return _status(404, "NotFound")
+        if patch["metadata"].get("uid") != pod["metadata"]["uid"]:
+            return _status(409, "Conflict")
+        pod["metadata"].setdefault("annotations", {}).update(patch["metadata"].get("annotations", {}))
+        pod.setdefault("status", {}).update(patch.get("status", {}))
+        return self._answer(self._store(pod, "put"))
 
     def _store(self, pod: JSON, event: str) -> JSON:
         self._version += 1

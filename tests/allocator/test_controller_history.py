@@ -7,12 +7,13 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 4. A restart at that point gives the same state.
 5. Only pods of lower priority than one that waits are evicted, and nobody is while others' going is awaited.
 
-Two things are taken as given, as the settings promise: an admission's pod is on the API server within `assume_ttl` or
-never, and a leader that takes over does so after what its predecessor had under way has ended.
+6. What a leader before was about to write, whenever it arrives, changes nothing.
+7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from allocator import preemption, writer
+from allocator.barring import Barrier
+from allocator.claims import objects
 from allocator.demand import demands
 from allocator.line import Commit
 from allocator.options import Options
@@ -32,7 +35,7 @@ from runtime.kube import Kube
 from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
-from tests.wires import Fate
+from tests.wires import Fate, Wire
 
 JSON = dict[str, Any]
 NODES = (node("a").gpu(mib=16384),)
@@ -66,6 +69,10 @@ class History(RuleBasedStateMachine):
         self.admissions: list[Admission] = []
         self.commits: list[Commit] = []
         self.written: list[Written] = []
+        self.orphans: list[Commit] = []
+        """Commits of leaders before, held up somewhere on their way."""
+        self.strays: set[str] = set()
+        """Pods that were stored when nobody who leads could know of them, and that the leader has not seen yet."""
         self.told: dict[str, str] = {}
         self.listing: list[JSON] | None = None
         self.begun = False
@@ -90,11 +97,24 @@ class History(RuleBasedStateMachine):
     def _start(self) -> None:
         self.generation += 1
         options = Options(assume_ttl=30.0, keep_after=20.0, preemption=True)
-        self.desk = Desk(NODES, options=options, now=self.now, made=1000 * self.generation)
-        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()))
+        tenure = self.generation
+        self.desk = Desk(NODES, options=options, now=self.now, made=1000 * tenure, elected=True, tenure=tenure)
+        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), tenure=tenure)
+        self.desk.controller.replace_claims(objects.SHARES, [], tenure=tenure)
         self.api.events.clear()
+        self.strays.clear()
         self.commits, self.written, self.told = [], [], {}
         self.listing = None
+        with ThreadPoolExecutor(1) as writers:
+            self.barrier = Barrier(
+                Kube(Wire(self.api)),
+                self.desk.controller,
+                word=lambda: f"word-{tenure}",
+                timeout=1,
+                writers=writers,
+                failed=lambda: None,
+            )
+            self.barrier.bar()
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
@@ -128,7 +148,12 @@ class History(RuleBasedStateMachine):
     def admission_ends(self, data: st.DataObject, refused: bool) -> None:
         admission = self.admissions.pop(data.draw(st.integers(0, len(self.admissions) - 1)))
         if not refused:
-            self.api.create(admission.pod)
+            self._store(admission)
+
+    def _store(self, admission: Admission) -> None:
+        made = self.api.create(admission.pod)
+        if self.desk.controller._cluster.ledger.holding(pods.allocation_id(made)) is None:
+            self.strays.add(pods.uid(made))
 
     @precondition(lambda self: self.api.pods)
     @rule(data=st.data(), how=st.sampled_from(("delete", "delete", "Succeeded", "Failed", "touched", "terminating")))
@@ -209,6 +234,12 @@ class History(RuleBasedStateMachine):
                     self.desk.controller.put_pod(pods.trim(seen))
                 else:
                     self.desk.controller.drop_pod(pods.uid(seen))
+        self._fail_those_that_came_late()
+
+    def _fail_those_that_came_late(self) -> None:
+        self.barrier.fail_late()
+        if self.listing is None:
+            self.strays &= {pods.uid(seen) for _, seen in self.api.events}
 
     @precondition(lambda self: self.listing is None)
     @rule()
@@ -224,17 +255,17 @@ class History(RuleBasedStateMachine):
         part, rest = held[:count], held[count:]
         self.desk.controller.replace_pods(part, first=not self.begun, last=not rest)
         self.listing, self.begun = rest or None, True
+        self._fail_those_that_came_late()
 
     @precondition(lambda self: self.listing is not None)
     @rule()
     def list_breaks_off_and_begins_anew(self) -> None:
         self.list_is_read()
 
-    @rule(seconds=st.sampled_from((1, 10, 31, 31)))
+    @rule(seconds=st.sampled_from((1, 10, 41, 41)))
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
         self.desk.now = self.now
-        self.admissions = [a for a in self.admissions if self.now - a.since < 30]
         self.desk.controller.settle()
         self.commits += self.desk.controller.doubtful()
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
@@ -242,14 +273,22 @@ class History(RuleBasedStateMachine):
 
     @rule(land=st.booleans())
     def restart(self, land: bool) -> None:
-        for admission in self.admissions if land else ():
-            self.api.create(admission.pod)
-        self.admissions = []
-        for commit in self.commits:
-            if land:
+        if land:
+            for admission in self.admissions:
+                self.api.create(admission.pod)
+            self.admissions = []
+            for commit in self.commits:
                 writer.write(self.kube, commit, 0)
-        self.api.wire.carry_out_late()
+            self.api.wire.carry_out_late()
+        else:  # the next one leads before any of it is there
+            self.orphans += self.commits
         self._start()
+
+    @precondition(lambda self: self.orphans)
+    @rule(data=st.data())
+    def what_a_leader_before_has_written_arrives(self, data: st.DataObject) -> None:
+        commit = self.orphans.pop(data.draw(st.integers(0, len(self.orphans) - 1)))
+        assert isinstance(writer.write(Kube(Wire(self.api)), commit, 0), NotDone)
 
     # -- promises -------------------------------------------------------------------------------------------------
 
@@ -269,7 +308,7 @@ class History(RuleBasedStateMachine):
             request = pods.admitted(each)
             assert request is not None
             allocation = pods.allocation_of(each, request)
-            if allocation is not None and not pods.finished(each):
+            if allocation is not None and not pods.finished(each) and pods.uid(each) not in self.strays:
                 found[pods.uid(each)] = (request, allocation)
         return found
 
@@ -280,6 +319,8 @@ class History(RuleBasedStateMachine):
 
     def _become_quiet(self) -> None:
         self.admissions = []
+        while self.orphans:
+            assert isinstance(writer.write(Kube(Wire(self.api)), self.orphans.pop(), 0), NotDone)
         for _ in range(50):
             self.api.wire.carry_out_late()
             for commit in self.commits:

@@ -65,6 +65,7 @@ class Replica:
     def relist(self, tenure: int) -> None:
         self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], tenure=tenure)
         self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        self.loop._take_over()
 
 
 def allocated(api: ApiServer) -> set[str]:

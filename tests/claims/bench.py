@@ -7,9 +7,11 @@ What a replica knows it learns by `look`, kind by kind, as late as the test want
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allocator import writer as pod_writer
+from allocator.barring import Barrier
 from allocator.claims import objects, writer
 from allocator.claims.binding import CLAIMED
 from allocator.claims.lifecycle import Step
@@ -131,6 +133,20 @@ class Bench:
                 self.desk.controller.replace_pods(map(pods.trim, found), tenure=self.tenure)
             else:
                 self.desk.controller.replace_claims(kind, found, tenure=self.tenure)
+        self._bar()
+
+    def _bar(self) -> None:
+        """Nothing goes wrong with these writes, which are about waiting pods and not about claims."""
+        with ThreadPoolExecutor(1) as writers:
+            Barrier(
+                Kube(Wire(self.api)),
+                self.desk.controller,
+                word=lambda: f"word-{self.tenure}",
+                timeout=1,
+                writers=writers,
+                failed=lambda: None,
+            ).bar()
+        self.look("pods")
 
     def cards(self) -> None:
         """The replica sees the nodes and their GPUs as they are now."""

@@ -21,6 +21,8 @@ PINNED = {
     "GPU_CORES": "gpufraction.io/gpu-cores",
     "GPU_PERCENT": "gpufraction.io/gpu-percent",
     "GPU_COUNT": "gpufraction.io/gpu-count",
+    "FENCE": "gpufraction.io/fence",
+    "SHARE_TAKEN": "GPUShareTaken",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",
     "PLACEMENT": "gpufraction.io/placement",

@@ -95,6 +95,7 @@ def _configuration(port: int, authority: bytes, label: str) -> JSON:
                 "name": "another.example.org",
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
+                "timeoutSeconds": 30,
                 "clientConfig": {
                     "url": f"https://localhost:{port}/mutate",
                     "caBundle": base64.b64encode(authority).decode(),

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from playground import scenarios
-from playground.cluster import Cluster
+from playground.cluster import Cluster, Replica
 from playground.embedded import ControlPlane
 from playground.machinery.gpuruntime import NodeGpus
 from playground.programs import Program
@@ -41,6 +41,8 @@ PATIENCE = 60.0
 """Seconds: beyond two changes of the leader and the longest pauses between two tries, on a busy machine."""
 HOLD = "example.com/hold"
 """Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
+URGENT = "urgent"
+"""A PriorityClass: whoever has it is before all others in line."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
 LONG = pytest.mark.parametrize("running", control_planes(long=True), indirect=True)
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
@@ -93,6 +95,10 @@ class Troubled:
         """The other one."""
         leader = self.leader()
         return next(each for each in self.allocators if each is not leader)
+
+    def replica_of(self, program: Program) -> Replica:
+        """The replica that an allocator belongs to."""
+        return self.cluster.replicas[self.allocators.index(program)]
 
     def leads(self, program: Program) -> bool:
         """Whether a replica says that it leads."""
@@ -210,6 +216,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     troubled = Troubled(request.param, tmp_path_factory.mktemp("troubled"))
     try:
         with troubled.cluster:
+            troubled.cluster.kube.create(kubepaths.priorityclasses(), {"metadata": {"name": URGENT}, "value": 1000})
             yield troubled
     finally:
         for proxy in troubled.proxies.values():

@@ -1,0 +1,99 @@
+"""
+The writes by which a new leader bars what the one before has under way, and fails the pods that came too late.
+
+What is to be written, and when all of it is, the controller knows. A pod that cannot be reached is tried again at the
+next pass, and until then nothing is decided: whoever cannot write to pods could not place any either. A pod whose
+touching is refused for good, such as by somebody's policy, is passed over, since it would refuse a placement as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any
+
+from allocator.controller import Controller
+from allocator.queue import Waiting
+from allocator.succession import Late
+from contract import names, pods
+from runtime import kubepaths
+from runtime.kube import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+class Barrier:
+    """
+    Call `bar` before deciding, `fail_late` now and then. `word` gives a word that no pod carries yet, `timeout` is in
+    seconds for one write, and `failed` is told of every pod that was failed.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        *,
+        word: Callable[[], str],
+        timeout: float,
+        writers: Executor,
+        failed: Callable[[], None],
+    ) -> None:
+        self._kube, self._controller, self._word = kube, controller, word
+        self._timeout, self._writers, self._failed = timeout, writers, failed
+
+    def bar(self) -> None:
+        """Touch every pod that is still to be touched, once."""
+        tenure, waiting = self._controller.to_bar()
+        if not waiting:
+            return
+        log.info("barring placements of the leader before", extra={"tenure": tenure, "pods": len(waiting)})
+        word = self._word()
+        list(self._writers.map(lambda entry: self._touch(entry, word, tenure), waiting))
+        self._controller.to_bar()  # all are, perhaps
+
+    def _touch(self, entry: Waiting, word: str, tenure: int | None) -> None:
+        if not self._controller.may_write_in(tenure):
+            return
+        touch: JSON = {"metadata": {"uid": entry.uid, "annotations": {str(names.FENCE): word}}}
+        fields = {"pod": entry.key}
+        try:
+            pod = self._kube.patch_merge(kubepaths.pods(*entry.key.split("/", 1)), touch, timeout=self._timeout)
+        except (KubeNotFound, KubeConflict):
+            self._controller.barred(entry.uid, None)
+        except (KubeForbidden, KubeInvalid) as error:
+            log.warning("pod not barred, and passed over", extra={**fields, "reason": str(error)})
+            self._controller.barred(entry.uid, None)
+        except KubeError as error:
+            log.info("pod not barred yet", extra={**fields, "reason": str(error)})
+        else:
+            self._controller.barred(entry.uid, pods.trim(pod))
+
+    def fail_late(self) -> None:
+        """Fail every pod that came when its share had been given away; what was not answered is asked again."""
+        for late in self._controller.late():
+            namespace, name = late.key.split("/", 1)
+            path = kubepaths.pods(namespace, name, "status")
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            try:
+                self._kube.patch_strategic(path, _failed(late, now), timeout=self._timeout)
+                log.warning("late pod failed", extra={"pod": late.key, "reason": late.why})
+                self._failed()
+            except (KubeNotFound, KubeConflict):
+                pass
+            except KubeError as error:
+                log.warning("late pod not failed yet", extra={"pod": late.key, "reason": str(error)})
+                continue
+            self._controller.failed(late)
+
+
+def _failed(late: Late, now: str) -> JSON:
+    """
+    A pod's end as its kubelet would write it for want of room. A kubelet does not start a pod that has this phase, and
+    ends one that it has started; a Job may take the disruption as no failure of its own.
+    """
+    said = {"reason": names.SHARE_TAKEN, "message": late.why}
+    disrupted = {"type": "DisruptionTarget", "status": "True", **said, "lastTransitionTime": now}
+    return {"metadata": {"uid": late.uid}, "status": {"phase": "Failed", **said, "conditions": [disrupted]}}

@@ -1,0 +1,117 @@
+"""
+What a leader owes to the one before: nothing that was promised then may be given away again, nor come true too late.
+
+Two things may still be on their way when a leadership begins. A waiting pod's placement, which is barred before
+anything is decided (`allocator.fencing`). And an admitted pod that the API server has not stored yet, because other
+webhooks take their time over it: nobody can know of that one. It shows itself when it comes: a pod with a share that
+this leader neither listed nor gave, on a GPU that has no more room for it. That pod, and none of those that were there
+before it, is failed before it starts.
+
+Like all that works on the state it works in memory, under the one lock, and returns what is to be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from allocator import auditing
+from allocator.context import Context
+from allocator.fencing import Fence
+from allocator.intake import Intake
+from allocator.line import Told
+from allocator.queue import Waiting
+from contract import names, pods
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A pod that came when its share had been given away, and what it is told."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    why: str
+
+
+class Succession(Intake):
+    """The watch's part, looked at for what the leader before has left."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._fence = Fence()
+        self._newcomers: set[str] = set()
+        """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
+
+    # -- placements on their way ----------------------------------------------------------------------------------
+
+    def to_bar(self) -> tuple[int | None, tuple[Waiting, ...]]:
+        """The pods still to be touched before anything is decided, and the leadership for which that is needed."""
+        with self._lock:
+            tenure = self._mandate.unfenced()
+            if tenure is None:
+                return None, ()
+            queue = self._cluster.queue
+            left = self._fence.left(tenure, queue.in_any_order(), lambda uid: queue.pod(uid) is not None)
+            if not left:
+                self._mandate.fenced(tenure)
+                self._rouse()
+            return tenure, left
+
+    def barred(self, uid: str, pod: JSON | None) -> None:
+        """A pod has been touched; `pod`, trimmed, is what it is now, None where it cannot be written any more."""
+        with self._lock:
+            self._fence.touched(uid)
+            if pod is not None and self._cluster.queue.pod(uid) is not None:
+                self._waken(self._put_pod(pod, self._clock()))
+                self._line.touched(uid, pods.version(pod))
+
+    # -- pods that come too late ----------------------------------------------------------------------------------
+
+    def _put_pod(self, pod: JSON, now: float) -> bool:
+        uid, ledger = pods.uid(pod), self._cluster.ledger
+        announced = ledger.holding(uid) is not None or ledger.holding(pods.allocation_id(pod)) is not None
+        might_help = super()._put_pod(pod, now)
+        if not announced and ledger.holding(uid) is not None and self._mandate.holds():
+            self._newcomers.add(uid)
+            self._wake()
+        return might_help
+
+    def late(self) -> tuple[Late, ...]:
+        """
+        Who must be failed now: pods that nobody had announced, and whose GPU is promised beyond what it has with them.
+
+        Not while a list is being read, which may bring a pod before it takes away the one in whose place it came.
+        """
+        with self._lock:
+            if self._amid_a_list or not self._newcomers:
+                return ()
+            found = [self._if_late(uid) for uid in self._newcomers] if self._mandate.holds() else []
+            late = tuple(sorted((one for one in found if one is not None), key=lambda one: one.key))
+            self._newcomers = {one.uid for one in late}
+            for one in late:
+                self._line.take_back(one.uid)  # that it has a share
+            return late
+
+    def _if_late(self, uid: str) -> Late | None:
+        holding = self._cluster.ledger.holding(uid)
+        said = auditing.too_much_for(self._cluster, holding) if holding is not None else ""
+        return Late(holding.pod, uid, f"{said}. {_LATE}") if holding is not None and said else None
+
+    def failed(self, late: Late) -> None:
+        """The pod was failed, or is gone."""
+        with self._lock:
+            if late.uid in self._newcomers:
+                self._newcomers.remove(late.uid)
+                reason = names.SHARE_TAKEN
+                self._line.tell(Told(late.key, late.uid, False, reason, late.why, warning=reason))
+                self._rouse()
+
+
+_LATE = (
+    "The share was reserved when the pod was admitted, and given to others before the pod was stored, by a new leader "
+    "that could not know of it. So the pod is failed before it starts; its controller makes another, and without one "
+    "it must be created again"
+)
