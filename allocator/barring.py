@@ -9,6 +9,7 @@ touching is refused for good, such as by somebody's policy, is passed over, sinc
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import UTC, datetime
@@ -49,10 +50,11 @@ class Barrier:
         tenure, waiting = self._controller.to_bar()
         if not waiting:
             return
-        log.info("barring placements of the leader before", extra={"tenure": tenure, "pods": len(waiting)})
-        word = self._word()
+        started, word = time.perf_counter(), self._word()
         list(self._writers.map(lambda entry: self._touch(entry, word, tenure), waiting))
-        self._controller.to_bar()  # all are, perhaps
+        _, left = self._controller.to_bar()
+        took = {"pods": len(waiting), "left": len(left), "seconds": round(time.perf_counter() - started, 3)}
+        log.info("barred what the leader before had under way", extra={"tenure": tenure, **took})
 
     def _touch(self, entry: Waiting, word: str, tenure: int | None) -> None:
         if not self._controller.may_write_in(tenure):

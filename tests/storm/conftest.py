@@ -1,0 +1,26 @@
+"""Clusters of two replicas for storms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from playground.cluster import Cluster
+from playground.shapes import gpu_node
+from tests.clusters import control_planes
+
+FAST_ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+"""As quick as a busy machine of two cores bears: a call that takes longer than it may to renew ends a leader's term."""
+NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
+
+
+@pytest.fixture(params=control_planes())
+def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two replicas, a quick election, four nodes."""
+    settings = {"allocator": (*FAST_ELECTION, "--assume-ttl", "3s")}
+    directory = tmp_path_factory.mktemp("storm")
+    with Cluster(
+        nodes=NODES, directory=directory, settings=settings, replicas=2, control_plane=request.param
+    ) as cluster:
+        yield cluster
