@@ -23,7 +23,6 @@ from playground.api.values import ADMIN, User
 from playground.balancer import Balancer
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.gpuruntime import NodeGpu, NodeGpus
-from playground.machinery.nodes import node_object
 from playground.mounted import Mounted
 from playground.probes import accepts_tls, free_port, healthy
 from playground.programs import Program
@@ -128,7 +127,7 @@ class Cluster:
         self._service.start()
         self._install()
         for node in self.nodes:
-            installing.apply(self.kube, node_object(node.spec, time.time()))
+            self.control_plane.add_node(node.spec)
         for namespace in self._namespaces:
             self.label_namespace(namespace)
         self._mounted = Mounted(self.kube, names.NAMESPACE, names.OPTIONS, self._options)

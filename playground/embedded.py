@@ -14,6 +14,7 @@ from playground.api.server import HttpsServer
 from playground.api.values import User
 from playground.machinery.cluster import Machinery
 from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.nodes import NodeSpec
 
 JSON = dict[str, Any]
 
@@ -29,6 +30,9 @@ class ControlPlane(Protocol):
 
     def kubeconfig(self, user: User) -> str:
         """A kubeconfig, as YAML, with which a client is that user."""
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """Have a kubelet register the node, now or soon. One that is there already stays as it is."""
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """
@@ -64,6 +68,10 @@ class Embedded:
     def kubeconfig(self, user: User) -> str:
         """A kubeconfig, as YAML, with which a client is that user."""
         return self.server.kubeconfig(user)
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """Have a kubelet register the node. One that is there already stays as it is."""
+        self.machinery.add_node(spec)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """Through the Service, as in production: its endpoint is the loopback port."""

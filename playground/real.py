@@ -24,10 +24,13 @@ from playground.api.values import ADMIN, User
 from playground.machinery.client import NODES, Client
 from playground.machinery.cluster import MANAGER, SCHEDULER, Machinery, Parts, Timing, no_gpus
 from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.nodekeeper import node_user
+from playground.machinery.nodes import NodeSpec
 from playground.programs import Program, ProgramFailed
 from playground.realapi import components
 from playground.realapi.caretaker import Caretaker
 from playground.realapi.components import Assets, Files, NoAssets, Ports
+from playground.realapi.hollow import HollowKubelets
 from playground.realapi.nodes import KubeletServer, Registration
 from playground.realapi.reacting import Reactor
 from playground.realapi.remote import RemoteApi
@@ -65,7 +68,9 @@ class Real:
 
     `scheduler` and `controllers`: whether the folder's own kube-scheduler and kube-controller-manager are started where
     they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; where
-    it is not, somebody else runs them, and the real controllers judge nodes by their heartbeat.
+    it is not, somebody else runs them, and the real controllers judge nodes by their heartbeat. `hollow`: each node's
+    kubelet is the folder's `kubemark`, which must be there; `offers` are extended resources, by node, that such a
+    kubelet has of device plugins.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class Real:
         scheduler: bool = True,
         controllers: bool = True,
         stand_in: bool = True,
+        hollow: bool = False,
+        offers: Mapping[str, Mapping[str, str]] | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._assets = assets
@@ -89,11 +96,12 @@ class Real:
         self._stop = threading.Event()
         self._remote = RemoteApi(self._connect)
         manager = Client(self._remote, MANAGER)
-        self._stand_in = stand_in
-        parts = Parts(not self._own_controllers, not self._own_scheduler, stand_in, roles="playground:")
+        self._stand_in = stand_in and not hollow
+        self.hollow = HollowKubelets(assets, self.directory, self._of_node, offers=offers) if hollow else None
+        parts = Parts(not self._own_controllers, not self._own_scheduler, self._stand_in, roles="playground:")
         self.machinery = Machinery(self._remote, gpus_of=gpus_of, stop=self._stop, timing=timing, parts=parts)
         self._kubelets = KubeletServer(self._authority, self.machinery.logs)
-        port = self._kubelets.port if stand_in else None
+        port = self._kubelets.port if self._stand_in else None
         self._registration = Reactor(manager, [(NODES, Registration(manager, port).changed)], self._stop)
         self._caretaker = None if self._own_controllers else Caretaker(manager, self._stop)
 
@@ -127,6 +135,8 @@ class Real:
         if self._caretaker is not None:
             self._caretaker.close()
         self._registration.close()
+        if self.hollow is not None:
+            self.hollow.stop()
         self.machinery.stop()
         self._kubelets.stop()
         for program in reversed(self.programs.values()):
@@ -171,6 +181,13 @@ class Real:
         if user.extra:
             raise ValueError(f"user {user.name}: extra {sorted(user.extra)} can only be had by a service account")
         return self._certified(user)
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """Have a kubelet register the node, a real one a moment later. One that is there already stays as it is."""
+        if self.hollow is not None:
+            self.hollow.register(spec)
+        else:
+            self.machinery.add_node(spec)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services, so an API server cannot reach one."""
@@ -218,6 +235,9 @@ class Real:
             "current-context": "real",
         }
         return json.dumps(document, indent=1)  # which is YAML too
+
+    def _of_node(self, name: str) -> Path:
+        return self._written(node_user(name))
 
     def _written(self, user: User) -> Path:
         path = self.directory / f"kubeconfig-{user.name.replace(':', '-')}"

@@ -285,13 +285,19 @@ class Kube:
         return raw.decode(errors="replace")
 
     def version(self) -> tuple[int, int]:
-        """The server's (major, minor), such as (1, 30); vendors' suffixes such as "30+" are dropped."""
+        """
+        The server's (major, minor), such as (1, 30); vendors' suffixes such as "30+" are dropped.
+
+        A server built without a version may say "" there; a newer one still says which release it behaves as.
+        """
         answer = self.get("/version")
-        found = [re.match(r"\d+", str(answer.get(key, ""))) for key in ("major", "minor")]
-        if not all(found):
-            raise KubeMalformed(f"GET /version: expected numbers as major and minor, got {sorted(answer)}")
-        major, minor = (int(match.group()) for match in found if match)
-        return major, minor
+        for major, minor in (("major", "minor"), ("emulationMajor", "emulationMinor")):
+            found = [re.match(r"\d+", str(answer.get(key, ""))) for key in (major, minor)]
+            if all(found):
+                numbers = [int(match.group()) for match in found if match]
+                return numbers[0], numbers[1]
+        said = {key: answer.get(key) for key in ("major", "minor", "gitVersion")}
+        raise KubeMalformed(f"GET /version: expected numbers as major and minor, found {said}")
 
     def _call(
         self,

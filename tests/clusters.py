@@ -15,7 +15,8 @@ import pytest
 
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.gpuruntime import NodeGpus
-from playground.real import Real, assets_of
+from playground.real import ENVIRONMENT, Real, assets_of
+from playground.realapi.components import Assets
 
 GpusOf = Callable[[str], NodeGpus]
 
@@ -31,6 +32,15 @@ def real(gpus_of: GpusOf) -> ControlPlane:
     if isinstance(assets, str):
         pytest.skip(assets)
     return Real(assets, gpus_of=gpus_of)
+
+
+def assets_with(*programs: str) -> Assets | str:
+    """The folder of KUBEBUILDER_ASSETS where it has these programs too, or one line on what is missing."""
+    assets = assets_of(os.environ)
+    if isinstance(assets, str):
+        return assets
+    missing = [name for name in programs if not assets.has(name)]
+    return f"{ENVIRONMENT}: {assets.folder} has no {' and no '.join(missing)}" if missing else assets
 
 
 def forget_history(plane: ControlPlane) -> None:

@@ -23,6 +23,7 @@ from playground.programs import Program
 NEEDED = ("etcd", "kube-apiserver")
 CONTROLLERS = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
+KUBELETS = "kubemark"
 _QPS = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _UNSERVED = ("--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false")
 

@@ -305,6 +305,13 @@ def test_version(minor: str, want: tuple[int, int]) -> None:
     assert Kube(Script(Answer(body={"major": "1", "minor": minor}))).version() == want
 
 
+def test_a_server_built_without_a_version_is_the_release_that_it_behaves_as() -> None:
+    unset = {"major": "", "minor": "", "emulationMajor": "1", "emulationMinor": "36", "gitVersion": "v0.0.0-master"}
+    assert Kube(Script(Answer(body=unset))).version() == (1, 36)
+
+
 def test_a_version_without_numbers_is_malformed() -> None:
-    with pytest.raises(KubeMalformed, match="major and minor"):
-        Kube(Script(Answer(body=json.loads('{"major": "1"}')))).version()
+    with pytest.raises(KubeMalformed) as caught:
+        Kube(Script(Answer(body=json.loads('{"major": "1", "gitVersion": "v0.0.0-master"}')))).version()
+    said = "{'major': '1', 'minor': None, 'gitVersion': 'v0.0.0-master'}"
+    assert str(caught.value) == f"GET /version: expected numbers as major and minor, found {said}"

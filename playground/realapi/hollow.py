@@ -1,0 +1,117 @@
+"""
+Real kubelets over a container runtime that runs nothing: one process of Kubernetes' own `kubemark` for each node.
+
+With them the code that judges pods, keeps nodes and writes statuses is Kubernetes', in place of our stand-in. They have
+one CPU and 3.75 GiB each, whatever a node's description says, and print no logs. Kubemark reads no kubelet
+configuration, so what it does to a machine is kept small from outside: without a PATH it finds no iptables.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from playground.machinery.nodes import NodeSpec
+from playground.programs import Program
+from playground.realapi.components import KUBELETS, Assets
+
+_ROOT = re.compile(r"Using (/tmp/hollow-kubelet\.\d+) as root dir for hollow-kubelet")
+_SOCKET = re.compile(r"(\d+) (/tmp/kubelet_remote_\d+\.sock)$", re.MULTILINE)
+"""A line of /proc/net/unix: its last words are the inode and the path."""
+
+
+class HollowKubelets:
+    """
+    `kubeconfig` gives the file with which a node's kubelet connects.
+
+    `offers`: extended resources of a node that its kubelet reports as if a device plugin had registered them.
+    """
+
+    def __init__(
+        self,
+        assets: Assets,
+        directory: Path,
+        kubeconfig: Callable[[str], Path],
+        *,
+        offers: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._assets, self._directory, self._kubeconfig = assets, directory, kubeconfig
+        self._offers = offers or {}
+        self.programs: dict[str, Program] = {}
+
+    def register(self, spec: NodeSpec) -> None:
+        """Start the node's kubelet; it registers the node by itself, a moment later."""
+        offers = self._offers.get(spec.name, {})
+        flags = [
+            *("--morph=kubelet", f"--kubeconfig={self._kubeconfig(spec.name)}", f"--name={spec.name}"),
+            *("--kubelet-port=0", "--kubelet-read-only-port=0", "--use-host-image-service=false", "--v=2"),
+            *(f"--node-labels={key}={value}" for key, value in spec.labels.items()),
+            *(f"--register-with-taints={taint}" for taint in spec.taints),
+            *(f"--extended-resources={name}={amount}" for name, amount in offers.items()),
+            f"--max-pods={spec.pods}",
+        ]
+        log = self._directory / f"kubelet-{spec.name}.log"
+        program = Program(
+            f"kubelet {spec.name}",
+            flags,
+            log=log,
+            environment={"PATH": "/nonexistent"},
+            command=(str(self._assets.folder / KUBELETS),),
+        )
+        self.programs[spec.name] = program
+        program.start()
+
+    def kill(self, name: str) -> None:
+        """End a node's kubelet without warning; its pods stay as they are."""
+        program = self.programs[name]
+        left = _left_behind(program)
+        program.kill()
+        _remove(left)
+
+    def restart(self, name: str) -> None:
+        """End a node's kubelet and start it again, over a runtime that has forgotten every container."""
+        self.kill(name)
+        self.programs[name].start()
+
+    def static_pods(self, name: str) -> Path:
+        """The folder whose manifests the node's kubelet runs by itself. Raises LookupError before it has said so."""
+        found = _roots(self.programs[name])
+        if not found:
+            raise LookupError(f"kubelet {name} has not said where its files are")
+        (folder,) = found[-1].glob("static-pods*")
+        return folder
+
+    def stop(self) -> None:
+        """End all of them. They have no way of ending in good order, so nothing is lost by the quick one."""
+        for name in self.programs:
+            self.kill(name)
+
+
+def _roots(program: Program) -> list[Path]:
+    text = program.log.read_text(errors="replace") if program.log.exists() else ""
+    return [Path(path) for path in _ROOT.findall(text)]
+
+
+def _left_behind(program: Program) -> list[Path]:
+    """Its files outside of our directory: kubemark asks for no other place."""
+    return [*_roots(program), *_sockets(program)]
+
+
+def _sockets(program: Program) -> Iterator[Path]:
+    if not program.alive():
+        return
+    files = (each.resolve().name for each in Path(f"/proc/{program.pid}/fd").iterdir())
+    inodes = {name.removeprefix("socket:[").removesuffix("]") for name in files if name.startswith("socket:[")}
+    for inode, path in _SOCKET.findall(Path("/proc/net/unix").read_text()):
+        if inode in inodes:
+            yield Path(path)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
