@@ -12,14 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
 from contract import keptout
 from contract.keptout import KeptOut
 from contract.model import MOST_GPUS
-from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
+from kubectl_gpufraction import advised, dryrun, gpushare, hosts, versions, views
 from kubectl_gpufraction.state import State
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime import kubepaths
@@ -33,7 +32,11 @@ _EVERY = 2.0
 
 
 class Failed(Exception):
-    """The command cannot be carried out; the message is for the user."""
+    """The command cannot be carried out; the message is for the user. `shown`: what is printed all the same."""
+
+    def __init__(self, message: str, *, shown: str = "") -> None:
+        super().__init__(message)
+        self.shown = shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +153,16 @@ def _advise(session: Session) -> str:
 
 
 def _version(session: Session) -> str:
+    kubernetes = ".".join(map(str, session.kube.version()))
     try:
-        ours = metadata.version("gpufraction")
-    except metadata.PackageNotFoundError:
-        ours = "unknown"
-    major, minor = session.kube.version()
-    installed = len(session.gpunodes())
-    rows = [{"plugin": ours, "kubernetes": f"{major}.{minor}", "nodes": installed}]
-    columns = (Column("plugin", "PLUGIN"), Column("kubernetes", "KUBERNETES"), Column("nodes", "GPU-NODES"))
-    return session.table(columns, rows, "")
+        nodes = len(session.gpunodes())
+    except (KubeError, Failed) as error:
+        raise Failed(str(error), shown=_versions(session.given, versions.row(kubernetes))) from error
+    return _versions(session.given, versions.row(kubernetes, nodes))
+
+
+def _versions(given: argparse.Namespace, row: Mapping[str, Any]) -> str:
+    return rendered(versions.COLUMNS, [row], form=given.output, colour=False, empty="")
 
 
 def _inspect(session: Session) -> str:
@@ -249,9 +253,14 @@ def main(
         if given.command == "inspect":
             out.write(f"Failed due to {error}")
             return 1
+        if given.command == "version":
+            out.write(_versions(given, versions.row()))
+            print(versions.trouble(error), file=err)
+            return 1
         print(error, file=err)
         return 1
     except Failed as error:
+        out.write(error.shown)
         print(error, file=err)
         return 1
     return 0

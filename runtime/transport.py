@@ -258,7 +258,7 @@ def _typed(error: BaseException, what: str, *, answered: bool = False) -> KubeUn
         exceptions.ProxyError,
     )
     if not answered and (isinstance(error, before_sending) or _is_handshake(error)):
-        return KubeUnavailable(f"{what}: cannot connect: {type(error).__name__}")
+        return KubeUnavailable(f"{what}: cannot connect: {_why(error)}")
     if isinstance(error, exceptions.TimeoutError):
         return KubeTimeout(f"{what}: no answer in time")
     return KubeConnectionLost(f"{what}: connection lost: {type(error).__name__}")
@@ -268,13 +268,22 @@ def _is_handshake(error: BaseException) -> bool:
     """A certificate that is not trusted ends the connection before any request is sent."""
     import ssl
 
+    return any(isinstance(seen, ssl.SSLCertVerificationError) for seen in _chain(error))
+
+
+def _why(error: BaseException) -> str:
+    """The operating system's words, such as "Connection refused"; else the name of the failure."""
+    said = next((seen.strerror for seen in _chain(error) if isinstance(seen, OSError) and seen.strerror), "")
+    return said or type(error).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what is under it: urllib3 hands some as arguments and chains others."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ssl.SSLCertVerificationError):
-            return True
+        yield seen
         nested = seen.args[-1] if seen.args and isinstance(seen.args[-1], BaseException) else None
         seen = nested or seen.__cause__
-    return False
 
 
 def _socket_options() -> list[tuple[int, int, int]]:

@@ -212,7 +212,7 @@ def test_a_port_that_nobody_listens_on_is_unavailable_with_a_known_outcome(plain
     kube = plain.connect()
     plain.http.shutdown()
     plain.http.server_close()
-    with pytest.raises(KubeUnavailable, match="cannot connect") as caught:
+    with pytest.raises(KubeUnavailable, match="cannot connect: Connection refused") as caught:
         kube.create("/api/v1/pods", {})
     assert caught.value.outcome_unknown is False
 
