@@ -8,7 +8,7 @@ server is the caller's part, with what is returned here. So a decision and its r
 take the same share. Time, ids and leadership are injected.
 
 A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
-changed, a pod joined. It is never polled.
+changed, a pod joined. Where only what it was told may have become untrue, the line is gone down some seconds later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.known import NOBODY
 from allocator.ledger import Holding, State
-from allocator.line import Commit, News, Told
+from allocator.line import Commit, News, Said, Told
 from allocator.looking import Look
 from allocator.mandate import Mandate
 from allocator.options import Options
@@ -166,7 +166,7 @@ class Controller(Repairing):
             if not self._mandate.holds():
                 return [], []
             now = self._clock()
-            self._untried = False
+            self._untried, self._changed, self._passed = False, False, now
             failed: dict[tuple[Ask, bool], Unplaced] = {}
             self._desk.begin_pass()
             for entry in self._cluster.queue.in_order():
@@ -174,7 +174,8 @@ class Controller(Repairing):
                 if not self._line.may_try(entry.uid, now):
                     continue
                 if entry.foreign:
-                    self._tell(entry, answering.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first")
+                    text = f"held by the scheduling gate {entry.foreign[0]} first"
+                    self._tell(entry, answering.FOREIGN_GATE, text, now)
                     continue
                 if entry.ask.request.claim:
                     commits.extend(self._by_claim(entry, now))
@@ -186,7 +187,7 @@ class Controller(Repairing):
                     commits.append(self._reserve_waiting(entry, allocation))
                 else:
                     failed[shape] = decision
-                    self._say_why(entry, decision)
+                    self._say_why(entry, decision, now)
             self._desk.bind_the_rest()
             return commits, self._line.take_news()
 
@@ -197,7 +198,7 @@ class Controller(Repairing):
             return (self._reserve_waiting(entry, found),)
         # What is over in a moment is not worth a write to the pod, which would be in the way of its commit.
         if found.reason != BINDING or now - self._line.waits(entry.uid, now) > _TELL_AFTER:
-            self._tell(entry, found.reason, f"waiting: {found.message}")
+            self._tell(entry, found.reason, f"waiting: {found.message}", now)
         return ()
 
     def _reserve_waiting(self, entry: Waiting, allocation: Allocation) -> Commit:
@@ -206,15 +207,15 @@ class Controller(Repairing):
         self._line.begin(commit)
         return commit
 
-    def _say_why(self, entry: Waiting, decision: Unplaced) -> None:
+    def _say_why(self, entry: Waiting, decision: Unplaced, now: float) -> None:
         code, reason = answering.code(decision), f"waiting: {answering.why(decision, entry.ask.request)}"
         more = self._preemption.says(entry.uid)
         if more is not None:
             code, reason = more[0], f"{reason}; {more[1]}"
-        self._tell(entry, code, reason)
+        self._tell(entry, code, reason, now)
 
-    def _tell(self, entry: Waiting, code: str, reason: str) -> None:
-        self._line.tell(Told(entry.key, entry.uid, False, code, reason))
+    def _tell(self, entry: Waiting, code: str, reason: str, now: float) -> None:
+        self._line.tell(Told(entry.key, entry.uid, False, code, reason), now, _stands(entry.pod))
 
     def committed(self, commit: Commit, pod: JSON) -> None:
         """
@@ -322,6 +323,14 @@ class Controller(Repairing):
             strangers = {uid for uid in self._line.noted() if self._cluster.known(uid) == NOBODY}
             if strangers:
                 raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
+
+
+def _stands(pod: Mapping[str, Any]) -> Said | None:
+    """What the pod's own condition says; None where it has none."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == names.ALLOCATED_CONDITION:
+            return Said(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
+    return None
 
 
 def _why_not(commit: Commit, pod: JSON | None) -> str:

@@ -50,6 +50,8 @@ class Intake:
         self._sharers = Sharers()
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
+        self._changed = False
+        """Something happened that helps nobody, but of which pods may have been told other figures."""
 
     def replace_pods(
         self, items: Iterable[JSON], *, first: bool = True, last: bool = True, tenure: int | None = None
@@ -81,8 +83,8 @@ class Intake:
 
     def _begin_leadership(self, tenure: int | None) -> None:
         """
-        What we noted that pods were told may be old, if another has led since, or never have reached them. To be told
-        also gives a waiting pod another version, which ends a write of the leader before that may still be on its way.
+        What we noted that pods were told may be old, if another has led since, or never have reached them. From here on
+        counts what their conditions say, and only what is otherwise by now is told anew.
         """
         if tenure is not None and tenure != self._told_in:
             self._told_in = tenure
@@ -117,7 +119,7 @@ class Intake:
         cured = self._unbound.see(pod, holding.allocation.node, now)
         if self._mandate.leads() and (cured or not _says_allocated(pod)):
             text = answering.allocated(holding.allocation)
-            if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text)):
+            if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._wake()
         return might_help
 
@@ -155,6 +157,7 @@ class Intake:
         """A node is gone."""
         with self._lock:
             self._cluster.drop_node(name)
+            self._changed = True
 
     def replace_inventories(self, items: Iterable[Inventory]) -> None:
         """The whole list of GPUNodes."""
@@ -173,6 +176,7 @@ class Intake:
         with self._lock:
             self._kept_out.drop(name)
             self._cluster.drop_inventory(name)
+            self._changed = True
 
     def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
         """Every list of cards that are kept out."""
@@ -209,6 +213,7 @@ class Intake:
     def _waken(self, might_help: bool) -> None:
         if might_help:
             self._rouse()
+        self._changed = True
 
     def _rouse(self) -> None:
         """Have the line tried again. Until it has been, nobody who comes later is placed before it."""

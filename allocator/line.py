@@ -7,7 +7,7 @@ what order, the cluster knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from allocator.queue import Waiting
@@ -15,6 +15,10 @@ from contract.model import Allocation
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
 """Seconds before a pod whose write failed is tried again: the first pause, and the longest."""
+_FRESH = 60.0
+"""Seconds for which the figures that a waiting pod was told are new enough."""
+_FRESHENED = 50
+"""Pods that are told new figures in one second, at most: each is a write, and those first in line come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,20 @@ class Told:
     reason: str
     warning: str = ""
     """The reason of a Warning Event, where it is more than news; empty otherwise."""
+    turned: bool = True
+    """Whether the condition's status is another than before, which its time of transition is about."""
+    event: bool = True
+    """Whether there is an Event too; new figures alone are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a pod was told of its share, and when by the clock; never, where another leader told it."""
+
+    allocated: bool
+    code: str
+    reason: str
+    at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +95,8 @@ class Line:
         self._writing: dict[str, Commit] = {}
         self._doubtful: dict[str, Commit] = {}
         self._written: dict[str, int] = {}
-        self._told: dict[str, str] = {}
+        self._told: dict[str, Said] = {}
+        self._freshened = (0, 0)
         self._news: list[News] = []
         self._failures: dict[str, int] = {}
         self._paused: dict[str, float] = {}
@@ -85,16 +104,35 @@ class Line:
 
     # -- telling --------------------------------------------------------------------------------------------------
 
-    def tell(self, news: Told) -> bool:
-        """Say it unless this code was what the pod was told last. True if it is news."""
-        if self._told.get(news.uid) == news.code:
-            return False
-        self._told[news.uid] = news.code
+    def tell(self, news: Told, now: float, stands: Said | None = None) -> bool:
+        """
+        Say it unless the pod was told so. True if it is news.
+
+        `stands`: what the pod's condition says, which counts where nothing was told from here: another leader did. Of
+        the same code a waiting pod is told new figures in its condition only, when the old ones are a minute old.
+        """
+        last = self._told.get(news.uid) or stands
+        if last is not None and (last.allocated, last.code) == (news.allocated, news.code):
+            self._told.setdefault(news.uid, last)
+            if news.allocated or last.reason == news.reason or not self._may_freshen(last, now):
+                return False
+            news = replace(news, turned=False, event=False)
+        elif last is not None:
+            news = replace(news, turned=last.allocated != news.allocated)
+        self._told[news.uid] = Said(news.allocated, news.code, news.reason, now)
         self._news.append(news)
         return True
 
+    def _may_freshen(self, last: Said, now: float) -> bool:
+        second, count = self._freshened
+        count = count if second == int(now) else 0
+        if now - last.at < _FRESH or count >= _FRESHENED:
+            return False
+        self._freshened = (int(now), count + 1)
+        return True
+
     def tell_anew(self) -> None:
-        """Another may have told the pods something else meanwhile: whatever is said next is news."""
+        """Another may have told the pods something else meanwhile: what counts now is what their conditions say."""
         self._told.clear()
 
     def take_back(self, uid: str) -> None:

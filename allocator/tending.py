@@ -28,6 +28,8 @@ _KEEP_EVERY = 5.0
 """Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
 _TRIES = 4
 """Waiting pods for which victims are looked for at a time; each costs a look at many nodes."""
+_TELL_EVERY = 15.0
+"""Seconds between two passes down the line that are made only to tell pods new figures."""
 
 
 class Tending(Succession):
@@ -38,12 +40,13 @@ class Tending(Succession):
         self._options, self._forgotten = context.options, context.forgotten
         self._evictions: list[Evict] = []
         self._look_again = 0.0
+        self._passed = 0.0
         self._preemption = Preemption()
 
     def settle(self) -> None:
         """
-        The clock's part, to be called about once a second: pods may be tried again whose pause is over, and pods are
-        told that hold a share and have not been bound for too long.
+        The clock's part, to be called about once a second: pods may be tried again whose pause is over, pods are told
+        that hold a share and have not been bound for too long, and what was told is kept true.
         """
         with self._lock:
             now = self._clock()
@@ -52,6 +55,8 @@ class Tending(Succession):
                 for stuck in self._unbound.due(now):
                     self._say_unbound(stuck, now)
             self._tend_the_kept_node(now)
+            if self._changed and now - self._passed >= _TELL_EVERY:
+                self._wake()
 
     def _tend_the_kept_node(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""
@@ -178,7 +183,7 @@ class Tending(Succession):
 
     def _say_unbound(self, stuck: Stuck, now: float) -> None:
         text = answering.not_bound(stuck, (now - stuck.since) / 60)
-        self._line.tell(Told(stuck.key, stuck.uid, True, answering.NOT_SCHEDULED, text, warning="GPUShareUnused"))
+        self._line.tell(Told(stuck.key, stuck.uid, True, answering.NOT_SCHEDULED, text, warning="GPUShareUnused"), now)
         if self._options.unbound == "delete" and stuck.owned:
             self._evictions.append(Evict(stuck.key, stuck.uid, stuck.version, "unbound", text))
         self._rouse()

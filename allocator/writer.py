@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -175,6 +175,9 @@ class Teller:
         """Tell it soon, in place of what was still to be told of the same pod."""
         about = (news.uid,) if isinstance(news, Told) else (news.uid, news.kind, news.key, news.code)
         with self._changed:
+            before = self._news.get(about)
+            if isinstance(news, Told) and isinstance(before, Told):
+                news = replace(news, turned=news.turned or before.turned, event=news.event or before.event)
             self._news[about] = news
             if len(self._news) > self._size:
                 del self._news[next(iter(self._news))]
@@ -216,6 +219,8 @@ class Teller:
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if isinstance(news, Told):
             self._set_condition(news, now)
+            if not news.event:
+                return
         event = _event(news, now)
         self._kube.create(kubepaths.events(event["metadata"]["namespace"]), event)
 
@@ -226,7 +231,7 @@ class Teller:
             "status": "True" if news.allocated else "False",
             "reason": news.code,
             "message": news.reason,
-            "lastTransitionTime": now,
+            **({"lastTransitionTime": now} if news.turned else {}),
         }
         body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
         self._kube.patch_strategic(kubepaths.pods(namespace, name, "status"), body)

@@ -81,7 +81,7 @@ def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
     more = "waits for pods of lower priority on node a, evicted to make room"
     assert desk.second() == [
         Noted("Pod", "default/young", "uid-young", "GPUSharePreempted", f"evicted: {WHY}"),
-        Told("default/vip", "uid-vip", False, "Preempting", f"{summary}; {more}"),
+        Told("default/vip", "uid-vip", False, "Preempting", f"{summary}; {more}", turned=False),
     ]
     assert desk.kept == "a for uid-vip"
     desk.end(young)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,28 @@ def test_a_pod_for_which_there_is_newer_news_is_told_that_alone() -> None:
     assert backlog(NEWS, other, preempted, placed) == [placed, other, preempted]
 
 
+def test_newer_figures_do_not_hide_that_the_pod_was_told_nothing_yet() -> None:
+    fresh = replace(NEWS, reason="waiting: 0 of 2 GPU nodes fit", turned=False, event=False)
+    assert backlog(NEWS, fresh) == [replace(fresh, turned=True, event=True)]
+
+
 def test_beyond_the_bound_the_oldest_is_dropped() -> None:
     news = [Told(f"default/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(4)]
     assert backlog(*news, size=3) == news[1:]
+
+
+TIMES: dict[str, tuple[Told, dict[str, Any], list[str]]] = {
+    "what is new": (NEWS, {"lastTransitionTime": "2030-01-01T00:00:00Z"}, [STATUS, EVENT]),
+    "another reason": (replace(NEWS, turned=False), {}, [STATUS, EVENT]),
+    "other figures": (replace(NEWS, turned=False, event=False), {}, [STATUS]),
+}
+
+
+@pytest.mark.parametrize(("news", "time", "want"), TIMES.values(), ids=TIMES.keys())
+def test_the_time_of_transition_stays_with_the_status(news: Told, time: dict[str, Any], want: list[str]) -> None:
+    transport = Script(OK, holds=True)
+    teller = Teller(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert teller.tell(news, lambda seconds: False)
+    (condition,) = transport.sent[0].body["status"]["conditions"]
+    said = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
+    assert (condition, sent(transport)) == ({**said, **time}, want)

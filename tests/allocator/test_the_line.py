@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from allocator.line import Commit, Told
+from allocator.nodes import facts, trim
 from allocator.options import Options
 from allocator.settings import Settings
 from contract import names
@@ -351,3 +354,97 @@ def test_a_reservation_outlives_the_longest_request() -> None:
     """kube-apiserver's default `--request-timeout`, for which other webhooks may hold a pod up after ours."""
     request_timeout = 60.0
     assert Settings().assume_ttl == Options().assume_ttl > request_timeout
+
+
+LESS = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 2037 MiB, wanted 10000)"
+MINUTE = 60.0
+SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": FULL}
+
+
+def shrunken() -> Desk:
+    """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.place_waiting()
+    answer = desk.controller.reserve(question(worker("third", mib=3072)))
+    assert isinstance(answer, Placed)
+    desk.controller.put_pod(running(worker("third", mib=3072), answer.allocation))
+    return desk
+
+
+def about(desk: Desk, name: str) -> list[object]:
+    """What a pass tells the pod."""
+    return [told for told in desk.controller.place_waiting()[1] if isinstance(told, Told) and told.key.endswith(name)]
+
+
+def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
+    desk = shrunken()
+    assert about(desk, "second") == [], "the old ones are a moment old"
+    desk.now += MINUTE
+    want = Told("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)
+    assert (about(desk, "second"), about(desk, "second")) == ([want], [])
+
+
+def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
+    desk = shrunken()
+    desk.controller.place_waiting()
+    desk.now += MINUTE
+    desk.controller.settle()
+    woken = desk.woken
+    desk.controller.drop_node("elsewhere")
+    assert desk.woken == woken, "nobody is helped by a node that goes"
+    desk.controller.settle()
+    assert desk.woken == woken + 1
+    desk.controller.place_waiting()
+    for _ in range(2):
+        desk.controller.settle()
+    assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
+
+
+def test_new_figures_are_told_to_so_many_at_once() -> None:
+    desk = shrunken()
+    for number in range(60):
+        desk.controller.put_pod(waiting(worker(f"w{number}")))
+    desk.controller.place_waiting()
+    desk.now += MINUTE
+    answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
+    assert isinstance(answer, Placed)
+    fresh = [told for told in desk.controller.place_waiting()[1] if isinstance(told, Told) and not told.event]
+    assert len(fresh) == 50
+
+
+STOOD: dict[str, tuple[dict[str, str], list[Told]]] = {
+    "the same": (SAME, []),
+    "other figures": (
+        SAME | {"message": LESS},
+        [Told("default/second", "uid-second", False, "Memory", FULL, turned=False, event=False)],
+    ),
+    "another reason": (
+        SAME | {"reason": "Cores", "message": "waiting"},
+        [Told("default/second", "uid-second", False, "Memory", FULL, turned=False)],
+    ),
+    "that it has a share": (
+        SAME | {"status": "True", "reason": "Allocated"},
+        [Told("default/second", "uid-second", False, "Memory", FULL)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
+def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, str], want: list[Told]) -> None:
+    """Or every change of leader would be an Event on each pod in line."""
+    desk, _ = occupied()
+    stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
+    desk.controller.put_pod(stood)
+    assert about(desk, "second") == want
+
+
+def test_the_time_of_transition_is_that_of_the_status() -> None:
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
+    (first,) = about(desk, "second")
+    assert first == Told("default/second", "uid-second", False, "Memory", FULL)
+    desk.controller.put_node(facts(trim(ONE_GPU.cordoned().json())))
+    (second,) = about(desk, "second")
+    assert isinstance(second, Told)
+    assert (second.code, second.turned, second.event) == ("Cordoned", False, True)
