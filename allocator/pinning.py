@@ -15,7 +15,6 @@ from contract.model import NodeState
 from contract.scheduling import PodNeeds
 
 Pin = Literal["nodeName", "affinity"]
-MODES = ("auto", "nodeName", "affinity")
 
 _HEADROOM = 20
 """One part in 20 of a node's CPU and memory stays free under `nodeName`: kubelet's own view may lag behind ours."""

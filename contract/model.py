@@ -17,6 +17,8 @@ POLICIES = ("binpack", "spread")
 """What a tenant may prefer, over nodes and over the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
 """Why a well GPU takes no new pods: an administrator cordoned it, or it belongs to the vendor's device plugin."""
+PINS = ("auto", "nodeName", "affinity")
+"""How a pod may be tied to its node."""
 ISOLATION = ("driver", "mps", "preload", "watch")
 """What holds a container to its share of memory, the strongest first: the driver; NVIDIA MPS; a library loaded into its
 programs; being watched, warned and evicted."""

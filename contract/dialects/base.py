@@ -15,8 +15,18 @@ from typing import Any
 
 from contract import names, quantity, scheduling
 from contract.dialects.options import Options
+from contract.dialects.spelling import strange
 from contract.messages import shown
-from contract.model import ISOLATION, POLICIES, Allocation, ContainerAllocation, FractionRequest, PodRequest, Wishes
+from contract.model import (
+    ISOLATION,
+    PINS,
+    POLICIES,
+    Allocation,
+    ContainerAllocation,
+    FractionRequest,
+    PodRequest,
+    Wishes,
+)
 
 JSON = dict[str, Any]
 
@@ -318,9 +328,10 @@ def pod_request(
     """
     if not containers:
         return None
-    if context.annotation(names.ISOLATION) not in ("", *ISOLATION):
-        found, cure = context.annotation(names.ISOLATION), f"give one of {', '.join(ISOLATION)}"
-        raise Refused(f"metadata.annotations[{names.ISOLATION}]", shown(found), cure)
+    for key, known in ((names.ISOLATION, ISOLATION), (names.PLACEMENT, PINS)):
+        found = context.annotation(key)
+        if found not in ("", *known):
+            raise Refused(f"metadata.annotations[{key}]", shown(found), f"give one of {', '.join(known)}")
     bound = flag(context, names.NUMA_BIND)
     return PodRequest(
         dialect=dialect,
@@ -331,7 +342,7 @@ def pod_request(
         unit=unit,
         priority=priority,
         claim=claim,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *strange(context.annotations)),
     )
 
 

@@ -76,6 +76,10 @@ EVERYWHERE: dict[str, tuple[PodBuilder, Outcome]] = {
         nano(20).annotated(names.GPU_POLICY, "random"),
         Refusal("metadata.annotations[gpufraction.io/gpu-policy]", "'random'", "use binpack or spread"),
     ),
+    "a way of pinning that we do not have": (
+        nano(20).annotated(names.PLACEMENT, "nodename"),
+        Refusal("metadata.annotations[gpufraction.io/placement]", "'nodename'", "give one of auto, nodeName, affinity"),
+    ),
     "a request without a limit": (
         pod("p").container("main", resources={"requests": {"nano-gpu/gpu-percent": "20"}}),
         one("nano", percent=20, cores=20),

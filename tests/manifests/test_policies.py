@@ -52,6 +52,14 @@ def pod(name: str, *annotations: str, gated: bool = False, asks: bool = False, n
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def asking(*resources: str, annotation: str = "", other: str = "") -> JSON:
+    """A pod that asks for one of each of these resources of ours, by the end of their names."""
+    made = pod("new", *filter(None, (annotation, other)))
+    limits = {f"{names.GROUP}/{resource}": "1" for resource in resources}
+    made["spec"]["containers"][0]["resources"] = {"limits": limits}
+    return made
+
+
 def gpunode(name: str) -> JSON:
     """A GPUNode without status."""
     return {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": names.GPUNODE_KIND, "metadata": {"name": name}}
@@ -263,6 +271,29 @@ def passes(found: RealCluster, case: Case) -> bool:
     assert answer.code == 422, answer
     assert "ValidatingAdmissionPolicy 'gpufraction-" in answer.message, answer
     return False
+
+
+MEMORY_AS_ANNOTATION = f"the annotation {names.GPU_MEMORY} asks for nothing; write it under resources.limits"
+UNKNOWN = "which there is not; give gpufraction.io/gpu-memory, gpufraction.io/gpu-percent"
+WORDS: dict[str, tuple[JSON, str]] = {
+    "a resource that there is not": (asking("gpu-mem"), f"container main asks for gpufraction.io/gpu-mem, {UNKNOWN}"),
+    "one beside a right one": (
+        asking("gpu-memory", "gpumem", annotation=names.REQUEST),
+        f"container main asks for gpufraction.io/gpumem, {UNKNOWN}",
+    ),
+    "a resource as an annotation": (asking(annotation=names.GPU_MEMORY), MEMORY_AS_ANNOTATION),
+    "a webhook that is not there": (asking("gpu-memory"), "is the MutatingWebhookConfiguration"),
+    "a resource as an annotation beside a share": (
+        asking("gpu-memory", annotation=names.REQUEST, other=names.GPU_MEMORY),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), WORDS.values(), ids=WORDS.keys())
+def test_a_slip_of_the_pen_is_told_with_its_cure(body: JSON, want: str, cluster: RealCluster) -> None:
+    answer = cluster.call(TENANT, "POST", "/api/v1/namespaces/served/pods?dryRun=All", body)
+    assert (answer.code, want in answer.message) == (422 if want else 201, True), answer
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -42,6 +42,11 @@ WRONG = {
         "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found '8'; "
         "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi",
     ),
+    "a resource that there is not": (
+        "gpufraction.io/gpu-mem",
+        "8Gi",
+        "container main asks for gpufraction.io/gpu-mem, which there is not; give gpufraction.io/gpu-memory,",
+    ),
     "more memory than any card has": (
         "gpufraction.io/gpu-memory",
         "80Gi",
