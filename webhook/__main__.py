@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runtime import logs
@@ -130,6 +131,7 @@ def _certs(settings: CertsSettings) -> int:
     )
     if not settings.every:
         return ensure.once()
+    ensure = replace(ensure, say=log.info)  # whoever collects the log of a pod expects lines of one form
     process = Process()
     process.handle_signals()
     ensure.until(process.stop, every=settings.every)

@@ -24,7 +24,7 @@ from contract.protocol import Answer, Placed, Question
 from runtime.logs import REASON
 from runtime.metrics import Metrics
 from webhook import containers, mutate, review, shape, volumes
-from webhook.asking import Asker, Silence
+from webhook.asking import NOT_LEADING, Asker, Silence
 from webhook.hiding import debugged, hidden
 from webhook.review import BadReview, Review
 
@@ -158,11 +158,13 @@ class _Admission:
             case mutate.Deny(message, code):
                 return review.denied(asked.uid, message, code=code), "denied", ""
             case mutate.Hold():
-                answer = None
+                answer: Answer | Silence | None = None
             case mutate.Ask():
                 answer = self._put(asked, plan)
         dialect = plan.request.dialect if dialect_named(plan.request.dialect) else "unknown"
-        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns())
+        elsewhere = isinstance(answer, Silence) and answer.code == NOT_LEADING
+        answer = None if isinstance(answer, Silence) else answer
+        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns(), elsewhere=elsewhere)
         if isinstance(settled, mutate.Deny):
             return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
         sharing = {fraction.container for fraction in plan.request.containers}
@@ -176,7 +178,7 @@ class _Admission:
             return review.denied(asked.uid, str(wrong)), "denied", ""
         return review.allowed(asked.uid, before=asked.pod, after=debugged(asked.pod, asked.old)), "hidden", ""
 
-    def _put(self, asked: Review, plan: mutate.Ask) -> Answer | None:
+    def _put(self, asked: Review, plan: mutate.Ask) -> Answer | Silence:
         answer = self._ask(
             Question(
                 uid=asked.uid,
@@ -189,8 +191,10 @@ class _Admission:
         )
         if isinstance(answer, Silence):
             self._questions.labels(answer.code).inc()
-            log.info("the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
-            return None
+            # Every other replica is one that does not lead, and all that one API server sends goes to one of them.
+            level = logging.DEBUG if answer.code == NOT_LEADING else logging.INFO
+            log.log(level, "the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
+            return answer
         self._questions.labels(type(answer).__name__.lower()).inc()
         return answer
 

@@ -142,10 +142,13 @@ def _of_daemonset(pod: Mapping[str, Any]) -> bool:
     return any(owner.get("kind") == _DAEMONSET for owner in owners)
 
 
-def settle(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
+def settle(
+    pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int, elsewhere: bool = False
+) -> Admit | Deny:
     """
     The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
 
+    `elsewhere`: it gave none because another replica's leads, which is nothing to be told as a fault.
     `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
     """
     if isinstance(answer, Never):
@@ -153,13 +156,15 @@ def settle(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int
     bound = _bound(pod)
     if bound and not isinstance(answer, Placed):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
-    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer))
+    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, elsewhere))
 
 
-def _warnings(decided: Ask | Hold, answer: Answer | None) -> tuple[str, ...]:
+def _warnings(decided: Ask | Hold, answer: Answer | None, elsewhere: bool) -> tuple[str, ...]:
     said = decided.request.warnings
     if isinstance(decided, Hold) or isinstance(answer, Placed | Never):
         return said
+    if answer is None and elsewhere:
+        return (*said, "waiting: the pod is placed in a moment, by the allocator that leads")
     if answer is None:
         return (*said, "waiting: the allocator is not answering here; the pod will be placed as soon as it does")
     return (*said, f"waiting: {answer.reason}")

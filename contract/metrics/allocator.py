@@ -15,14 +15,14 @@ _DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 DECISIONS = MetricSpec(
     "gpufraction_decisions_total",
     "counter",
-    "Placement decisions, by outcome (placed, waiting, impossible).",
+    "Decisions at admission, by outcome (placed, waiting, impossible); what is placed from the line is a commit.",
     "allocator",
     labels=("outcome",),
 )
 DECISION_SECONDS = MetricSpec(
     "gpufraction_decision_duration_seconds",
     "histogram",
-    "Time that one placement decision took.",
+    "Time that one decision at admission took.",
     "allocator",
     buckets=_DECISION_SECONDS,
 )

@@ -21,6 +21,14 @@ def test_every_declared_metric_is_exposed_under_its_own_name() -> None:
     assert len({spec.name for spec in METRICS}) == len(METRICS)
 
 
+def test_what_is_scraped_is_what_is_declared() -> None:
+    metrics = Metrics(metrics_of("allocator"))
+    metrics.counter(DECISIONS).labels(outcome="placed").inc()
+    declared = {spec.name for spec in METRICS}
+    scraped = {line.split()[2] for line in metrics.render().decode().splitlines() if line.startswith("# TYPE")}
+    assert scraped <= declared
+
+
 def test_every_metric_belongs_to_one_program() -> None:
     programs = ("webhook", "allocator", "nodeagent")
     assert sum(len(metrics_of(program)) for program in programs) == len(METRICS)

@@ -207,6 +207,22 @@ def test_reviews_and_questions_are_counted(
         assert f'gpufraction_allocator_questions_total{{answer="{asked}"}} 1.0' in page
 
 
+TOLD = {
+    "unreachable": ("the allocator is not answering here; the pod will be placed as soon as it does", ["INFO"]),
+    "not-leading": ("the pod is placed in a moment, by the allocator that leads", ["DEBUG"]),
+}
+
+
+@pytest.mark.parametrize(("code", "want"), TOLD.items(), ids=TOLD.keys())
+def test_a_silence_is_told_and_logged_as_what_it_is(
+    code: str, want: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="webhook.app")
+    answered = client(Recorder(Silence(code))).post("/mutate", data=json.dumps(review(ASKS))).get_json()
+    levels = [record.levelname for record in caplog.records if record.name == "webhook.app"]
+    assert (answered["response"]["warnings"], levels) == ([f"waiting: {want[0]}"], want[1])
+
+
 def test_a_tenant_cannot_make_metric_labels() -> None:
     made = admitted_pod()
     text = made["metadata"]["annotations"]["gpufraction.io/request"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract import codec, pinning
+from contract.dialects import Options
 from contract.protocol import Answer, Never, Wait
 from tests.webhook.builders import (
     GIB,
@@ -18,7 +19,7 @@ from tests.webhook.builders import (
     share,
 )
 from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.mutate import Admit, Deny
+from webhook.mutate import Admit, Ask, Deny, plan, settle
 
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
@@ -116,6 +117,16 @@ def test_without_an_answer_the_pod_waits_and_says_why() -> None:
     assert outcome.warnings == (
         "waiting: the allocator is not answering here; the pod will be placed as soon as it does",
     )
+
+
+def test_what_another_replica_decides_is_not_told_as_a_fault() -> None:
+    """All that one API server sends may go to a replica that does not lead."""
+    asked = pod(container(gpufraction_io__gpu_memory="5Gi"))
+    decided = plan(asked, Options())
+    assert isinstance(decided, Ask)
+    outcome = settle(asked, decided, None, now_ns=0, elsewhere=True)
+    assert isinstance(outcome, Admit)
+    assert outcome.warnings == ("waiting: the pod is placed in a moment, by the allocator that leads",)
 
 
 def test_a_placed_pod_brings_no_warning() -> None:
