@@ -106,7 +106,7 @@ class Succession(Intake):
             if late.uid in self._newcomers:
                 self._newcomers.remove(late.uid)
                 reason = names.SHARE_TAKEN
-                self._line.tell(Told(late.key, late.uid, False, reason, late.why, warning=reason))
+                self._line.tell(Told(late.key, late.uid, False, reason, late.why, warning=reason), self._clock())
                 self._rouse()
 
 
