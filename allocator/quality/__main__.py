@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--others", type=_words, default=("fragmentation", "value"), help="policies for the other lists")
     add("--families", type=_words, default=tuple(families.FAMILIES), help="made-up clusters, with commas")
     add("--family-seeds", default="42-44", help="their seeds")
-    add("--departures", default="42-44", help="seeds of the replay with departures; empty leaves it out")
+    add("--departures", default="42-46", help="seeds of the replay with departures; empty leaves it out")
     add("--seeds", default="42-51", help="first and last seed, or one")
     add("--half-life", type=int, default=HALF_LIFE, help="requests after which one counts half")
     add("--results", type=Path, metavar="FILE", help="where runs are kept, so that one that was cut off goes on")
