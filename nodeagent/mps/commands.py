@@ -36,7 +36,13 @@ def supervise(settings: MpsSettings) -> int:
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     library = Nvml(path=settings.nvml_library)
-    supervisor = Supervisor(library, Path(settings.root), command=settings.command, timeout=settings.timeout)
+    supervisor = Supervisor(
+        library,
+        Path(settings.root),
+        command=(settings.program,),
+        multiuser=settings.multiuser,
+        timeout=settings.timeout,
+    )
     process = Process()
     process.handle_signals()
     process.watch_threads()

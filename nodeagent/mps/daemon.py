@@ -2,12 +2,17 @@
 One GPU's `nvidia-cuda-mps-control`: started, found again, asked, ended.
 
 The daemon must outlive whoever started it, or every program on the card loses its server when the supervisor is
-replaced. So it runs in the foreground (`-f`) in a session of its own, its output goes to a file, and its standard input
-is a named pipe that it holds open for writing too: it never sees an end of input, and a later supervisor can still say
-`quit` there. Who it is stands in a file, as process id and start time, written by the daemon's own process before it
-becomes the daemon; a process id alone may be somebody else's by now.
+replaced. So it runs in the foreground (`-f`) in a session of its own, and its output goes to a file. It closes its
+standard input and takes no commands there. Who it is stands in a file, as process id and start time, written by the
+daemon's own process before it becomes the daemon; a process id alone may be somebody else's by now.
 
-Commands are asked by another run of the same program, as NVIDIA documents it (docs.nvidia.com/deploy/mps).
+Commands are asked by another run of the same program, as NVIDIA documents it (docs.nvidia.com/deploy/mps). Its exit
+status says only whether the daemon was reached: a command that it does not know, or a server that is not there, is told
+as text with status 0.
+
+The daemon listens on two sockets. On `control` it serves CUDA programs, and answers questions. From whoever reaches
+`control_privileged` as its own user, which is root, it takes every command: to end it, to end other people's clients.
+Containers have the folder of both, and their root is root to the daemon, so the second is taken out of it.
 
 Must not: decide when to do any of it.
 """
@@ -17,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -30,6 +36,9 @@ _LAUNCH = 'echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" >"$1.new" && mv "$1.new" 
 """The shell's process id and start time stay those of the program that it becomes."""
 _SELINUX_TYPE = b"system_u:object_r:container_file_t:s0"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH")
+_PRIVILEGED = "control_privileged"
+_MOST_OUTPUT = 1 << 20
+"""Bytes of what the daemon says, which is four lines for each question; twice as much is kept, in the host's memory."""
 
 
 class Daemon:
@@ -41,6 +50,7 @@ class Daemon:
     def __init__(self, folder: Path, uuid: str, *, command: tuple[str, ...] = (PROGRAM,), timeout: float = 5.0) -> None:
         self._folder, self._uuid, self._command, self._timeout = folder, uuid, command, timeout
         self._child = 0
+        self._quitting = 0
 
     @property
     def claimed(self) -> bool:
@@ -57,12 +67,7 @@ class Daemon:
 
     def pid(self) -> int:
         """The daemon's process id, 0 where it does not run."""
-        if self._child:
-            # A child that has ended stays in the process table until it is asked for.
-            try:
-                self._child = 0 if os.waitpid(self._child, os.WNOHANG)[0] else self._child
-            except ChildProcessError:
-                self._child = 0
+        self._child, self._quitting = _still(self._child), _still(self._quitting)
         if self._child:
             # It may not have come to writing its file yet.
             return self._child
@@ -70,25 +75,37 @@ class Daemon:
         pid = _number(text)
         return pid if pid and started and start_time(pid) == started else 0
 
-    def start(self) -> None:
-        """Start it. Whether it serves is seen by asking. Raises OSError."""
+    def start(self, *flags: str) -> None:
+        """Start it with these flags. Whether it serves is seen by asking. Raises OSError."""
         self._make_folders()
-        # A daemon that was killed leaves these, and the next one takes them for a living one's.
-        for name in ("control", "control_lock", "control_privileged", "nvidia-cuda-mps-control.pid"):
+        (self._keys / _PRIVILEGED).unlink(missing_ok=True)
+        # A daemon that was killed leaves these; the next one copes, but who asks it meanwhile finds nobody behind them.
+        for name in ("control", "control_lock", _PRIVILEGED, "nvidia-cuda-mps-control.pid"):
             (self._folder / "pipe" / name).unlink(missing_ok=True)
-        told = str(self._folder / "log" / "output")
-        command = ["/bin/sh", "-c", _LAUNCH, "sh", str(self._folder / "daemon"), *self._command, "-f"]
+        told = str(self._output)
+        command = ["/bin/sh", "-c", _LAUNCH, "sh", str(self._folder / "daemon"), *self._command, *flags, "-f"]
         self._child = os.posix_spawn(
             command[0],
             command,
-            {**self._environment(), "CUDA_VISIBLE_DEVICES": self._uuid},
+            {**self._environment(self._folder / "pipe"), "CUDA_VISIBLE_DEVICES": self._uuid},
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, str(self._stdin()), os.O_RDWR, 0),
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
         )
+
+    def tidy(self) -> None:
+        """Keep from containers what is not theirs, and bound what the daemon has said. Raises OSError."""
+        self._keys.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self._folder / "pipe" / _PRIVILEGED, self._keys / _PRIVILEGED)
+        with contextlib.suppress(FileNotFoundError):
+            if self._output.stat().st_size > _MOST_OUTPUT:
+                # The daemon writes to the end of the file that it has open, wherever that is now.
+                shutil.copyfile(self._output, self._output.with_name("output.before"))
+                os.truncate(self._output, 0)
 
     def ask(self, command: str) -> str | None:
         """The daemon's answer to one command, None where there is none in time or the asking failed."""
@@ -99,25 +116,36 @@ class Daemon:
                 capture_output=True,
                 text=True,
                 timeout=self._timeout,
-                env=self._environment(),
+                env=self._environment(self._asked),
             )
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
             return None
         return done.stdout if done.returncode == 0 else None
 
     def pids(self, command: str) -> tuple[int, ...] | None:
-        """The process ids that are the answer to a command, None where there is no answer."""
+        """The process ids that are the answer to a command, one in a line; None where there is no answer."""
         answer = self.ask(command)
-        return None if answer is None else tuple(int(word) for word in answer.split() if word.isdecimal())
+        # Other lines are sentences, which may have numbers in them too.
+        return None if answer is None else tuple(pid for pid in map(_number, answer.splitlines()) if pid)
 
     def quit(self) -> None:
-        """Ask it to end when its clients let it. One that is gone already needs no asking."""
+        """Ask it to end when its clients let it: nobody waits here. One that is gone already needs no asking."""
+        self._quitting = _still(self._quitting)
+        if self._quitting:
+            return
         with contextlib.suppress(OSError):
-            stdin = os.open(self._stdin(), os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                os.write(stdin, b"quit\n")
-            finally:
-                os.close(stdin)
+            said = self._folder / "quit"
+            said.write_text("quit\n")
+            self._quitting = os.posix_spawnp(
+                self._command[0],
+                self._command[:1],
+                self._environment(self._asked),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, str(said), os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+            )
 
     def kill(self) -> None:
         """End it and its servers at once, also those that it left behind."""
@@ -132,15 +160,22 @@ class Daemon:
         pid = _number(read_text(self._folder / "daemon").partition(" ")[0])
         return 0 if pid and start_time(pid) else pid
 
-    def _stdin(self) -> Path:
-        path = self._folder / "stdin"
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(path, 0o600)
-        return path
+    @property
+    def _keys(self) -> Path:
+        return self._folder / "keys"
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def _output(self) -> Path:
+        return self._folder / "log" / "output"
+
+    @property
+    def _asked(self) -> Path:
+        """The folder whose socket the daemon is asked by."""
+        return self._keys if (self._keys / _PRIVILEGED).exists() else self._folder / "pipe"
+
+    def _environment(self, pipe: Path) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        pipe, told = self._folder / "pipe", self._folder / "log"
+        told = self._folder / "log"
         return {**kept, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(told)}
 
     def _make_folders(self) -> None:
@@ -152,6 +187,14 @@ class Daemon:
                 os.setxattr(self._folder / "pipe", "security.selinux", _SELINUX_TYPE)
             except OSError as error:
                 log.warning("containers may not reach the MPS daemon under SELinux", extra={"said": str(error)})
+
+
+def _still(child: int) -> int:
+    """A child of ours while it runs, then 0: one that has ended stays in the process table until it is asked for."""
+    try:
+        return 0 if child and os.waitpid(child, os.WNOHANG)[0] else child
+    except ChildProcessError:
+        return 0
 
 
 def start_time(pid: int) -> str:

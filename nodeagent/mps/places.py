@@ -5,9 +5,9 @@ Where the MPS daemons, their supervisor, the node agent and the containers meet:
     <root>/report.json          how the daemons are: written by their supervisor
     <root>/shm                  what daemons and clients share as /dev/shm
     <root>/<uuid>/pipe          the daemon's sockets; in a container: `PIPE_IN_CONTAINER`
+    <root>/<uuid>/keys          the socket by which it takes every command, which is no container's
     <root>/<uuid>/log           what it says
     <root>/<uuid>/daemon        its process id and start time
-    <root>/<uuid>/stdin         a named pipe, its standard input
     <root>/<uuid>/claimed       that it was us who set the card's compute mode
 
 Must not: decide anything.

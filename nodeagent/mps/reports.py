@@ -17,6 +17,10 @@ from typing import Any
 _FIRST_OF_VOLTA = (7, 0)
 _CUDA_13_1 = 590
 """The driver that came with CUDA 13.1."""
+_MULTIUSER = 555
+"""The first driver whose daemon was seen to take `-multiuser-server`; those of 550 and 535 refuse to start with it."""
+_STATUS = 550
+"""The first driver whose daemon was seen to know `get_server_status`; that of 535 does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,27 @@ def most_clients(capability: str, driver: str) -> int:
     major, _, minor = capability.partition(".")
     if not (major.isdecimal() and minor.isdecimal()) or (int(major), int(minor)) < _FIRST_OF_VOLTA:
         return 0
+    return 60 if _branch(driver) >= _CUDA_13_1 else 48
+
+
+def knows_multiuser(driver: str) -> bool:
+    """Whether that driver's daemon can have one server for clients of all users; not where it is unknown."""
+    return _branch(driver) >= _MULTIUSER
+
+
+def shortcomings(driver: str, *, multiuser: bool) -> str:
+    """What is not to be had of that driver's daemon though it was asked for, as a sentence; empty where all is."""
+    found = []
+    if multiuser and 0 < _branch(driver) < _MULTIUSER:
+        found.append("a container of another user waits until the clients before it have ended")
+    if 0 < _branch(driver) < _STATUS:
+        found.append("faults of its servers are not seen")
+    return f"the MPS daemon of driver {driver} is an old one: {', and '.join(found)}" if found else ""
+
+
+def _branch(driver: str) -> int:
     branch = driver.partition(".")[0]
-    return 60 if branch.isdecimal() and int(branch) >= _CUDA_13_1 else 48
+    return int(branch) if branch.isascii() and branch.isdecimal() else 0
 
 
 def report_to_text(report: Report) -> str:

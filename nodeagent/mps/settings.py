@@ -24,16 +24,11 @@ class MpsSettings:
     program: str = setting(PROGRAM, "The MPS control daemon: a path, or a name that is found on PATH.")
     multiuser: bool = setting(
         True,
-        "One server for clients of all users. Without it a container whose user is another one waits until the "
-        "clients before it have ended. Drivers that do not know the flag refuse to start the daemon.",
+        "One server for clients of all users (the daemon's -multiuser-server), where the driver knows it: 555 and later. "
+        "Without it a container whose user is another one waits until the clients before it have ended.",
     )
     nvml_library: str = setting("", "Path of libnvidia-ml.so.1; empty: the linker's choice.")
     interval: float = setting(5.0, "Time between two looks at GPUs and daemons.", unit="duration", minimum=0.05)
     timeout: float = setting(5.0, "How long a daemon may take for one answer.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The daemon's program and its arguments."""
-        return (self.program, "-multiuser") if self.multiuser else (self.program,)

@@ -23,7 +23,15 @@ from nodeagent.library import Card, GpuLibrary
 from nodeagent.mps.daemon import PROGRAM, Daemon
 from nodeagent.mps.machine import Action, Pace, Phase, Seen, State, step
 from nodeagent.mps.places import Places, read_text, write_atomically
-from nodeagent.mps.reports import GpuReport, Report, most_clients, report_to_text, wanted_from_text
+from nodeagent.mps.reports import (
+    GpuReport,
+    Report,
+    knows_multiuser,
+    most_clients,
+    report_to_text,
+    shortcomings,
+    wanted_from_text,
+)
 from nodeagent.status import Sight, look
 
 log = logging.getLogger(__name__)
@@ -53,13 +61,15 @@ class Supervisor:
         root: Path,
         *,
         command: tuple[str, ...] = (PROGRAM,),
+        multiuser: bool = True,
         timeout: float = 5.0,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._library, self._places = library, Places(root)
-        self._command, self._timeout = command, timeout
+        self._command, self._multiuser, self._timeout = command, multiuser, timeout
+        self._driver = ""
         self._pace, self._clock, self._wall = pace or Pace(), clock, wall
         self._states: dict[str, State] = {}
         self._starts: dict[str, int] = {}
@@ -77,6 +87,7 @@ class Supervisor:
     def step(self) -> Report:
         """One round."""
         sight = look(self._library)
+        self._driver = sight.driver or self._driver
         cards = {card.uuid: card for card in sight.cards if card.uuid and not card.parent}
         said = wanted_from_text(read_text(self._places.wanted))
         gpus = {}
@@ -128,7 +139,7 @@ class Supervisor:
             phase=str(after.phase),
             serving=after.serving,
             taking=after.taking,
-            why=after.why or full,
+            why=after.why or full or (shortcomings(self._driver, multiuser=self._multiuser) if after.serving else ""),
             servers=self._servers.get(uuid, ()),
             clients=seen.clients,
             most_clients=most,
@@ -147,11 +158,19 @@ class Supervisor:
         if not pid or servers is None:
             # What it said last stands: of a daemon that is silent or dead, servers and clients may still be there.
             return seen
+        # It has all its sockets when it answers on one.
+        self._tidy(uuid)
         status = [daemon.ask(f"get_server_status {server}") or "" for server in servers[:_MOST_SERVERS]]
         clients = [daemon.pids(f"get_client_list {server}") or () for server in servers[:_MOST_SERVERS]]
         self._servers[uuid], self._clients[uuid] = servers, frozenset(pid for some in clients for pid in some)
-        faulted = any("FAULT" in text.upper() for text in status)
+        faulted = any(text.split() == ["FAULT"] for text in status)
         return replace(seen, answers=True, faulted=faulted, clients=sum(map(len, clients)))
+
+    def _tidy(self, uuid: str) -> None:
+        try:
+            self._daemon(uuid).tidy()
+        except OSError as error:
+            log.warning("the MPS daemon's files are not in order", extra={"gpu": uuid, "said": str(error)})
 
     def _do(self, uuid: str, action: Action) -> None:
         daemon = self._daemon(uuid)
@@ -159,7 +178,7 @@ class Supervisor:
             match action:
                 case Action.START:
                     self._starts[uuid] = self._starts.get(uuid, 0) + 1
-                    daemon.start()
+                    daemon.start(*(("-multiuser-server",) if self._multiuser and knows_multiuser(self._driver) else ()))
                 case Action.QUIT:
                     daemon.quit()
                 case Action.KILL:

@@ -34,9 +34,10 @@ class Cards:
     mode: bool = False
     refusal: str = ""
     broken: bool = False
+    driver: str = "580.95.05"
 
     def driver_version(self) -> str:
-        return "580.95.05"
+        return self.driver
 
     def cuda_version(self) -> str:
         return "13.0"
@@ -73,7 +74,7 @@ class Node:
         self.supervisor = Supervisor(
             self.cards,
             self.root,
-            command=(str(self.program), "-multiuser"),
+            command=(str(self.program),),
             timeout=20.0,
             pace=Pace(patience=30.0),
             clock=lambda: self.now,

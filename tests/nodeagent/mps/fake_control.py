@@ -1,18 +1,24 @@
 """
-An `nvidia-cuda-mps-control` without a GPU: a real process with a real socket, so that what is tested is the starting,
-finding, asking and ending of processes.
+An `nvidia-cuda-mps-control` without a GPU: a real process with real sockets, so that what is tested is the starting,
+finding, asking and ending of processes. What it shares with NVIDIA's was read off that of drivers 535, 550 and 555:
 
-With `-f` it is the daemon, without it asks the daemon one line of standard input. What the daemon does is read at every
-command from `fake.json` in its pipe directory, so that a test changes its mind for it:
+    it closes its standard input; locks `control_lock`; listens on `control` and, for its own user, `control_privileged`
+    takes `quit` by the second socket only; leaves both sockets and the lock file behind
+    tells what it does not know or find as text, with status 0; refuses to start with a flag that it does not know
+
+With `-f` it is the daemon, without it asks the daemon the lines of standard input. What the daemon does is read at
+every command from `fake.json` in its pipe directory, so that a test changes its mind for it:
 
     crash: true         end at once with status 1
     silent: true        take commands and answer none
     deaf: true          do not end when told to
+    old: true           know neither `-multiuser-server` nor `get_server_status`, as that of driver 535
     status: FAULT       of every server; ACTIVE otherwise
     servers: {"71": [72, 73]}    servers and their clients, by process id
     spawn: true         start a process that stands for a server, and outlives the daemon
 """
 
+import fcntl
 import json
 import os
 import select
@@ -22,6 +28,7 @@ import sys
 from typing import Any
 
 PIPE = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+PID = "nvidia-cuda-mps-control.pid"
 
 
 def script() -> dict[str, Any]:
@@ -38,11 +45,20 @@ def answer(words: list[str], said: dict[str, Any]) -> str:
     match words:
         case ["get_server_list"]:
             return "".join(f"{pid}\n" for pid in servers)
-        case ["get_server_status", pid]:
-            return said.get("status", "ACTIVE") + "\n" if pid in servers else "no such server\n"
+        case ["get_server_status", pid] if not said.get("old"):
+            return said.get("status", "ACTIVE") + "\n" if pid in servers else f"Server {pid} not found\n"
         case ["get_client_list", pid]:
-            return "".join(f"{client}\n" for client in servers.get(pid, []))
-    return "unknown command\n"
+            return "".join(f"{client}\n" for client in servers.get(pid, ())) or f"Server {pid} not found\n"
+    return f'Unknown command "{words[0]}"\n'
+
+
+def listening(name: str) -> socket.socket:
+    if os.path.exists(name):
+        os.unlink(name)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(name)
+    listener.listen()
+    return listener
 
 
 def serve() -> None:
@@ -55,42 +71,60 @@ def serve() -> None:
             file.write(str(server.pid))
     # A path longer than 107 characters cannot be bound, and tests' folders are long.
     os.chdir(PIPE)
-    if os.path.exists("control"):
-        sys.exit("another daemon is there")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("control")
-    listener.listen()
-    waiting: list[Any] = [0, listener]
+    os.close(0)
+    lock = open("control_lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit("An instance of this daemon is already running")
+    privileged, everybody = listening("control_privileged"), listening("control")
+    with open(PID, "w", encoding="utf-8") as file:
+        file.write(str(os.getpid()))
     while True:
-        ready, _, _ = select.select(waiting, [], [])
-        if 0 in ready:
-            line = os.read(0, 1024)
-            if not line or (b"quit" in line and not script().get("deaf")):
-                os.unlink("control")
-                sys.exit(0)
-        if listener in ready:
+        for listener in select.select([privileged, everybody], [], [])[0]:
             client, _ = listener.accept()
-            with client:
-                command = client.recv(1024).decode()
-                if script().get("silent"):
-                    select.select([client], [], [])
-                else:
-                    client.sendall(answer(command.split(), script()).encode())
+            with client, client.makefile("rw") as lines:
+                for line in iter(lines.readline, ""):
+                    obey(line.split(), lines, listener is privileged)
+
+
+def obey(words: list[str], lines: Any, privileged: bool) -> None:
+    print(f"Cmd:{' '.join(words)}", flush=True)
+    said = script()
+    if said.get("silent") or (words == ["quit"] and said.get("deaf")):
+        select.select([lines], [], [])
+    elif words == ["quit"] and privileged:
+        os.unlink(PID)
+        sys.exit(0)
+    elif words == ["quit"]:
+        lines.write("Not enough privilege to execute quit command\n\n")
+    else:
+        # Its real form is its own affair; here an empty line ends an answer.
+        lines.write(answer(words, said) + "\n")
+    lines.flush()
 
 
 def ask() -> None:
     os.chdir(PIPE)
     with socket.socket(socket.AF_UNIX) as daemon:
         try:
-            daemon.connect("control")
+            daemon.connect("control_privileged" if os.path.exists("control_privileged") else "control")
         except OSError:
             sys.exit("Cannot find MPS control daemon process")
-        daemon.sendall(sys.stdin.readline().encode())
-        while part := daemon.recv(4096):
-            sys.stdout.write(part.decode())
+        with daemon.makefile("rw") as lines:
+            for command in sys.stdin:
+                lines.write(command)
+                lines.flush()
+                for line in iter(lines.readline, ""):
+                    if line == "\n":
+                        break
+                    sys.stdout.write(line)
 
 
-if "-f" in sys.argv:
+KNOWN = {"-f"} if script().get("old") else {"-f", "-multiuser-server"}
+if not set(sys.argv[1:]) <= KNOWN:
+    sys.exit("Cannot find MPS control daemon process")
+elif "-f" in sys.argv:
     serve()
 else:
     ask()

@@ -9,9 +9,11 @@ import pytest
 from nodeagent.mps.reports import (
     GpuReport,
     Report,
+    knows_multiuser,
     most_clients,
     report_from_text,
     report_to_text,
+    shortcomings,
     wanted_from_text,
     wanted_to_text,
 )
@@ -62,3 +64,28 @@ CLIENTS = {
 @pytest.mark.parametrize(("capability", "driver", "want"), CLIENTS.values(), ids=CLIENTS.keys())
 def test_the_most_clients(capability: str, driver: str, want: int) -> None:
     assert most_clients(capability, driver) == want
+
+
+SHORT = {
+    "a driver that knows everything": ("555.58.02", True, ""),
+    "a driver whose servers are one user's": (
+        "550.163.01",
+        True,
+        "the MPS daemon of driver 550.163.01 is an old one: a container of another user waits until the clients before "
+        "it have ended",
+    ),
+    "nobody asked for a server of all users": ("550.163.01", False, ""),
+    "a driver that cannot tell faults": (
+        "535.261.03",
+        False,
+        "the MPS daemon of driver 535.261.03 is an old one: faults of its servers are not seen",
+    ),
+    "a driver that is not known": ("", True, ""),
+    "a driver with a strange version": ("r5x", True, ""),
+}
+
+
+@pytest.mark.parametrize(("driver", "multiuser", "sentence"), SHORT.values(), ids=SHORT.keys())
+def test_what_an_old_driver_lacks_is_told(driver: str, multiuser: bool, sentence: str) -> None:
+    assert shortcomings(driver, multiuser=multiuser) == sentence
+    assert knows_multiuser(driver) is (driver == "555.58.02")
