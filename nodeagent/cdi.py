@@ -25,6 +25,11 @@ from nodeagent.mps.places import PIPE_IN_CONTAINER, Places
 
 FILE = "gpufraction.io-share.json"
 VERSION = "0.5.0"
+CACHE_IN_CONTAINER = "/var/lib/gpufraction"
+"""
+Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARED_CACHE`: of memory, and so new at each
+start of the container. In a file that outlasts it, processes that were killed still count when others have their numbers.
+"""
 LIBRARY_IN_CONTAINER = "/usr/local/vgpu/libvgpu.so"
 """Where HAMi-core looks for itself unless told otherwise."""
 PRELOAD_IN_CONTAINER = "/etc/ld.so.preload"
@@ -81,6 +86,12 @@ def _device(uuid: str, mps: bool, places: Places, preloaded: Preloaded | None) -
         mounts = [
             _mount(preloaded.library, LIBRARY_IN_CONTAINER, "ro"),
             _mount(preloaded.preload, PRELOAD_IN_CONTAINER, "ro"),
+            {
+                "hostPath": "tmpfs",
+                "containerPath": CACHE_IN_CONTAINER,
+                "type": "tmpfs",
+                "options": ["mode=1777", "size=16m", "nosuid", "nodev", "noexec"],
+            },
         ]
         # Its messages would come between the lines that programs parse.
         env = [f"{ISOLATION_VARIABLE}=preload", "LIBCUDA_LOG_LEVEL=0"]

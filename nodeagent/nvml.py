@@ -63,7 +63,7 @@ class Nvml:
         """See `GpuLibrary`."""
 
         def read(nvml: Any) -> tuple[Card, ...]:
-            cards = [self._card(nvml, index) for index in range(call(nvml, "nvmlDeviceGetCount"))]
+            cards = self._cards(nvml)
             fixed = self._fixed_of(nvml, cards)
             xids = xids_of(nvml, self._events)
             told: list[Card] = []
@@ -172,6 +172,15 @@ class Nvml:
             # Registered before the first figures are read, so that nothing falls between the two.
             self._events = register(nvml)
         return nvml
+
+    def _cards(self, nvml: Any) -> list[Card]:
+        cards = [self._card(nvml, index) for index in range(call(nvml, "nvmlDeviceGetCount"))]
+        # Indices shift when the driver starts without a card; the name that was at an index may be elsewhere now.
+        there = {card.uuid for card in cards if card is self._known.get(card.index)}
+        return [
+            card if card is self._known.get(card.index) or card.uuid not in there else replace(card, uuid="")
+            for card in cards
+        ]
 
     def _card(self, nvml: Any, index: int) -> Card:
         try:

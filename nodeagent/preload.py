@@ -22,12 +22,15 @@ import stat
 from pathlib import Path
 
 from nodeagent.cdi import LIBRARY_IN_CONTAINER, Preloaded
+from nodeagent.elf import offers
 from nodeagent.mps.places import read_text
 
 _NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
 _ELF_64 = b"\x7fELF\x02"
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 """elf.h, `e_machine`, by the kernel's word."""
+_LIMITED = "cuMemAlloc_v2"
+"""What the library must offer in CUDA's place."""
 _MOST_BYTES = 64 << 20
 
 
@@ -74,4 +77,6 @@ class Library:
         wanted = _MACHINES.get(self._machine)
         if content[:5] != _ELF_64 or int.from_bytes(content[18:20], "little") != wanted:
             return f"{library} is no library for {self._machine}"
+        if offers(content, _LIMITED) is False:
+            return f"{library} offers no {_LIMITED} and would limit nothing; was it built to hide its functions?"
         return ""

@@ -88,12 +88,21 @@ def _container(container: Mapping[str, Any], what: Given) -> JSON:
     # Two mounts of one path are refused, so a tenant's own at ours goes.
     mounts = _merged(container.get("volumeMounts"), _mounts(what), "mountPath", ())
     changed = {**container, "volumeMounts": mounts}
-    if what.cache:
-        # A file of its own for each container; in front, where everything of ours in the environment is.
-        entry = {"name": CACHE_VARIABLE, "value": f"{CACHE_FOLDER}/{container['name']}.cache"}
-        others = [item for item in container.get("env") or [] if item.get("name") != CACHE_VARIABLE]
-        changed["env"] = [entry, *others]
+    ours = dict(_variables(container["name"], what))
+    if ours:
+        # In front, where everything of ours in the environment is.
+        others = [item for item in container.get("env") or [] if item.get("name") not in ours]
+        changed["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *others]
     return changed
+
+
+def _variables(container: str, what: Given) -> Iterator[tuple[str, str]]:
+    if what.cache:
+        # A file of its own for each container.
+        yield CACHE_VARIABLE, f"{CACHE_FOLDER}/{container}.cache"
+    if PRELOAD in what.host_paths:
+        # The library's messages would come between the lines that programs parse. Its errors are told still.
+        yield "LIBCUDA_LOG_LEVEL", "0"
 
 
 def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[str]) -> list[JSON]:

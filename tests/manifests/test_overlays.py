@@ -178,6 +178,14 @@ def test_where_the_agent_runs(name: str) -> None:
     )
 
 
+def test_the_agent_goes_away_while_nvidias_operator_replaces_the_driver() -> None:
+    """Its driver manager sets that value on a Node that had `true`; every term must know it, since one is enough."""
+    spec = template(built(), "DaemonSet", "gpufraction-nodeagent")
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    paused = {"key": "nvidia.com/gpu.deploy.client", "operator": "NotIn", "values": ["paused-for-driver-upgrade"]}
+    assert [term["matchExpressions"][1:] for term in terms] == [[paused]] * len(terms)
+
+
 def test_on_gke_the_agent_goes_by_googles_label_and_finds_googles_driver() -> None:
     spec = template(built("overlays/gke"), "DaemonSet", "gpufraction-nodeagent")
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

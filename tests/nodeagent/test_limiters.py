@@ -218,7 +218,7 @@ def test_the_library_is_told_and_given_where_no_daemon_serves(node: Node) -> Non
     node.limiters = node.made(mps=False)
     node.limiters._library = Library(node.preload, machine="x86_64")
     assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi"), ("preload",))
-    assert node.devices() == {"GPU-0": ["/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload"]}
+    assert node.devices() == {"GPU-0": ["/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/var/lib/gpufraction"]}
     slices = gpu(0, usable=0, healthy=False), gpu(1, uuid="MIG-0", parent="GPU-0")
     assert node.round(BY_CDI, *slices)[1] == ()
     assert node.devices()["MIG-0"] == []

@@ -58,7 +58,7 @@ SHARING: dict[str, tuple[Given, JSON, list[JSON]]] = {
     ),
     "the library, which must be there": (
         Given(host_paths=frozenset(("preload",))),
-        {"name": "main", "volumeMounts": LIBRARY},
+        {"name": "main", "volumeMounts": LIBRARY, "env": [{"name": "LIBCUDA_LOG_LEVEL", "value": "0"}]},
         [
             host_path("library", "/var/lib/gpufraction/preload/libvgpu.so", "File"),
             host_path("preload", "/var/lib/gpufraction/preload/ld.so.preload", "File"),
@@ -91,7 +91,7 @@ def test_what_a_tenant_wrote_under_our_names_and_paths_is_replaced_and_the_rest_
     found = given(before, {"main"}, ALL)["spec"]
     [main] = found["containers"]
     assert main["volumeMounts"] == [mounts[1], *CACHED["volumeMounts"], *SOCKETS, *LIBRARY]
-    assert main["env"] == [*CACHED["env"], env[1]]
+    assert main["env"] == [*CACHED["env"], {"name": "LIBCUDA_LOG_LEVEL", "value": "0"}, env[1]]
     assert found["volumes"][:2] == [own, CACHE]
 
 
