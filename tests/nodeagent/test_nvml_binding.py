@@ -146,7 +146,9 @@ def test_a_card_that_was_lost_before_the_start_has_no_name(machine: Machine) -> 
 
 def test_a_card_whose_index_went_to_another_is_not_told_by_that_ones_name(machine: Machine) -> None:
     machine.look()
-    shifted = TWO.replace("gpu GPU-aaaa Tesla T4\ngpu GPU-bbbb NVIDIA A10", "gpu GPU-bbbb NVIDIA A10\ngpu GPU-aaaa Tesla T4")
+    shifted = TWO.replace(
+        "gpu GPU-aaaa Tesla T4\ngpu GPU-bbbb NVIDIA A10", "gpu GPU-bbbb NVIDIA A10\ngpu GPU-aaaa Tesla T4"
+    )
     machine.shows(shifted, "fail nvmlDeviceGetHandleByIndex_v2 1 15")
     first, second = machine.look().cards
     assert (first.uuid, first.healthy) == ("GPU-bbbb", True)
