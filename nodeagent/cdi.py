@@ -28,7 +28,7 @@ VERSION = "0.5.0"
 CACHE_IN_CONTAINER = "/var/lib/gpufraction"
 """
 Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARED_CACHE`: of memory, and so new at each
-start of the container. In a file that outlasts it, processes that were killed still count when others have their numbers.
+start of the container. In a file that outlasts it, who was killed still counts when another has its process id.
 """
 LIBRARY_IN_CONTAINER = "/usr/local/vgpu/libvgpu.so"
 """Where HAMi-core looks for itself unless told otherwise."""

@@ -52,7 +52,7 @@ CALLED = {
     "nvmlSystemGetCudaDriverVersion": 0,
     "nvmlSystemGetDriverVersion": 0,
 }
-"""The name, and the first driver known to have it: seen in the libraries of 470, 535, 550 and 555, or as NVIDIA says."""
+"""The name, and the first driver known to have it: as seen in the libraries of 470 to 555, or as NVIDIA says."""
 
 ASKED = """
 import json, sys

@@ -72,7 +72,7 @@ def serve() -> None:
     # A path longer than 107 characters cannot be bound, and tests' folders are long.
     os.chdir(PIPE)
     os.close(0)
-    lock = open("control_lock", "w")
+    lock = os.open("control_lock", os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,5 +1,5 @@
 """
-A CUDA program, as small as can be: reads commands from standard input, one a line, and answers each with a line of JSON.
+A CUDA program, as small as can be: reads commands from standard input, one a line, and answers each with JSON.
 
     alloc DEVICE BYTES    the driver's code for an allocation on that card
     found DEVICE BYTES    as `alloc`, by the address that cuGetProcAddress gives, as CUDA's runtime does it
