@@ -13,6 +13,8 @@ import ctypes
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 cuda, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
 
@@ -67,7 +69,14 @@ def mask() -> int:
     return before
 
 
-COMMANDS = {"alloc": alloc, "found": found, "info": info, "nvml": shown, "launch": launch, "mask": mask}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "alloc": alloc,
+    "found": found,
+    "info": info,
+    "nvml": shown,
+    "launch": launch,
+    "mask": mask,
+}
 assert cuda.cuInit(0) == 0
 for line in sys.stdin:
     name, *arguments = line.split()
