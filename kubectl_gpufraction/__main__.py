@@ -12,13 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from contract import keptout
 from contract.keptout import KeptOut
 from contract.model import MOST_GPUS
-from kubectl_gpufraction import advised, dryrun, gpushare, hosts, versions, views
+from kubectl_gpufraction import absent, advised, dryrun, gpushare, hosts, versions, views
 from kubectl_gpufraction.state import State
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime import kubepaths
@@ -53,6 +54,20 @@ class Session:
         """The cluster now."""
         nodes, pods = self.items(kubepaths.nodes()), self.items(kubepaths.pods())
         return State.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
+
+    def seen(self) -> State:
+        """The cluster now, or what of it a tenant may see: the pods of one namespace."""
+        try:
+            return self.state()
+        except KubeForbidden:
+            if self.given.all_namespaces:
+                raise
+            return State.of((), (), self.items(kubepaths.pods(self.namespace)), whole=False)
+
+    def nothing(self, what: str) -> str:
+        """What is said where no pod is to be shown."""
+        where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
+        return f"No {what}{where}."
 
     def items(self, path: str) -> list[JSON]:
         """A whole collection."""
@@ -90,24 +105,29 @@ class Session:
 
 
 def _nodes(session: Session) -> str:
-    return session.table(views.NODES, views.nodes(session.state()), "No GPUs found.")
+    now = datetime.now(UTC)
+    return session.table(views.NODES, views.nodes(session.state(), now), "No GPUs found.")
 
 
 def _pods(session: Session) -> str:
-    rows = views.pods(session.state(), session.shown_namespace())
-    return session.table(views.PODS, rows, "No pods with a GPU share found.")
+    rows = views.pods(session.seen(), session.shown_namespace())
+    return session.table(views.PODS, rows, session.nothing("pod asks for a GPU share"))
 
 
 def _waiting(session: Session) -> str:
-    rows = views.waiting(session.state(), session.shown_namespace())
-    return session.table(views.WAITING, rows, "No pod waits for a GPU share.")
+    rows = views.waiting(session.seen(), session.shown_namespace())
+    return session.table(views.WAITING, rows, session.nothing("pod waits for a GPU share"))
 
 
 def _explain(session: Session) -> str:
-    state, name = session.state(), session.given.pod.removeprefix("pod/")
+    state, name = session.seen(), session.given.pod.removeprefix("pod/")
     found = next((pod for pod in state.pods if pod.key == f"{session.namespace}/{name}"), None)
     if found is None:
-        raise Failed(f"pod {name!r} in namespace {session.namespace!r}: not there, finished, or without a GPU share")
+        about = f"pod {name!r} in namespace {session.namespace!r}"
+        try:
+            raise Failed(f"{about}: {absent.why(session.kube.get(kubepaths.pods(session.namespace, name)))}")
+        except KubeNotFound:
+            raise Failed(f"{about}: not there; -n names another namespace") from None
     return joined(views.explanation(state, found))
 
 
@@ -194,14 +214,12 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--kubeconfig", help="kubeconfig file; else $KUBECONFIG, else ~/.kube/config")
-    common.add_argument("--context", help="context in it")
-    common.add_argument("-n", "--namespace", help="namespace; else the context's")
-    common.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
-    common.add_argument("-o", "--output", choices=FORMS, default="table", help="form of the output")
-    common.add_argument("-w", "--watch", action="store_true", help="print again whenever it changes")
+    # A flag before the command counts as one behind it, so one that is absent there may not undo it.
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_common(common)
     top = argparse.ArgumentParser(prog="kubectl gpufraction", description="GPU shares: who has them, and who waits.")
+    top.set_defaults(kubeconfig=None, context=None, namespace=None, all_namespaces=False, output="table", watch=False)
+    _add_common(top, shown=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = {name: commands.add_parser(name, help=says, parents=[common]) for name, (_, says) in _COMMANDS.items()}
     made["explain"].add_argument("pod", metavar="POD", help="name of a pod")
@@ -215,6 +233,20 @@ def parser() -> argparse.ArgumentParser:
     made["inspect"].add_argument("-d", "--details", action="store_true", help="pods of each node too")
     made["inspect"].add_argument("node", nargs="?", metavar="NODE", help="this node only")
     return top
+
+
+def _add_common(to: argparse.ArgumentParser, *, shown: bool = True) -> None:
+    """The flags of every command. `shown`: whether the help lists them."""
+
+    def says(text: str) -> str:
+        return text if shown else argparse.SUPPRESS
+
+    to.add_argument("--kubeconfig", help=says("kubeconfig file; else $KUBECONFIG, else ~/.kube/config"))
+    to.add_argument("--context", help=says("context in it"))
+    to.add_argument("-n", "--namespace", help=says("namespace; else the context's"))
+    to.add_argument("-A", "--all-namespaces", action="store_true", help=says("all namespaces"))
+    to.add_argument("-o", "--output", choices=FORMS, help=says("form of the output"))
+    to.add_argument("-w", "--watch", action="store_true", help=says("print again whenever it changes"))
 
 
 def _count(text: str) -> int:
@@ -258,6 +290,8 @@ def main(
             print(versions.trouble(error), file=err)
             return 1
         print(error, file=err)
+        if isinstance(error, KubeForbidden) and (given.command in ("nodes", "advise") or given.all_namespaces):
+            print("waiting, pods and explain need no more than to list the pods of your namespace", file=err)
         return 1
     except Failed as error:
         out.write(error.shown)

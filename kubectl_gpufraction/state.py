@@ -46,7 +46,9 @@ class Pod:
     """The reason of its condition, in one word, and the sentence."""
     reason: str = ""
     since: str = ""
-    """When that reason was told, RFC 3339."""
+    """Since when it was told to wait, RFC 3339."""
+    unbound: str = ""
+    """Why kube-scheduler has not bound it, though it has its share; empty where that is not so."""
 
     @property
     def key(self) -> str:
@@ -123,6 +125,8 @@ class Node:
 
     inventory: Inventory
     address: str = "unknown"
+    seen: str = ""
+    """When its agent last wrote the inventory, RFC 3339; empty where that is not known."""
     cordoned: bool = False
     ready: bool = True
     isolation: str = "-"
@@ -141,6 +145,8 @@ class State:
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     claims: tuple[Claim, ...] = ()
+    whole: bool = True
+    """Whether this is the cluster; else the pods of one namespace, for whoever may see no more."""
 
     @classmethod
     def of(
@@ -150,6 +156,8 @@ class State:
         all_pods: Iterable[JSON],
         elasticgpus: Iterable[JSON] = (),
         kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
+        *,
+        whole: bool = True,
     ) -> State:
         """
         From the four lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count
@@ -162,6 +170,7 @@ class State:
             tuple(sorted((node for node in found if node), key=lambda node: node.name)),
             tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
             claims_of(elasticgpus),
+            whole,
         )
 
     def waiting(self) -> tuple[Pod, ...]:
@@ -212,10 +221,12 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
         return Node(inventory, ready=False)
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-    isolation = (gpunode.get("status") or {}).get("isolation")
+    published = gpunode.get("status") or {}
+    isolation = published.get("isolation")
     return Node(
         inventory,
         address_of(node),
+        str(published.get("observedAt") or ""),
         bool((node.get("spec") or {}).get("unschedulable")),
         ready,
         ",".join(map(str, isolation)) if isinstance(isolation, list) and isolation else "-",
@@ -232,7 +243,8 @@ def pod_of(pod: JSON) -> Pod | None:
     if allocation is None and not waits:
         return None
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    told: JSON = next((c for c in status.get("conditions") or [] if c.get("type") == names.ALLOCATED_CONDITION), {})
+    told = _condition(status, names.ALLOCATED_CONDITION)
+    bound = _condition(status, "PodScheduled")
     return Pod(
         namespace=str(metadata.get("namespace", "")),
         name=str(metadata.get("name", "")),
@@ -244,5 +256,14 @@ def pod_of(pod: JSON) -> Pod | None:
         allocation=allocation,
         code=str(told.get("reason", "")) if waits else "",
         reason=str(told.get("message", "")).removeprefix("waiting: ") if waits else "",
-        since=str(told.get("lastTransitionTime", "")) if waits else "",
+        since=str(told.get("lastTransitionTime") or "") if waits else "",
+        unbound=str(bound.get("message") or bound.get("reason") or "") if _refused(bound) and not waits else "",
     )
+
+
+def _condition(status: JSON, kind: str) -> JSON:
+    return next((each for each in status.get("conditions") or [] if each.get("type") == kind), {})
+
+
+def _refused(scheduled: JSON) -> bool:
+    return scheduled.get("status") == "False"

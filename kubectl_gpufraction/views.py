@@ -7,6 +7,7 @@ Pure. Memory is in MiB in the rows, whole numbers, so that scripts read what peo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from contract.model import WHOLE, FractionRequest, Gpu
@@ -15,6 +16,10 @@ from kubectl_gpufraction.state import Node, Pod, Share, State
 from kubectl_gpufraction.tables import Column
 
 Row = Mapping[str, Any]
+_SILENT = timedelta(minutes=15)
+"""Without a word of an agent, which by default writes every 5 minutes."""
+_MADE_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
+"""Reasons that another pod's end on a GPU can lift; a taint or a lack of CPU stays."""
 
 NODES = (
     Column("node", "NODE"),
@@ -30,6 +35,7 @@ NODES = (
     Column("uuid", "UUID", wide=True),
     Column("reason", "REASON", wide=True),
     Column("driver", "DRIVER", wide=True),
+    Column("seen", "AGENT-SEEN", wide=True),
     Column("pods", "PODS", wide=True),
 )
 PODS = (
@@ -56,12 +62,22 @@ WAITING = (
 )
 
 
-def nodes(state: State) -> list[Row]:
+def nodes(state: State, now: datetime) -> list[Row]:
     """Every GPU of every node."""
-    return [_gpu_row(state, node, gpu) for node in state.nodes for gpu in node.inventory.gpus]
+    return [_gpu_row(state, node, gpu, now) for node in state.nodes for gpu in node.inventory.gpus]
 
 
-def _gpu_row(state: State, node: Node, gpu: Gpu) -> Row:
+def _node_state(node: Node, now: datetime) -> str:
+    """A silent agent changes nothing for pods that run or come, but what is shown of the node may be old."""
+    standing = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
+    try:
+        silent = now - datetime.fromisoformat(node.seen) > _SILENT
+    except (ValueError, TypeError):
+        return standing
+    return f"{standing},AgentSilent" if silent else standing
+
+
+def _gpu_row(state: State, node: Node, gpu: Gpu, now: datetime) -> Row:
     holders = state.holders(gpu)
     memory, cores = _taken(tuple(share for _, share in holders))
     exclusive = any(share.exclusive for _, share in holders)
@@ -76,7 +92,8 @@ def _gpu_row(state: State, node: Node, gpu: Gpu) -> Row:
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,
         "isolation": node.isolation,
-        "node_state": "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready",
+        "node_state": _node_state(node, now),
+        "seen": node.seen,
         "uuid": gpu.uuid,
         "driver": node.inventory.driver,
         "pods": [pod.key for pod, _ in holders],
@@ -114,7 +131,7 @@ def waiting(state: State, namespace: str | None) -> list[Row]:
     """The line; a pod's place is its place among all, whichever namespace is shown."""
     return [
         {
-            "place": place,
+            "place": place if state.whole else None,
             "namespace": pod.namespace,
             "name": pod.name,
             "asks": asked(pod),
@@ -157,10 +174,15 @@ def explanation(state: State, pod: Pod) -> list[str]:
                 lines.append(
                     f"  {container.container}: GPU {share.index} ({share.uuid}), {mib(share.memory)} MiB{cores}"
                 )
+        if pod.unbound:
+            lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
+    said = pod.reason or f"nothing was decided yet; if that stays so, no allocator leads: {_LEADS}"
+    if not state.whole:
+        return [*lines, f"It waits: {said}", *_cures_of_claim(pod), _MORE]
     line = state.waiting()
     place = line.index(pod) + 1
-    lines.append(f"It waits, {place} of {len(line)} in line: {pod.reason or 'nothing was decided yet'}")
+    lines.append(f"It waits, {place} of {len(line)} in line: {said}")
     before = [f"{other.key} ({asked(other)})" for other in line[: place - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
@@ -168,6 +190,8 @@ def explanation(state: State, pod: Pod) -> list[str]:
     return lines
 
 
+_LEADS = "kubectl -n gpufraction-system get pods,leases"
+_MORE = "Its place in line, and whose end would make room, need the right to list nodes, GPUNodes and all pods."
 _MOST_SHOWN = 5
 
 
@@ -180,13 +204,20 @@ def few(texts: Sequence[str]) -> str:
 def _cures(state: State, pod: Pod) -> list[str]:
     fractions = pod.request.containers
     if pod.request.claim:
-        return [f"kubectl describe egpuc {pod.request.claim} says where its claim stands."]
+        return _cures_of_claim(pod)
+    if pod.code not in _MADE_BY_AN_END:
+        return []
     if len(fractions) > 1 or fractions[0].count > 1:
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
     found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
     if found:
         return [f"Room on a GPU would come from the end of any of: {few(found)}"]
     return ["No single pod's end would make room on a GPU that it accepts."]
+
+
+def _cures_of_claim(pod: Pod) -> list[str]:
+    claim = pod.request.claim
+    return [f"kubectl describe egpuc {claim} says where its claim stands."] if claim else []
 
 
 def _freeing(state: State, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:

@@ -45,7 +45,10 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
         ["PLACE", "NAMESPACE", "NAME", "ASKS", "SINCE", "REASON"],
         ["1", "default", "late", "1x9Gi"],
     )
-    assert plugin(cluster, "waiting", "-n", "elsewhere") == "No pod waits for a GPU share.\n"
+    assert (
+        plugin(cluster, "waiting", "-n", "elsewhere")
+        == "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
+    )
     explained = plugin(cluster, "explain", "pod/late").splitlines()
     assert explained[1].startswith("It waits, 1 of 1 in line: 0 of 3 GPU nodes fit: ")
     assert "default/a on GPU" in explained[-1]
@@ -85,14 +88,14 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
     )
     watching.start()
     try:
-        scenarios.wait_for(lambda: "No pods" in out.getvalue(), lambda: "nothing printed")
+        scenarios.wait_for(lambda: "No pod asks" in out.getvalue(), lambda: "nothing printed")
         create(cluster, gpu_mem("seen", 1))
         scenarios.wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
     finally:
         stop.set()
         watching.join(10)
     assert not watching.is_alive()
-    assert out.getvalue().startswith("No pods with a GPU share found.\n\nNAMESPACE ")
+    assert out.getvalue().startswith("No pod asks for a GPU share in namespace default; -A looks in all.\n\nNAMESPACE ")
 
 
 def _deployment(made: PodBuilder) -> JSON:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import yaml
 
 from kubectl_gpufraction.__main__ import main
+from tests.kubectl_gpufraction.answering import Serve, answering, kubeconfig
 from tests.wires import status_body
 
 OURS = metadata.version("gpufraction")
@@ -25,42 +24,14 @@ REFUSED = "the cluster cannot be reached: GET /version: cannot connect: Connecti
 GPUNODES = "/apis/gpufraction.io/v1alpha1/gpunodes"
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Says what it was given for each path, and 404 for any other."""
-
-    given: dict[str, tuple[int, Any]]
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        status, document = self.given.get(path, (404, status_body(404, "NotFound", f"no {path}")))
-        data = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 Ask = Callable[..., tuple[int, str, str]]
-Serve = Callable[[dict[str, tuple[int, Any]]], int]
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Starts an API server that says so; its port."""
     with ExitStack() as stack:
-
-        def start(given: dict[str, tuple[int, Any]]) -> int:
-            server = stack.enter_context(HTTPServer(("127.0.0.1", 0), type("Bound", (Answers,), {"given": given})))
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="answers", daemon=True)
-            thread.start()
-            stack.callback(thread.join, 10)
-            stack.callback(server.shutdown)
-            return server.server_address[1]
-
-        yield start
+        yield lambda given: stack.enter_context(answering(given))
 
 
 @pytest.fixture
@@ -76,18 +47,7 @@ def version(tmp_path: Path) -> Ask:
     """The command with a kubeconfig for that port: status, standard output and errors."""
 
     def ask(port: int, *flags: str) -> tuple[int, str, str]:
-        file = tmp_path / "kubeconfig"
-        named = {"name": "here"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "clusters": [named | {"cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [named | {"user": {}}],
-            "contexts": [named | {"context": {"cluster": "here", "user": "here"}}],
-        }
-        file.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return called("--kubeconfig", str(file), *flags)
+        return called("--kubeconfig", str(kubeconfig(tmp_path, port)), *flags)
 
     return ask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ OBJECTS: list[dict[str, Any]] = [
 STATE = State.of([gpunode("n1", 15109, 15109, 15109, unhealthy=2), {"metadata": {}}], [node("n1")], OBJECTS)
 
 
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
 def columns(rows: list[Any], *keys: str) -> list[tuple[Any, ...]]:
     return [tuple(row[key] for key in keys) for row in rows]
 
@@ -37,7 +41,7 @@ def named(name: str) -> Pod:
 
 
 def test_every_gpu_with_what_is_taken_and_free() -> None:
-    found = columns(views.nodes(STATE), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
+    found = columns(views.nodes(STATE, NOW), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
     assert found == [
         ("n1", 0, 2, 14336, 773, 0, "Healthy", ["default/big", "default/small"]),
         ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
@@ -60,7 +64,7 @@ def test_cards_that_an_administrator_keeps_out_are_seen_to_be(
     card: KeptOut, health: list[str], reasons: list[str]
 ) -> None:
     inventories = [gpunode("n1", 15109, 15109, 15109, unhealthy=2)]
-    rows = views.nodes(State.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}))
+    rows = views.nodes(State.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}), NOW)
     assert columns(rows, "health", "reason") == list(zip(health, reasons, strict=True))
     assert [row["freeMiB"] for row in rows if row["health"] != "Healthy"] == [0] * (3 - health.count("Healthy"))
     scene = hosts.scene(inventories, [node("n1")], [], [], (), {"n1": card})
@@ -81,7 +85,7 @@ SHARES = [share_of_claim("used", "n1"), share_of_claim("idle", "n1", 1)]
 )
 def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want: list[Any]) -> None:
     state = State.of([gpunode("n1", 15109, 15109)], [node("n1")], USERS, shares)
-    assert columns(views.nodes(state), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
+    assert columns(views.nodes(state, NOW), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
     assert columns(views.pods(state, None), "name", "claim", "gpus", "memoryMiB") == [
         ("p", "used", [0], 2048),
         ("q", "used", [0], 2048),
@@ -115,6 +119,50 @@ def test_the_line_is_the_allocators() -> None:
         (1, "urgent", "1xwhole", FULL),
         (2, "first", "1x10Gi", FULL),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        (NOW - timedelta(minutes=15), "Ready"),
+        (NOW - timedelta(minutes=16), "Ready,AgentSilent"),
+        (NOW + timedelta(hours=1), "Ready"),
+    ],
+)
+def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> None:
+    inventory = gpunode("n1", 15109)
+    inventory["status"]["observedAt"] = seen.isoformat().replace("+00:00", "Z")
+    (row,) = views.nodes(State.of([inventory], [node("n1")], []), NOW)
+    assert row["node_state"] == want
+
+
+def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
+    made = admitted("stuck", "gpufraction.io/gpu-memory", "2Gi", on="n1")
+    why = "0/1 nodes are available: 1 Insufficient example.com/nic."
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    made["status"] = {"phase": "Pending", "conditions": [refused]}
+    state = State.of([gpunode("n1", 15109)], [node("n1")], [made])
+    assert views.explanation(state, state.pods[0])[-1] == (
+        f"kube-scheduler has not bound it, which is not for us to change: {why}"
+    )
+
+
+def test_nobodys_end_is_a_cure_for_a_taint() -> None:
+    made = admitted("tainted", "gpufraction.io/gpu-memory", "10Gi", waits="0 of 1 GPU nodes fit: 1 with a taint")
+    made["status"]["conditions"][0]["reason"] = "Taint"
+    state = State.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
+    (found,) = state.waiting()
+    assert views.explanation(state, found)[1:] == ["It waits, 1 of 1 in line: 0 of 1 GPU nodes fit: 1 with a taint"]
+
+
+def test_of_a_pod_that_nobody_looked_at_it_says_where_to_look() -> None:
+    made = admitted("new", "gpufraction.io/gpu-memory", "10Gi")
+    made["status"] = {"phase": "Pending"}
+    state = State.of([gpunode("n1", 15109)], [node("n1")], [made])
+    assert views.explanation(state, state.pods[0])[1] == (
+        "It waits, 1 of 1 in line: nothing was decided yet; if that stays so, no allocator leads: "
+        "kubectl -n gpufraction-system get pods,leases"
+    )
 
 
 EXPLAINED = {

@@ -1,0 +1,64 @@
+"""An API server that says what it was told to say, and a kubeconfig for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.wires import status_body
+
+Serve = Callable[[dict[str, tuple[int, Any]]], int]
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Says what it was given for each path, and 404 for any other."""
+
+    given: Mapping[str, tuple[int, Any]]
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        status, document = self.given.get(path, (404, status_body(404, "NotFound", f"no {path}")))
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def answering(given: Mapping[str, tuple[int, Any]]) -> Iterator[int]:
+    """An API server that says so; its port."""
+    server = HTTPServer(("127.0.0.1", 0), type("Bound", (Answers,), {"given": given}))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="answers", daemon=True)
+    with server:
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def kubeconfig(directory: Path, port: int) -> Path:
+    """A kubeconfig for an API server on that port, in the namespace `default`."""
+    file, named = directory / "kubeconfig", {"name": "here"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [named | {"cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [named | {"user": {}}],
+        "contexts": [named | {"context": {"cluster": "here", "user": "here"}}],
+    }
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
