@@ -26,10 +26,8 @@ def collection(*items: JSON) -> tuple[int, JSON]:
     return 200, {"metadata": {"resourceVersion": "1"}, "items": list(items)}
 
 
-def plain(name: str, **resources: str) -> JSON:
-    made = pod(name).container("main").json()
-    made["spec"]["containers"][0]["resources"] = {"limits": {k.replace("__", "/"): v for k, v in resources.items()}}
-    return made
+def plain(name: str, limits: dict[str, str]) -> JSON:
+    return pod(name).container("main", resources={"limits": limits}).json()
 
 
 SEEN: dict[str, tuple[int, Any]] = {
@@ -37,8 +35,8 @@ SEEN: dict[str, tuple[int, Any]] = {
     "/api/v1/pods": NO,
     "/apis/gpufraction.io/v1alpha1/gpunodes": NO,
     PODS: collection(RUNS, WAITS),
-    f"{PODS}/web": (200, plain("web")),
-    f"{PODS}/missed": (200, plain("missed", aliyun__gpu="1") | plain("missed", **{"aliyun.com__gpu-mem": "5"})),
+    f"{PODS}/web": (200, plain("web", {"cpu": "1"})),
+    f"{PODS}/missed": (200, plain("missed", {"aliyun.com/gpu-mem": "5"})),
     f"{PODS}/done": (200, RUNS | {"status": {"phase": "Succeeded"}}),
 }
 WHOLE: dict[str, tuple[int, Any]] = SEEN | {
@@ -85,8 +83,8 @@ ABSENT = {
     "nobody": "not there; -n names another namespace",
     "web": "it asks for no GPU share",
     "done": "it has finished (Succeeded) and holds no share any more",
-    "missed": "it asks for one (Aliyun gpushare), and admission did not see it: it was created before its namespace had "
-    "the label gpufraction.io/inject=enabled, or while the webhook was not configured; create it again",
+    "missed": "it asks for one (Aliyun gpushare), and admission did not see it: it was created before its namespace "
+    "had the label gpufraction.io/inject=enabled, or while the webhook was not configured; create it again",
 }
 
 
