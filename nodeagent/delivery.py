@@ -35,6 +35,8 @@ CONTAINERD = "etc/containerd"
 CRIO = "etc/crio"
 HOOKS = ("usr/share/containers/oci/hooks.d", "run/containers/oci/hooks.d", "etc/containers/oci/hooks.d")
 CDI = ("var/run/cdi", "run/cdi", "etc/cdi")
+_HOOKS_UNSAID = ("/usr/share/containers/oci/hooks.d",)
+"""Where CRI-O looks for hooks unless it is told otherwise."""
 _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.com/gpu")
 """CDI kinds whose devices may be named by UUID, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -127,17 +129,32 @@ def _spec(text: str) -> Mapping[str, Any]:
 
 def _default(files: Mapping[str, str], handlers: Collection[str]) -> bool:
     """Whether pods without a runtime class get NVIDIA's runtime."""
-    for path, text in files.items():
-        if path.startswith(CONTAINERD) and any(v in handlers for v in _values(_toml(text), "default_runtime_name")):
-            return True
-        if path.startswith(CRIO) and any(v in handlers for v in _values(_toml(text), "default_runtime")):
-            return True
-    return False
+    if str(_crio(files, "default_runtime", "")) in handlers:
+        return True
+    return any(
+        path.startswith(CONTAINERD) and any(v in handlers for v in _values(_toml(text), "default_runtime_name"))
+        for path, text in files.items()
+    )
 
 
 def _hooked(files: Mapping[str, str]) -> bool:
-    """CRI-O's hook serves containers of every runtime; in mode `cdi` the toolkit does not install it."""
-    return any(path.startswith(HOOKS) and "nvidia-container" in text for path, text in files.items())
+    """
+    Whether CRI-O has the toolkit's hook, which serves containers of every runtime; in mode `cdi` it is not installed.
+
+    Packages left the hook's file behind on nodes of other runtimes too, and CRI-O reads the folders that it is told.
+    """
+    if not any(path.startswith(f"{CRIO}/") for path in files):
+        return False
+    read = _crio(files, "hooks_dir", _HOOKS_UNSAID)
+    folders = [str(folder).strip("/").removeprefix("var/") for folder in read] if isinstance(read, Iterable) else []
+    return any(path.rpartition("/")[0] in folders and "nvidia-container" in text for path, text in files.items())
+
+
+def _crio(files: Mapping[str, str], key: str, unsaid: object) -> object:
+    """A value of CRI-O's configuration: of its file and the files beside it by name, the last that says it counts."""
+    places = (f"{CRIO}/crio.conf", *sorted(path for path in files if path.startswith(f"{CRIO}/crio.conf.d/")))
+    said = [value for path in places if path in files for value in _values(_toml(files[path]), key)]
+    return said[-1] if said else unsaid
 
 
 def _toml(text: str) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class Limiters:
         self._mounts = ""
         self._known = self._unwritten = False
         self._inventory: Inventory | None = None
+        self._complaints: dict[Path, str] = {}
         self.found = Found()
 
     def look(self) -> Found:
@@ -170,7 +171,7 @@ class Limiters:
             stays = gpu.uuid in standing and (ours or gpu.uuid in used)
             if _can(gpu, inventory.driver) and (stays or (ours and self.reaches)):
                 wanted.add(gpu.uuid)
-        _keep(places.wanted, wanted_to_text(wanted))
+        self._keep(places.wanted, wanted_to_text(wanted))
 
     def _describe(self) -> bool:
         """Write the description, or take it away when nobody needs it any more; whether it is as it should be."""
@@ -190,7 +191,20 @@ class Limiters:
         mps = {uuid for uuid, gpu in report.gpus.items() if gpu.serving or not gpu.taking}
         uuids = {gpu.uuid for gpu in gpus} | needed
         places = self._places or Places(Path("/"))
-        return bool(uuids) and _keep(file, cdi.description(uuids, mps=mps, places=places, preloaded=library))
+        return bool(uuids) and self._keep(file, cdi.description(uuids, mps=mps, places=places, preloaded=library))
+
+    def _keep(self, file: Path, text: str) -> bool:
+        """Have the file say this; whether it does. What keeps it from that is logged once, not at every look."""
+        said = ""
+        if read_text(file) != text:
+            try:
+                write_atomically(file, text)
+            except OSError as error:
+                said = str(error)
+        if said and self._complaints.get(file) != said:
+            log.warning("not written", extra={"file": str(file), "said": said})
+        self._complaints[file] = said
+        return not said
 
 
 def judged(sight: Sight, found: Found) -> Sight:
@@ -237,15 +251,3 @@ def _serving(report: Report, gpu: Gpu) -> bool:
 def _can(gpu: Gpu, driver: str) -> bool:
     """Whether a daemon may be there: a whole card, of an architecture that MPS limits."""
     return not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, driver) > 0
-
-
-def _keep(file: Path, text: str) -> bool:
-    """Have the file say this; whether it does."""
-    if read_text(file) == text:
-        return True
-    try:
-        write_atomically(file, text)
-    except OSError as error:
-        log.warning("not written", extra={"file": str(file), "said": str(error)})
-        return False
-    return True

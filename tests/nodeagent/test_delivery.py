@@ -27,7 +27,10 @@ DEFAULT_V3 = "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runti
 RUNC = '[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "runc"\n'
 SPEC = '{"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": [{"name": "GPU-0"}, {"name": "all"}]}'
 DEAF = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
-HOOK = "run/containers/oci/hooks.d/oci-nvidia-hook.json"
+HOOK = "usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"
+RUN_HOOK = "run/containers/oci/hooks.d/oci-nvidia-hook.json"
+HOOKED = '{"hook": {"path": "nvidia-container-runtime-hook"}}'
+CRIO = "etc/crio/crio.conf.d/50-ours"
 CONTAINERD = "etc/containerd/config.toml"
 BY_INDEX = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [{name: '0'}, {name: all}]\n"
 BY_UUID = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [{name: '0'}, {name: GPU-0}]\n"
@@ -54,9 +57,26 @@ NODES = {
     ),
     "a class only": Node({PACKAGE: AUTO, CONTAINERD: RUNC}, Delivery(("nvidia",)), NVIDIA),
     "neither a class nor the default": Node({PACKAGE: AUTO, CONTAINERD: RUNC}, NONE),
-    "CRI-O by its hook": Node(
-        {PACKAGE: AUTO, HOOK: '{"hook": {"path": "nvidia-container-runtime-hook"}}'},
+    "CRI-O by its hook": Node({PACKAGE: AUTO, HOOK: HOOKED, "etc/crio/crio.conf": ""}, Delivery(("",))),
+    "CRI-O by its hook, in a folder that it is told": Node(
+        {PACKAGE: AUTO, RUN_HOOK: HOOKED, CRIO: '[crio.runtime]\nhooks_dir = ["/var/run/containers/oci/hooks.d"]\n'},
         Delivery(("",)),
+    ),
+    "CRI-O with the hook in a folder that it does not read": Node({PACKAGE: AUTO, RUN_HOOK: HOOKED, CRIO: ""}, NONE),
+    "a hook that a package left behind, where CRI-O is not": Node(
+        {PACKAGE: AUTO, HOOK: HOOKED, CONTAINERD: RUNC}, Delivery(("nvidia",)), NVIDIA
+    ),
+    "CRI-O's default, set in one file and set back in a later one": Node(
+        {
+            PACKAGE: AUTO,
+            "etc/crio/crio.conf": '[crio.runtime]\ndefault_runtime = "nvidia"\n',
+            CRIO: '[crio.runtime]\ndefault_runtime = "crun"\n',
+        },
+        Delivery(("nvidia",)),
+        NVIDIA,
+    ),
+    "CRI-O's configuration in a form that it would not take": Node(
+        {PACKAGE: AUTO, HOOK: HOOKED, CRIO: "[crio.runtime]\nhooks_dir = 5\ndefault_runtime = [1]\n"}, NONE
     ),
     "CRI-O by its default": Node(
         {PACKAGE: AUTO, "etc/crio/crio.conf.d/99-nvidia.toml": '[crio.runtime]\ndefault_runtime = "nvidia"\n'},

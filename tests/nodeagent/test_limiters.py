@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -284,12 +285,21 @@ def test_a_new_agent_that_has_seen_nothing_leaves_the_description(node: Node) ->
     assert (node.devices(), list(before)) == (before, ["GPU-0"])
 
 
-def test_a_description_that_cannot_be_written_promises_nothing(node: Node) -> None:
+def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained_of_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     node.cdi.rmdir()
     node.reports(GPU_0=SERVING)
-    found, levels = node.round(BY_CDI, gpu())
-    assert (found, levels) == (replace(BY_CDI, single=True), ())
-    assert node.limiters.conditions()[0].reason == "NotWritten"
+    for _ in range(3):
+        found, levels = node.round(BY_CDI, gpu())
+        assert (found, levels) == (replace(BY_CDI, single=True), ())
+        assert node.limiters.conditions()[0].reason == "NotWritten"
+    assert [record.getMessage() for record in caplog.records] == ["not written"]
+    node.cdi.mkdir()
+    assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi", single=True), ("mps",))
+    shutil.rmtree(node.cdi)
+    node.round(BY_CDI, gpu())
+    assert len(caplog.records) == 2, "another time is told again"
 
 
 def test_without_settings_nothing_is_said_or_written(node: Node) -> None:
