@@ -221,4 +221,12 @@ def container(name: str = "c", command: Sequence[str] = ("sh", "-c", inside.SCRI
     """A container that tells what it sees. `limits`: ours by their last words (`gpu_memory`), `cpu`, `memory`."""
     ours = {key: f"{names.GROUP}/{key.replace('_', '-')}" for key in limits if key.startswith("gpu")}
     resources = {"limits": {ours.get(key, key): value for key, value in limits.items()}}
-    return {"name": name, "image": IMAGE, "command": list(command), "resources": resources}
+    # With it a container can try the cards that it was not given; runtimes differ in whether they leave it to all.
+    maker = {"capabilities": {"add": ["MKNOD"]}}
+    return {
+        "name": name,
+        "image": IMAGE,
+        "command": list(command),
+        "resources": resources,
+        "securityContext": maker,
+    }

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from playground.programs import Program
 from tests.realnode.assets import NodeAssets
+from tests.realnode.crio import Crio
 from tests.realnode.machine import Machine, wait_until
 
 
@@ -103,4 +104,7 @@ class Containerd:
         return "\n".join(lines) + "\n"
 
 
-RUNTIMES: dict[str, tuple[MakeRuntime, Sequence[str]]] = {"containerd": (Containerd, Containerd.needs)}
+RUNTIMES: dict[str, tuple[MakeRuntime, Sequence[str]]] = {
+    "containerd": (Containerd, Containerd.needs),
+    "cri-o": (Crio, Crio.needs),
+}
