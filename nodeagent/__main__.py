@@ -29,7 +29,7 @@ from nodeagent.gauges import Gauges
 from nodeagent.guard import Guard
 from nodeagent.health import Record
 from nodeagent.holding import Holder, Own
-from nodeagent.host import read_host
+from nodeagent.host import enforced_label, read_host
 from nodeagent.isolation import Isolation, sees_host_processes
 from nodeagent.library import GpuLibrary
 from nodeagent.limiters import Limiters, judged, without_servers
@@ -142,7 +142,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     gauges = Gauges(metrics, node=settings.node)
 
     residents = Residents(on_change=lambda: agent.wake())
-    limiters, faults = Limiters(settings.limiters, residents.allocations), Faults()
+    labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
+    limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
     guard = Guard(
         kube,
         residents,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -55,6 +55,19 @@ def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapp
                 with (root / path).open(encoding="utf-8") as file:
                     found[path] = file.read(_MOST_BYTES)
     return found
+
+
+def enforced_label(root: Path, file: Path, *, attribute: Callable[[Path, str], bytes] = os.getxattr) -> str:
+    """A file's SELinux label, `user:role:type:level`; empty where the host, whose root is `root`, enforces none."""
+    try:
+        if (root / "sys/fs/selinux/enforce").read_text(encoding="ascii").strip() != "1":
+            return ""
+    except OSError:
+        return ""
+    try:
+        return attribute(file, "security.selinux").rstrip(b"\0").decode(errors="replace")
+    except OSError:
+        return "system_u:object_r:unlabeled_t:s0"  # what the kernel takes a file without one for
 
 
 def cgroup_mode(cgroups: Path) -> str:

@@ -59,7 +59,7 @@ class Limiters:
     `look` is called after each look at the GPUs, by that thread; all else by the thread that publishes.
 
     `allocations`: those of the pods here. `patience`: seconds after which a report is too old. `wall`: seconds since
-    the epoch, as the supervisor counts them.
+    the epoch, as the supervisor counts them. `label_of`: a file's SELinux label, empty where none is enforced.
     """
 
     def __init__(
@@ -69,10 +69,11 @@ class Limiters:
         *,
         patience: float = 30.0,
         wall: Callable[[], float] = time.time,
+        label_of: Callable[[Path], str] = lambda file: "",
     ) -> None:
         self._settings, self._allocations, self._patience, self._wall = settings, allocations, patience, wall
         self._places = Places(Path(settings.mps)) if settings.mps else None
-        self._library = Library(Path(settings.preload)) if settings.preload else None
+        self._library = Library(Path(settings.preload), label_of=label_of) if settings.preload else None
         self._mounts = ""
         self._known = self._unwritten = False
         self._inventory: Inventory | None = None

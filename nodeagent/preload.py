@@ -10,6 +10,9 @@ An init container of the agent copies it from HAMi's published image into a fold
 A file that is half copied, or of another architecture, would keep every program in a container from starting, or limit
 none of them without a word. So it is read here before any container gets it.
 
+Where SELinux enforces, a container reads only what is labelled for containers, and starts without the library if it
+cannot be read: so that is looked at too.
+
 Must not: change anything there.
 """
 
@@ -19,6 +22,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from nodeagent.cdi import LIBRARY_IN_CONTAINER, Preloaded
@@ -32,13 +36,19 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}
 _LIMITED = "cuMemAlloc_v2"
 """What the library must offer in CUDA's place."""
 _MOST_BYTES = 64 << 20
+_FOR_CONTAINERS = ("container_file_t", "container_ro_file_t")
+"""Types of container-selinux that every container may read, and execute from."""
+
+
+def _unlabelled(file: Path) -> str:
+    return ""
 
 
 class Library:
-    """The library in `folder`. One thread uses it."""
+    """The library in `folder`. `label_of`: a file's SELinux label, empty where none is enforced. One thread uses it."""
 
-    def __init__(self, folder: Path, *, machine: str = "") -> None:
-        self._folder, self._machine = folder, machine or os.uname().machine
+    def __init__(self, folder: Path, *, machine: str = "", label_of: Callable[[Path], str] = _unlabelled) -> None:
+        self._folder, self._machine, self._label_of = folder, machine or os.uname().machine, label_of
         self._judged: tuple[object, str] | None = None
         self.trouble = "the preloaded library was not looked for yet"
 
@@ -52,7 +62,7 @@ class Library:
         elif read_text(preload).strip() != LIBRARY_IN_CONTAINER:
             self.trouble = f"{preload} does not say {LIBRARY_IN_CONTAINER}"
         else:
-            self.trouble = self._wrong_with(library, found["digest"])
+            self.trouble = self._wrong_with(library, found["digest"]) or self._kept_from_containers(library, preload)
         return None if self.trouble else Preloaded(library, preload)
 
     def _wrong_with(self, library: Path, digest: str) -> str:
@@ -65,6 +75,16 @@ class Library:
         except OSError as error:
             return f"{library} cannot be read: {error.strerror}"
         return self._judged[1]
+
+    def _kept_from_containers(self, *files: Path) -> str:
+        for file in files:
+            label = self._label_of(file)
+            kind, *rest = label.split(":")[2:] or [label]
+            # A level with categories (s0:c1,c2) is of one pod's own files.
+            if label and (kind not in _FOR_CONTAINERS or len(rest) > 1):
+                cure = f"chcon -R -t {_FOR_CONTAINERS[0]} -l s0 {self._folder}"
+                return f"{file} has the SELinux label {label}, which containers may not read; on the node: {cure}"
+        return ""
 
     def _read(self, library: Path, digest: str, status: os.stat_result) -> str:
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -265,6 +265,24 @@ def test_a_library_for_another_machine(tmp_path: Path) -> None:
     assert (library.look(), "no library for aarch64" in library.trouble) == (None, True)
 
 
+LABELS = {
+    "nothing is enforced": ("", True),
+    "for every container": ("system_u:object_r:container_file_t:s0", True),
+    "of the host": ("system_u:object_r:var_lib_t:s0", False),
+    "of one pod": ("system_u:object_r:container_file_t:s0:c1,c2", False),
+    "none that can be read": ("nonsense", False),
+}
+
+
+@pytest.mark.parametrize(("label", "given"), LABELS.values(), ids=LABELS.keys())
+def test_a_library_that_selinux_keeps_from_containers_holds_none(tmp_path: Path, label: str, given: bool) -> None:
+    copied(tmp_path)
+    library = Library(tmp_path, machine="x86_64", label_of=lambda file: label)
+    assert (library.look() is not None, library.trouble == "") == (given, given)
+    assert given or f"label {label}, which containers may not read" in library.trouble
+    assert given or "chcon -R -t container_file_t -l s0" in library.trouble
+
+
 def test_the_description_stays_for_as_long_as_a_pod_needs_it(node: Node) -> None:
     node.round(BY_CDI, gpu())
     share = GpuShare("GPU-0", 0, MIB, 0, MIB, cdi=f"nvidia.com/gpu,{SHARE_KIND}")

@@ -74,9 +74,21 @@ path = "{assets.program("nvidia-ctk")}"
 
 
 class RealNodeCluster:
-    """`folder`: for logs, and what the node keeps. One node, two cards of 14.75 GiB, the RuntimeClass `nvidia`."""
+    """
+    `folder`: for logs, and what the node keeps. One node, two cards of 14.75 GiB, the RuntimeClass `nvidia`.
 
-    def __init__(self, assets: NodeAssets, runtime: MakeRuntime, folder: Path) -> None:
+    `settings` and `components` are the cluster's.
+    """
+
+    def __init__(
+        self,
+        assets: NodeAssets,
+        runtime: MakeRuntime,
+        folder: Path,
+        *,
+        settings: Mapping[str, Sequence[str]] | None = None,
+        components: Sequence[str] = (),
+    ) -> None:
         self.assets, self.folder = assets, folder
         self.library = built(folder)
         self.script = folder / "nvml.script"
@@ -85,6 +97,8 @@ class RealNodeCluster:
             nodes=(),
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
+            settings=settings,
+            components=components,
         )
         self._runtime = runtime
         self.agent: Program | None = None
