@@ -177,15 +177,19 @@ def request_of(container: Mapping[str, Any], resource: str) -> object:
 def effective_compute(spec: Mapping[str, Any]) -> Compute:
     """The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod."""
     return Compute(
-        cpu=_effective(spec, CPU, quantity.milli),
-        memory=_effective(spec, MEMORY, quantity.rounded_up),
-        storage=_effective(spec, STORAGE, quantity.rounded_up),
+        cpu=requested(spec, CPU, quantity.milli),
+        memory=requested(spec, MEMORY, quantity.rounded_up),
+        storage=requested(spec, STORAGE, quantity.rounded_up),
         pods=1,
     )
 
 
-def _effective(spec: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
-    """One resource of the pod. What the pod itself requests stands for all its containers; overhead comes on top."""
+def requested(spec: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
+    """
+    A pod's effective request of one resource, `read` from quantities.
+
+    What the pod itself requests stands for all its containers; overhead comes on top.
+    """
     overhead = read((spec.get("overhead") or {}).get(resource, 0))
     resources = spec.get("resources") or {}
     if resource in _POD_LEVEL and resource in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}:

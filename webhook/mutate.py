@@ -26,6 +26,7 @@ from webhook.review import FORBIDDEN, INVALID
 JSON = dict[str, Any]
 
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
+_LINUX = "linux"
 _DAEMONSET = "DaemonSet"
 
 
@@ -90,10 +91,20 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
         if isinstance(read, Refusal):
             return Deny(str(read))
         request = read
+    foreign = _foreign_system(pod)
+    if foreign is not None:
+        return Deny(str(foreign))
     held = None if first_pass else _allocation_in(pod)
     if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod):
         return Hold(request)
     return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)), first_pass)
+
+
+def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
+    """kube-scheduler does not look at a pod's operating system; kubelets of another one fail the pod."""
+    system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
+    cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
+    return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
 
 
 def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:

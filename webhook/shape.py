@@ -111,6 +111,7 @@ _POD = _fields(
         nodeSelector=_TEXTS,
         schedulerName=_TEXT,
         hostNetwork=_is(bool),
+        os=_fields(name=_TEXT),
         overhead=_AMOUNTS,
         affinity=_fields(nodeAffinity=_fields(requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR)),
         tolerations=_each(_fields(key=_TEXT, operator=_TEXT, value=_TEXT, effect=_TEXT)),

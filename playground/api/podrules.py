@@ -21,6 +21,7 @@ _IMMUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_WHOLE = ("cpu", "hugepages-", "memory")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -37,6 +38,7 @@ def spec(path: str, value: JSON) -> list[FieldError]:
     names = {str(volume.get("name")) for volume in value.get("volumes") or ()}
     problems += container_problems(path, value, names)
     problems += _choices(path, value)
+    problems += _of_the_whole_pod(f"{path}.resources", value.get("resources") or {})
     problems += _scheduling(path, value)
     for field, lowest in (("activeDeadlineSeconds", 1), ("terminationGracePeriodSeconds", 0)):
         seconds = value.get(field)
@@ -54,6 +56,13 @@ def _choices(path: str, value: JSON) -> Iterator[FieldError]:
     for field, choices in (("restartPolicy", _RESTART), ("dnsPolicy", _DNS)):
         if (found := value.get(field)) not in choices:
             yield unsupported(f"{path}.{field}", found, choices)
+
+
+def _of_the_whole_pod(path: str, resources: JSON) -> Iterator[FieldError]:
+    for part in ("limits", "requests"):
+        for name in sorted(resources.get(part) or {}):
+            if name not in _WHOLE and not name.startswith("hugepages-"):
+                yield unsupported(f"{path}.{part}[{name}]", name, _WHOLE)
 
 
 def _volumes(path: str, value: JSON) -> Iterator[FieldError]:

@@ -269,9 +269,18 @@ class Kubelet:
         pod = next((pods[uid] for pods in self._bound.values() if uid in pods), None)
         if pod is None:
             return
+        self._end(uid)
         answer = self._client.as_user(node_user(pod["spec"]["nodeName"])).delete(PODS, pod, now=True)
         if isinstance(answer, Refused) and not answer.gone:
             self._arm("remove", uid, self._timing.report)
+
+    def _end(self, uid: str) -> None:
+        """A pod is over before it is gone: its containers have ended, and its status says how."""
+        run = self._runs.get(uid)
+        if run is None or _ended(run.pod) or not run.runs:
+            return
+        run.kill(timestamp(self._clock()))
+        self._write(run.pod, run.status(timestamp(self._clock())))
 
     def _heartbeat(self, _: str) -> None:
         self._keeper.heartbeat()

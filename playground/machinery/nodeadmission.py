@@ -3,7 +3,7 @@ Whether a node takes a pod that was bound to it: kubelet's own admission.
 
 Whoever binds past the scheduler meets this, and so does our placement: a pod that asks for more of a resource than the
 node has left fails with `OutOf<resource>`. Order and texts are kubelet's (`pkg/kubelet/lifecycle/predicate.go`,
-release 1.30); "used" counts the pods that the node admitted and that have not ended. Pure.
+release 1.36); "used" counts the pods that the node admitted and that have not ended. Pure.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from contract import scheduling
 from playground.machinery.resources import Account, allocatable_of, is_extended, node_state, requests_of, shortages
 
 _NO_EXECUTE = "NoExecute"
+_LINUX = "linux"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class Rejected:
 
 def admit(pod: Mapping[str, Any], node: Mapping[str, Any], account: Account) -> Rejected | None:
     """Why the node refuses the pod, else None. The account holds what the node has admitted so far."""
+    system = (pod["spec"].get("os") or {}).get("name", _LINUX)
+    if system != _LINUX:
+        return Rejected(
+            "PodOSNotSupported", "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"
+        )
     state, needs = node_state(node, account.ports), scheduling.needs_of(pod)
     lacking = _lacking(pod, node, account)
     if lacking is not None:

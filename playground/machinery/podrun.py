@@ -84,6 +84,11 @@ class PodRun:
         self._end_sidecars(now)
 
     @property
+    def runs(self) -> bool:
+        """Whether any container does."""
+        return any(isinstance(state, Running) for state in self.states.values())
+
+    @property
     def troubles(self) -> dict[str, Waiting]:
         """The containers that could not start."""
         return {name: state for name, state in self.states.items() if isinstance(state, Waiting)}

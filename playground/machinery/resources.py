@@ -5,6 +5,7 @@ One vocabulary for the core and the extended resources, so that a resource nobod
 other. Pure.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -40,14 +41,11 @@ def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
     """A pod's effective requests of every resource that it names, and one of `pods`."""
     spec = pod.get("spec") or {}
-    overhead = spec.get("overhead") or {}
+    whole = spec.get("resources") or {}
+    more = {**(spec.get("overhead") or {}), **(whole.get("limits") or {}), **(whole.get("requests") or {})}
     wanted = {PODS: 1}
-    for name in sorted(scheduling.resource_names(spec) | set(overhead)):
-
-        def own(container: Mapping[str, Any], name: str = name) -> int:
-            return amount(name, scheduling.request_of(container, name))
-
-        wanted[name] = scheduling.effective(spec, own, overhead=amount(name, overhead.get(name, 0)))
+    for name in sorted(scheduling.resource_names(spec) | set(more)):
+        wanted[name] = scheduling.requested(spec, name, functools.partial(amount, name))
     return wanted
 
 

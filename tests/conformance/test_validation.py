@@ -89,6 +89,17 @@ PRIORITIES = {
 }
 
 RESOURCES = {
+    "of the whole pod": Case(
+        create(pod("p", resources={"limits": {"cpu": "1", "memory": "1Gi"}})),
+        201,
+        shows={"spec": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}},
+    ),
+    "of the whole pod, which has no such": Case(
+        create(pod("p", resources={"limits": {MEMORY: "1Gi"}})),
+        422,
+        "Invalid",
+        (f'spec.resources.limits[{MEMORY}]: Unsupported value: "{MEMORY}"', '"cpu", "hugepages-", "memory"'),
+    ),
     "a name without a domain": Case(
         asks("1", "gpu"),
         422,

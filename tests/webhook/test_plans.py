@@ -152,6 +152,10 @@ DENIED = {
         "metadata.annotations: found gpufraction.io/request on a pod that asks for no share; "
         "remove it, or ask for a share",
     ),
+    "another operating system, whose kubelets would fail the pod": (
+        pod(container(gpufraction_io__gpu_memory="1Gi"), os={"name": "windows"}),
+        "spec.os.name: found 'windows'; GPU shares are given on Linux nodes only: leave it out, or give linux",
+    ),
     "an amount out of range": (
         {
             "metadata": {},

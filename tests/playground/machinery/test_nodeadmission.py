@@ -22,6 +22,11 @@ class Case:
 
 CASES = {
     "room for everything": Case(pod(limits={"cpu": "1", GPU_MEMORY: "8Gi"}), node(extended={GPU_MEMORY: "8Gi"}), None),
+    "another operating system": Case(
+        {**pod(limits={"cpu": "1"}), "spec": {**pod(limits={"cpu": "1"})["spec"], "os": {"name": "windows"}}},
+        node(),
+        Rejected("PodOSNotSupported", "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"),
+    ),
     "an extended resource that others took": Case(
         pod(limits={GPU_MEMORY: "8Gi"}),
         node(extended={GPU_MEMORY: "16Gi"}),
