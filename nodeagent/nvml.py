@@ -39,6 +39,7 @@ class Nvml:
         self._path = path
         self._ready = False
         self._known: dict[int, Card] = {}
+        self._slices: dict[str, list[Card]] = {}
         self._fixed: dict[tuple[str, ...], dict[str, Fixed]] = {}
         self._events: Any = None
 
@@ -72,7 +73,7 @@ class Nvml:
                 about = {name: getattr(known, name) for name in Fixed.__slots__} if known else {}
                 told.append(replace(card, xids=xids.get(card.uuid, ()) + xids.get("", ()), **about))
                 if card.sliced and card.uuid:
-                    told += slices(nvml, told[-1])
+                    told += self._slices_of(nvml, told[-1], self._answered(card))
             return tuple(told)
 
         return self._whole(read)
@@ -176,11 +177,25 @@ class Nvml:
     def _cards(self, nvml: Any) -> list[Card]:
         cards = [self._card(nvml, index) for index in range(call(nvml, "nvmlDeviceGetCount"))]
         # Indices shift when the driver starts without a card; the name that was at an index may be elsewhere now.
-        there = {card.uuid for card in cards if card is self._known.get(card.index)}
-        return [
-            card if card is self._known.get(card.index) or card.uuid not in there else replace(card, uuid="")
-            for card in cards
-        ]
+        there = {card.uuid for card in cards if self._answered(card)}
+        return [card if self._answered(card) or card.uuid not in there else replace(card, uuid="") for card in cards]
+
+    def _answered(self, card: Card) -> bool:
+        """Whether the card was read in this look, rather than remembered."""
+        return card is self._known.get(card.index)
+
+    def _slices_of(self, nvml: Any, card: Card, answered: bool) -> list[Card]:
+        """Those that a card had when it last answered are lost with it, and it keeps the others from nothing."""
+        before, told = self._slices.get(card.uuid, []), card.reason
+        if answered:
+            try:
+                self._slices[card.uuid] = slices(nvml, card)
+                return self._slices[card.uuid]
+            except NvmlFailure as failure:
+                if failure.code in FATAL:
+                    raise
+                told = f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
+        return [_lost(part, told) for part in before]
 
     def _card(self, nvml: Any, index: int) -> Card:
         try:
@@ -192,15 +207,12 @@ class Nvml:
             known = self._known.get(index, blank)
             sentence = SICK.get(failure.code, "the GPU does not answer")
             told = f"{sentence}: {failure}"
-            return replace(
-                known,
-                healthy=False,
-                reason=told,
-                used_bytes=None,
-                utilisation=None,
-                processes=None,
-                busy=None,
-                ecc=None,
-            )
+            return _lost(known, told)
         self._known[index] = card
         return card
+
+
+def _lost(card: Card, reason: str) -> Card:
+    """A card or slice that does not answer: its name, and nothing that would have to be asked for now."""
+    nothing: dict[str, Any] = dict.fromkeys(("used_bytes", "utilisation", "processes", "busy", "ecc"))
+    return replace(card, healthy=False, reason=reason, **nothing)

@@ -22,6 +22,8 @@ _PATHS = {0: "Board", 10: "Switch", 20: "Switches", 30: "HostBridge", 40: "NumaN
 """nvml.h, `nvmlGpuTopologyLevel_t`."""
 
 
+_SLICED = "the GPU is in MIG mode and cannot be shared as a whole"
+"""No fault of the card, and nothing that its slices have."""
 _BUSY_SECONDS = 5.0
 """Over which a process's samples are averaged; the driver takes some in a second."""
 
@@ -48,7 +50,7 @@ def read_card(nvml: Any, index: int) -> Card:
     if total == 0:
         reason = "the driver does not tell how much memory this GPU has"
     elif sliced:
-        reason = reason or "the GPU is in MIG mode and cannot be shared as a whole"
+        reason = reason or _SLICED
     return Card(
         index=index,
         uuid=uuid,
@@ -147,8 +149,12 @@ def _path(nvml: Any, one: Any, other: Any) -> str:
 
 
 def slices(nvml: Any, card: Card) -> list[Card]:
-    """The MIG slices of a card, in the order of their numbers. One that went away meanwhile is left out."""
+    """
+    The MIG slices of a card, in the order of their numbers. One that went away meanwhile is left out. Raises
+    `NvmlFailure` where the card does not answer.
+    """
     handle = call(nvml, "nvmlDeviceGetHandleByIndex", card.index)
+    fault = "" if card.reason == _SLICED else card.reason
     found = []
     for number in range(optional(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         part = maybe(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
@@ -169,8 +175,8 @@ def slices(nvml: Any, card: Card) -> list[Card]:
                 utilisation=None,
                 processes=_processes(nvml, part),
                 busy=None,
-                healthy=True,
-                reason="",
+                healthy=not fault,
+                reason=fault,
                 parent=card.uuid,
                 sliced=False,
                 links=(),

@@ -171,6 +171,36 @@ def test_the_slices_of_a_card_follow_it(machine: Machine) -> None:
     assert (first, second) == (want, replace(want, uuid="MIG-b"))
 
 
+MIG = ("mig 0 1", f"slice 0 MIG-a {5 << 30} A100 MIG 1g.5gb")
+SLICES_LOST = {
+    "with its card": ("fail nvmlDeviceGetUUID 0 15", LOST, LOST),
+    "between two questions": (
+        "fail nvmlDeviceGetMaxMigDeviceCount 0 15",
+        "the GPU is in MIG mode and cannot be shared as a whole",
+        LOST,
+    ),
+    "by a row of its card that waits for a reset": (
+        "rows 0 1 0",
+        "a row of the GPU's memory waits to be replaced; the GPU needs a reset",
+        "a row of the GPU's memory waits to be replaced; the GPU needs a reset",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "card", "part"), SLICES_LOST.values(), ids=SLICES_LOST.keys())
+def test_a_slice_is_unwell_with_its_card_and_the_others_stay_well(
+    machine: Machine, line: str, card: str, part: str
+) -> None:
+    machine.shows(TWO, *MIG)
+    before = machine.look().cards
+    assert [(one.uuid, one.healthy) for one in before] == [("GPU-aaaa", False), ("MIG-a", True), ("GPU-bbbb", True)]
+    machine.shows(TWO, *MIG, line)
+    told = [(one.uuid, one.healthy, one.reason) for one in machine.look().cards]
+    assert told == [("GPU-aaaa", False, card), ("MIG-a", False, part), ("GPU-bbbb", True, "")]
+    machine.shows(TWO, *MIG)
+    assert machine.look().cards == before
+
+
 def test_where_a_card_sits_and_how_it_reaches_the_others(machine: Machine) -> None:
     machine.shows(
         TWO, "pci 0 00000000:3b:00.0", "capability 0 7 5", "numa 0 1", "nvlinks 0 4", "path 0 1 30 1", "ecc 0 2"
