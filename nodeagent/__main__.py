@@ -40,6 +40,7 @@ from nodeagent.nvml import Nvml
 from nodeagent.observe import Observer
 from nodeagent.pooled import Said
 from nodeagent.probing import Prober
+from nodeagent.replaced import WHY, Replaced
 from nodeagent.residents import Residents, trim
 from nodeagent.settings import AgentSettings, BenchSettings, HoldSettings, address
 from nodeagent.simulated import BadSimulation, Simulated
@@ -154,7 +155,11 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     )
     isolation = _isolation(library, settings, residents, limiters)
 
+    process, replaced = Process(), Replaced()
+
     def seen(sight: Sight) -> None:
+        if replaced.seen(sight):
+            process.fail(WHY)
         found = limiters.look()
         isolation.seen(sight)
         gauges.show(sight)
@@ -194,7 +199,6 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
     )
     watches = _watches(kube, agent, residents, settings.node)
-    process = Process()
     process.handle_signals()
     process.watch_threads()
     server = _serve(settings, metrics, agent)

@@ -24,7 +24,8 @@ FATAL: dict[int, tuple[type[GpuLibraryError], str]] = {
     _LIBRARY_NOT_FOUND: (LibraryMissing, "libnvidia-ml.so.1 was not found: no driver here, or not in this container"),
     _VERSION_MISMATCH: (
         LibraryOutdated,
-        "the kernel driver and the loaded libnvidia-ml.so.1 are of different versions; restart the agent's pod",
+        "the kernel driver and the loaded libnvidia-ml.so.1 are of different versions; reload the driver or restart "
+        "the node, or restart the agent's pod where that was done",
     ),
 }
 """Codes that speak of the whole machine, whichever call returns them."""

@@ -157,3 +157,10 @@ def test_a_run_from_start_to_stop(running: Running) -> None:
     running.cluster.wipe_capacity("n1")
     running.until(lambda: running.cluster.node("n1")["status"]["capacity"]["gpufraction.io/gpu-cores"] == "200")
     assert running.stop() == 0
+
+
+def test_a_run_ends_when_the_driver_was_replaced_under_its_library(running: Running) -> None:
+    running.until(lambda: running.get("/readyz")[0] == 200)
+    running.gpus.write_text("{gpus: 2 x Tesla T4 15109MiB, failure: LibraryOutdated}")
+    _, said = running.process.communicate(timeout=60)
+    assert (running.process.returncode, "the driver was replaced; the agent starts anew" in said) == (1, True)
