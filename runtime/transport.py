@@ -26,6 +26,9 @@ USER_AGENT = "gpufraction"
 CONNECT_TIMEOUT = 5.0  # seconds; a live API server on a sane network accepts well within
 ANSWER_TIMEOUT = 10.0  # seconds until a stream's head is here; an API server sends it before the first event
 _CHUNK = 1 << 16
+_TOKEN_NAMES = ("BearerToken", "authorization")
+"""Where the package's configuration has the token: in its newer releases, and in those that are plain Python, which the
+single-file plugin has."""
 
 
 class Response(Protocol):
@@ -148,7 +151,8 @@ class PooledTransport:
         try:
             # The package's refresh hooks (rotated token file, exec plugin) are not thread-safe.
             with self._credentials_lock:
-                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+                found = map(self._configuration.get_api_key_with_prefix, _TOKEN_NAMES)
+                token = next(filter(None, found), None)
         except Exception as error:
             raise KubeUnavailable(f"{what}: credentials: {type(error).__name__}") from error
         return {"Authorization": token} if token else {}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from tests.acceptance.looking import create, gpu_mem, plugin
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
+ROOT = SAMPLES.parent
 pytestmark = pytest.mark.system
 
 
@@ -78,6 +82,28 @@ def _full(folder: Path) -> str:
     file = folder / "full.yaml"
     file.write_text(json.dumps(gpu_mem("full", 12).manifest()))
     return str(file)
+
+
+def test_the_single_file_says_the_same(cluster: Cluster) -> None:
+    file = ROOT / "build" / "kubectl-gpufraction"
+    if not file.is_file() or not _of_these_sources(file):
+        pytest.skip("build/kubectl-gpufraction is not there, or of other sources; `make plugin` makes it")
+    create(cluster, gpu_mem("a", 10))
+    scenarios.settled(cluster.kube, 1, running=1)
+    for arguments in (["version"], ["nodes", "-o", "json"], ["dry-run", "-f", str(SAMPLES / "native.yaml")]):
+        command = [sys.executable, "-I", str(file), *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, plugin(cluster, *arguments), "")
+
+
+def _of_these_sources(file: Path) -> bool:
+    with zipfile.ZipFile(file) as single:
+        packed = {name: single.read(name) for name in single.namelist() if name.endswith(".py")}
+    folders = ("contract", "runtime", "kubectl_gpufraction")
+    sources = {
+        str(each.relative_to(ROOT)): each.read_bytes() for name in folders for each in (ROOT / name).rglob("*.py")
+    }
+    return {name: text for name, text in packed.items() if name.partition("/")[0] in folders} == sources
 
 
 def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:

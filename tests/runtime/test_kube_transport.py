@@ -172,6 +172,14 @@ def test_a_call_carries_the_kubeconfigs_token(server: Server) -> None:
     assert "s3cret" not in repr(kube)
 
 
+def test_a_token_where_the_packages_older_releases_have_it_is_sent_too(plain: Server) -> None:
+    configuration: Any = client.Configuration(host=plain.url)
+    # They know neither the newer name nor a second argument.
+    configuration.get_api_key_with_prefix = {"authorization": "Bearer 0ld"}.get
+    assert Kube(PooledTransport(configuration)).list("/api/v1/pods").items == []
+    assert plain.tokens == ["Bearer 0ld"]
+
+
 def test_a_quiet_watch_is_stopped_promptly_from_another_thread(server: Server) -> None:
     closers: list[Any] = []
     got = threading.Event()
