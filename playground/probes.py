@@ -5,16 +5,23 @@ Small questions to ports of this machine: is one free, does somebody answer ther
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 import ssl
 import urllib.request
 
+_PORTS = range(20_000, 32_768)
+"""Below those that Linux gives to outgoing connections (`ip_local_port_range`), which could take one that was free."""
+_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 
 def free_port() -> int:
     """A TCP port of the loopback address that nobody listens on at the moment."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(_PORTS)
+        with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def accepts_tls(port: int) -> bool:
@@ -31,7 +38,7 @@ def accepts_tls(port: int) -> bool:
 def healthy(url: str) -> bool:
     """Whether the URL answers 200."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with _NO_PROXY.open(url, timeout=1) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -13,12 +13,15 @@ have been) and KubeConfigError. It never retries: whether that is safe is for `r
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from runtime.kubeerrors import KubeConfigError, KubeConnectionLost, KubeTimeout, KubeUnavailable, cut
 
@@ -248,7 +251,18 @@ def connect_transport(
     except Exception as error:
         source = "service account" if in_cluster else f"kubeconfig {kubeconfig or 'of the user'}"
         raise KubeConfigError(f"{source}: {cut(str(error))}") from error
+    if _is_here(settings.host) and settings.proxy in getproxies().values():
+        settings.proxy = None  # a proxy of the environment's is not for this machine itself; Go's programs hold it so
     return PooledTransport(settings, user_agent=user_agent)
+
+
+def _is_here(url: str) -> bool:
+    """Whether the URL is of the machine that we are on."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _typed(error: BaseException, what: str, *, answered: bool = False) -> KubeUnavailable:

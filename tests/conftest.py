@@ -13,6 +13,9 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Tests talk to this machine alone. Python's own HTTP client would ask a proxy of the environment's for that too.
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
+
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT, print_blob=True)

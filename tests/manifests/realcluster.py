@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import socket
 import ssl
 import subprocess
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from playground.probes import free_port
 from webhook.certs import renewed
 
 JSON = dict[str, Any]
@@ -164,11 +164,10 @@ def _process(command: list[Any], log: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

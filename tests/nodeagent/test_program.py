@@ -16,6 +16,7 @@ import pytest
 
 from nodeagent.simulated import simulated_uuid
 from playground.api.server import HttpsServer
+from playground.probes import free_port
 from runtime.kube import JSON, gpunodes
 from tests.nodeagent.cluster import Cluster
 
@@ -115,14 +116,6 @@ class Running:
         self.process.terminate()
         self.process.communicate(timeout=10)
         return self.process.returncode
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

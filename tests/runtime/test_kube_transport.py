@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kubernetes import client
+from urllib3.util import parse_url
 
 from runtime.kube import Kube, KubeConfigError, KubeConnectionLost, KubeTimeout, KubeUnavailable
 from runtime.transport import PooledTransport, Response, connect_transport
@@ -178,6 +179,36 @@ def test_a_token_where_the_packages_older_releases_have_it_is_sent_too(plain: Se
     configuration.get_api_key_with_prefix = {"authorization": "Bearer 0ld"}.get
     assert Kube(PooledTransport(configuration)).list("/api/v1/pods").items == []
     assert plain.tokens == ["Bearer 0ld"]
+
+
+PROXIED = {
+    "this machine by its address": ("https://127.0.0.1:6443", None),
+    "this machine by its name": ("https://localhost:6443", None),
+    "this machine by IPv6": ("https://[::1]:6443", None),
+    "another machine": ("https://10.0.0.1:6443", "http://proxy:3128"),
+}
+
+
+@pytest.mark.parametrize(("host", "want"), PROXIED.values(), ids=PROXIED.keys())
+def test_a_proxy_of_the_environment_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, want: str | None
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": host}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+            }
+        )
+    )
+    transport = connect_transport(kubeconfig=str(file), context=None, user_agent="t")
+    assert getattr(transport._pool, "proxy", None) == (parse_url(want) if want else None)
 
 
 def test_a_quiet_watch_is_stopped_promptly_from_another_thread(server: Server) -> None:

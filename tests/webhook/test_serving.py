@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from gunicorn.workers.gthread import ThreadWorker
 
+from playground.probes import free_port
 from tests.webhook.builders import container, pod, review
 from webhook import certfiles
 from webhook.certfiles import Places
@@ -69,12 +70,6 @@ class Connection(http.client.HTTPSConnection):
         self.request("POST", "/mutate", BODY, {"Content-Type": "application/json"})
         response = self.getresponse()
         return response.status, json.loads(response.read())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def places_in(directory: Path) -> Places:
