@@ -13,7 +13,7 @@ changed, a pod joined. Where only what it was told may have become untrue, the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from allocator import answering, keeping, looking, pinning
@@ -39,6 +39,9 @@ from contract.protocol import Answer, Placed, Question, Wait
 JSON = dict[str, Any]
 _TELL_AFTER = 2.0
 """Seconds that the binding of a claim may take before its pod is told."""
+_TURN, _DECIDED = 1_000, 100
+"""Pods of the line that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
+nodes."""
 
 
 class NotReady(Exception):
@@ -60,7 +63,12 @@ class Controller(Repairing):
         tenure: Callable[[], int | None] | None = None,
         forgotten: Callable[[str], None] = lambda reason: None,
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
+        give_way: Callable[[], None] = lambda: None,
     ) -> None:
+        """
+        `give_way` is called between two turns of what takes long, without the lock. It must let other threads run: a
+        lock that is taken again at once is not had by who waits for it.
+        """
         context = Context(
             cluster=cluster,
             mandate=Mandate(leading, tenure),
@@ -72,7 +80,9 @@ class Controller(Repairing):
             asked=asked,
         )
         super().__init__(context)
-        self._new_id = new_id
+        self._new_id, self._give_way = new_id, give_way
+        self._trying = False
+        """A pass down the line is under way."""
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -96,7 +106,8 @@ class Controller(Repairing):
             decision = self._cluster.decide(ask, priority=pods.priority(question.pod))
             if not isinstance(decision, Chosen):
                 return self._refuse(ask, decision)
-            if self._untried and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
+            waits = self._untried or self._trying
+            if waits and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
                 return answering.wait_in_line(ask.request, self._cluster.engine.smallest_accepted)
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             pin = self._pin(question.pod, ask, decision.node)
@@ -159,37 +170,67 @@ class Controller(Repairing):
         """
         Go down the line once: reserve for each pod that fits, and say what has changed for pods since the last pass.
 
-        Within one pass room only shrinks, so a shape that did not fit once is not tried again.
+        In turns, since a line of many shapes takes seconds at thousands of nodes, and the webhook waits for less.
         """
         commits: list[Commit] = []
+        self._in_turns(self._down_the_line(commits))
         with self._lock:
-            if not self._mandate.holds():
-                return [], []
-            now = self._clock()
-            self._untried, self._changed, self._passed = False, False, now
-            failed: dict[tuple[Ask, bool], Unplaced] = {}
-            self._desk.begin_pass()
-            for entry in self._cluster.queue.in_order():
-                self._line.waits(entry.uid, now)
-                if not self._line.may_try(entry.uid, now):
-                    continue
-                if entry.foreign:
-                    text = f"held by the scheduling gate {entry.foreign[0]} first"
-                    self._tell(entry, answering.FOREIGN_GATE, text, now)
-                    continue
-                if entry.ask.request.claim:
-                    commits.extend(self._by_claim(entry, now))
-                    continue
-                shape = (entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority))
-                decision = failed.get(shape) or self._cluster.decide(entry.ask, entry.uid, entry.priority)
-                if isinstance(decision, Chosen):
-                    allocation = Allocation(self._new_id(), decision.node, decision.containers)
-                    commits.append(self._reserve_waiting(entry, allocation))
-                else:
-                    failed[shape] = decision
-                    self._say_why(entry, decision, now)
+            return commits, self._line.take_news() if self._mandate.holds() else []
+
+    def _in_turns(self, steps: Iterator[None]) -> None:
+        """Each step under the lock, which is let go in between."""
+        while True:
+            with self._lock:
+                if next(steps, self) is self:
+                    return
+            self._give_way()
+
+    def _down_the_line(self, commits: list[Commit]) -> Iterator[None]:
+        """
+        One pass, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
+        tried again; where something was given back between two turns, another pass follows.
+        """
+        if not self._mandate.holds():
+            return
+        now, looked = self._clock(), 0
+        self._untried, self._trying = False, True
+        self._changed, self._passed = False, now
+        failed: dict[tuple[Ask, bool], Unplaced] = {}
+        self._desk.begin_pass()
+        for uid in [entry.uid for entry in self._cluster.queue.in_order()]:
+            if looked >= _TURN:
+                looked = 0
+                yield
+                if not self._mandate.holds():
+                    break
+            entry = self._cluster.queue.pod(uid)
+            if entry is not None:
+                looked += _DECIDED if self._try(entry, now, failed, commits) else 1
+        else:
             self._desk.bind_the_rest()
-            return commits, self._line.take_news()
+        self._trying = False
+
+    def _try(self, entry: Waiting, now: float, failed: dict[tuple[Ask, bool], Unplaced], commits: list[Commit]) -> bool:
+        """Place one pod of the line, or say why not. True if that took a decision."""
+        self._line.waits(entry.uid, now)
+        if not self._line.may_try(entry.uid, now):
+            return False
+        if entry.foreign:
+            self._tell(entry, answering.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
+            return False
+        if entry.ask.request.claim:
+            commits.extend(self._by_claim(entry, now))
+            return True
+        shape = (entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority))
+        known = failed.get(shape)
+        decision = known or self._cluster.decide(entry.ask, entry.uid, entry.priority)
+        if isinstance(decision, Chosen):
+            allocation = Allocation(self._new_id(), decision.node, decision.containers)
+            commits.append(self._reserve_waiting(entry, allocation))
+        else:
+            failed[shape] = decision
+            self._say_why(entry, decision, now)
+        return known is None
 
     def _by_claim(self, entry: Waiting, now: float) -> Iterable[Commit]:
         """A pod that names a claim: its commit, if it can go to the claim's share."""
@@ -274,11 +315,8 @@ class Controller(Repairing):
             self._rouse()
 
     def adopt(self, tables: Tables) -> None:
-        """Decide by what was learnt from now on. The lock is let go between the steps, so that decisions go on."""
-        steps, more = self._cluster.engine.adopting(tables), True
-        while more:
-            with self._lock:
-                more = next(steps, self) is None
+        """Decide by what was learnt from now on. In turns, so that decisions go on."""
+        self._in_turns(self._cluster.engine.adopting(tables))
 
     # -- looking in -----------------------------------------------------------------------------------------------
 

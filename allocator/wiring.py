@@ -211,6 +211,7 @@ def _controller(
         wake=woken.set,
         forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
         asked=teaching.see,
+        give_way=functools.partial(time.sleep, 0),
     )
 
 

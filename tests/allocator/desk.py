@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,9 @@ class Desk:
     forgotten: list[str] = field(default_factory=list)
     asked: list[tuple[PodRequest, int]] = field(default_factory=list)
 
+    give_way: Callable[[], object] = lambda: None
+    """Called between two turns of what takes long."""
+
     def __post_init__(self) -> None:
         self.controller = Controller(
             cluster=Cluster(engine=Engine(limits=self.limits, policy=self.policy)),
@@ -51,6 +54,7 @@ class Desk:
             tenure=(lambda: self.tenure) if self.elected else None,
             forgotten=self.forgotten.append,
             asked=lambda request, cpu: self.asked.append((request, cpu)),
+            give_way=lambda: self.give_way(),
         )
         if self.synced:
             self.sync()
