@@ -136,7 +136,8 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     """
     A running pod, bound by hand, that holds more of a card than there is.
 
-    Our policies refuse one, so it is made while they are away, as before they were installed.
+    Our policies refuse one, and an allocator that meets one it knows nothing of has it fail. So it is made while both
+    are away, as before they were installed.
     """
     request = PodRequest("native", (FractionRequest("main", memory=memory),))
     [gpu] = [g for g in inventory_from_object(cluster.kube.get(gpunodes(node))).gpus if g.index == index]
@@ -151,10 +152,15 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     )
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "legacy"}})
     cluster.await_account("legacy")
-    with _unguarded(cluster, foreign.manifest()):
-        cluster.kube.create(kubepaths.pods("legacy"), foreign.manifest())
+    allocator = cluster.programs["allocator"]
+    allocator.kill()
     try:
+        with _unguarded(cluster, foreign.manifest()):
+            cluster.kube.create(kubepaths.pods("legacy"), foreign.manifest())
         scenarios.settled(cluster.kube, 1, "legacy", running=1)
+    finally:
+        allocator.start()
+    try:
         scenarios.wait_for(lambda: _overfull(cluster) == 1, lambda: f"{_overfull(cluster)} cards are overfull")
         yield
     finally:
@@ -189,6 +195,10 @@ def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
 
 
 def _overfull(cluster: Cluster) -> float:
-    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        text = answer.read().decode()
+    """How many cards the allocator has found to be overfull; -1 while it does not answer, having just been started."""
+    try:
+        with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return -1
     return float(re.findall(r"^gpufraction_overfull_gpus (\S+)$", text, re.MULTILINE)[0])
