@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,19 @@ RENAMED = "resourceName: example.com/vgpu\nresourceMem: example.com/vgpumem\n"
 
 @pytest.fixture(scope="module", params=control_planes())
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("installed")
+    with installation(request, tmp_path_factory.mktemp("installed")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=control_planes())
+def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """One for the test that takes it apart."""
+    with installation(request, tmp_path) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def installation(request: pytest.FixtureRequest, directory: Path) -> Iterator[Cluster]:
     settings = {"webhook": ("--hide-gpus=true",), "allocator": ("--assume-ttl", "2s")}
     nodes = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
     with Cluster(
@@ -185,32 +198,32 @@ def serves(cluster: Cluster, replica: int) -> bool:
     return cluster.webhook_answers(replica) and bool(invariants.figures(cluster, replica))
 
 
-def test_uninstalling_leaves_running_pods_alone(installed: Cluster) -> None:
-    """The last one: it takes the cluster apart, in the order of docs/operations.md."""
-    kube = installed.kube
+def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
+    """It takes the cluster apart, in the order of docs/operations.md."""
+    kube = doomed.kube
     for name in ("a", "b", "waits"):
-        created(installed, share(name, 10_000))
+        created(doomed, share(name, 10_000))
     scenarios.settled(kube, 3, running=2)
-    invariants.check(installed)
-    before = versions(installed)
+    invariants.check(doomed)
+    before = versions(doomed)
     policies = list(installing.shipped(installing.BASE.parent / "policies"))
     kube.delete(CONFIGURATION)
-    remove(installed, policies)
-    for program in installed.programs.values():
+    remove(doomed, policies)
+    for program in doomed.programs.values():
         program.terminate()
-    for program in installed.programs.values():
+    for program in doomed.programs.values():
         program.wait()
-    remove(installed, [each for each in installing.shipped() if each not in policies])
-    scenarios.wait_for(lambda: not gpunodes(installed), lambda: "our objects are still there")
-    assert versions(installed) == before
-    created(installed, pod("plain"))
+    remove(doomed, [each for each in installing.shipped() if each not in policies])
+    scenarios.wait_for(lambda: not gpunodes(doomed), lambda: "our objects are still there")
+    assert versions(doomed) == before
+    created(doomed, pod("plain"))
     scenarios.wait_for(
         lambda: scenarios.is_running(kube.get(kubepaths.pods("default", "plain"))), lambda: "pods do not start"
     )
     # A pod that waits does so for ever; now that the policies are gone, whoever may write it may delete it.
     kube.delete(kubepaths.pods("default", "waits"))
-    scenarios.wait_for(lambda: set(versions(installed)) == {"a", "b", "plain"}, lambda: "it does not go")
-    assert versions(installed, before) == {name: before[name] for name in ("a", "b")}
+    scenarios.wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, lambda: "it does not go")
+    assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}
 
 
 def remove(cluster: Cluster, documents: list[JSON]) -> None:
