@@ -54,7 +54,7 @@ class Desk:
             tenure=(lambda: self.tenure) if self.elected else None,
             forgotten=self.forgotten.append,
             asked=lambda request, cpu: self.asked.append((request, cpu)),
-            give_way=lambda: self.give_way(),
+            give_way=self._give_way,
         )
         if self.synced:
             self.sync()
@@ -76,6 +76,9 @@ class Desk:
     def _new_id(self) -> str:
         self.made += 1
         return f"id-{self.made}"
+
+    def _give_way(self) -> None:
+        self.give_way()
 
     def _wake(self) -> None:
         self.woken += 1
