@@ -16,8 +16,8 @@ from tests.manifests.kube import ROOT, built
 from tests.manifests.realcluster import RealCluster, kubeconfig, running, until
 
 DOCS = ROOT / "docs"
-PAGES = ("installing.md", "operations.md", "architecture.md")
-TYPED = ("installing.md", "operations.md")
+PAGES = ("installing.md", "troubleshooting.md", "operations.md", "architecture.md")
+TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 
 def text(page: str) -> str:
@@ -82,7 +82,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealClust
     "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
 )
 def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) -> None:
-    """Both pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
+    """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(config[1].parent), "KUBECONFIG": str(config[1])}
     for line in [line for page in TYPED for line in typed(page) if " edit " not in line]:
         ran: list[subprocess.CompletedProcess[str]] = []
