@@ -77,6 +77,7 @@ fmt: $(STAMP) ## format the code and mend what can be mended
 
 docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m contract.documentation
+	$(RUN) -m playground.settingspage
 
 # One file holds no compiled modules, hence the last releases of the client that are plain Python.
 plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one file for any Python 3.11 or newer

@@ -165,7 +165,9 @@ def describe(cls: type[Any]) -> str:
 
 def _shown(leaf: _Leaf) -> str:
     value = _written(leaf, leaf.default)
-    if value is None or isinstance(value, bool):
+    if value is None:
+        return "(none)"
+    if isinstance(value, bool):
         value = str(value).lower()
     text = ",".join(value) if isinstance(value, list) else str(value)
     return f"`{text}`" if text else "(empty)"
@@ -277,7 +279,8 @@ def _hint(name: str, leaves: Mapping[tuple[str, ...], _Leaf]) -> str:
 
 
 def _close(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+    short = {each.removeprefix(ENV_PREFIX): each for each in known}  # what all begin with makes none of them alike
+    near = [short[each] for each in difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(short), n=1)]
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -133,4 +133,6 @@ def write(unit: str, value: Any) -> Any:
         return quantity.format_bytes(value)
     if isinstance(value, tuple):
         return list(value)
+    if value == Path():
+        return ""  # how none is written where a path may be left out
     return str(value) if isinstance(value, Path) else value

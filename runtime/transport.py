@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -32,6 +33,8 @@ _CHUNK = 1 << 16
 _TOKEN_NAMES = ("BearerToken", "authorization")
 """Where the package's configuration has the token: in its newer releases, and in those that are plain Python, which the
 single-file plugin has."""
+_USERS = "~/.kube/config"
+_ELSE = ", KUBECONFIG is not set, and this is no pod with a service account"
 
 
 class Response(Protocol):
@@ -243,14 +246,19 @@ def connect_transport(
         else:
             load = config.load_kube_config
             load(
-                config_file=kubeconfig or environment.get("KUBECONFIG") or "~/.kube/config",
+                config_file=kubeconfig or environment.get("KUBECONFIG") or _USERS,
                 context=context,
                 client_configuration=settings,
                 persist_config=False,
             )
     except Exception as error:
-        source = "service account" if in_cluster else f"kubeconfig {kubeconfig or 'of the user'}"
-        raise KubeConfigError(f"{source}: {cut(str(error))}") from error
+        files = kubeconfig or environment.get("KUBECONFIG") or _USERS
+        if not in_cluster and not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
+            more = _ELSE if files == _USERS else ""
+            raise KubeConfigError(f"kubeconfig {files}: there is no such file{more}") from error
+        source = "service account" if in_cluster else f"kubeconfig {files}"
+        said = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
+        raise KubeConfigError(f"{source}: {cut(said)}") from error
     if _is_here(settings.host) and settings.proxy in getproxies().values():
         settings.proxy = None  # a proxy of the environment's is not for this machine itself; Go's programs hold it so
     return PooledTransport(settings, user_agent=user_agent)

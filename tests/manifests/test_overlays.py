@@ -333,10 +333,15 @@ def test_alerts_look_at_metrics_and_labels_that_there_are() -> None:
     for rule in alerts():
         used = {name.removesuffix("_bucket") for name in re.findall(r"gpufraction_\w+", rule["expr"])}
         assert used <= known.keys(), rule["alert"]
-        [spec] = [known[name] for name in used]
-        for label, values in re.findall(r'(\w+)=~?"([^"]+)"', rule["expr"]):
-            assert label in spec.labels, rule["alert"]
-            assert [value for value in values.split("|") if value not in spec.help] == [], rule["alert"]
+        joined = [
+            label for labels in re.findall(r"(?:by|on) \(([^)]+)\)", rule["expr"]) for label in labels.split(", ")
+        ]
+        assert used, rule["alert"]
+        for spec in (known[name] for name in used):
+            assert set(joined) - {"le"} <= set(spec.labels), rule["alert"]
+            for label, values in re.findall(r'(\w+)=~?"([^"]+)"', rule["expr"]):
+                assert label in spec.labels, rule["alert"]
+                assert [value for value in values.split("|") if value not in spec.help] == [], rule["alert"]
 
 
 def test_every_alert_is_explained() -> None:

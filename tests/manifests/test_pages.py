@@ -16,7 +16,7 @@ from tests.manifests.kube import ROOT, built
 from tests.manifests.realcluster import RealCluster, kubeconfig, running, until
 
 DOCS = ROOT / "docs"
-PAGES = ("installing.md", "troubleshooting.md", "operations.md", "architecture.md")
+PAGES = ("settings.md", "installing.md", "troubleshooting.md", "operations.md", "architecture.md")
 TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 

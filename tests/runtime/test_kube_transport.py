@@ -318,3 +318,17 @@ def test_a_missing_kubeconfig_is_told(tmp_path: Path) -> None:
 def test_in_a_pod_the_service_account_is_used() -> None:
     with pytest.raises(KubeConfigError, match="service account"):
         connect_transport(kubeconfig=None, context=None, user_agent="t", env={"KUBERNETES_SERVICE_HOST": "127.0.0.1"})
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path) -> None:
+    missing, text = tmp_path / "missing", tmp_path / "text"
+    text.write_text("some words", encoding="utf-8")
+    said = {}
+    for file in (missing, text):
+        with pytest.raises(KubeConfigError) as refused:
+            connect_transport(kubeconfig=str(file), context=None, user_agent="t", env={})
+        said[file] = str(refused.value)
+    assert said == {
+        missing: f"kubeconfig {missing}: there is no such file",
+        text: f"kubeconfig {text}: this is no kubeconfig",
+    }

@@ -199,7 +199,7 @@ def test_describe() -> None:
     assert rows[2] == (
         "| `group.wait` | `GPUFRACTION_GROUP_WAIT` | `2s` | How long to wait. (at least 100ms, at most 1m) |"
     )
-    assert rows[10] == "| `path` | `GPUFRACTION_PATH` | `none` | Where \\| or nowhere. |"
+    assert rows[10] == "| `path` | `GPUFRACTION_PATH` | (none) | Where \\| or nowhere. |"
     assert rows[11] == "| `names` | `GPUFRACTION_NAMES` | (empty) | Which ones. |"
     assert "one of `binpack`, `spread`" in rows[9]
     assert len(rows) == 2 + 11
