@@ -248,7 +248,9 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):
             values[names.nri_annotation(name)] = devices
-        values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(smallest)
+        # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+        held = min([smallest, *(max(1, mib(share.gpu_memory)) for share in shares if share.gpu_memory)])
+        values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(held)
         values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"
         values[names.per_container(names.CORES_LIMIT_PREFIX, name)] = str(cores)
         values[names.per_container(names.MPS_MEMORY_PREFIX, name)] = ",".join(

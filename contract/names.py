@@ -178,7 +178,8 @@ MEMORY_MIB_PREFIX = Key(
     f"{GROUP}/memory-mib.",
     on="Pod annotation, one per container",
     writer="webhook or allocator, with the allocation",
-    doc="Memory on each GPU in MiB, a plain integer: `NVIDIA_GPU_MEMORY_REQUEST` and `_LIMIT` read it.",
+    doc="Memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` and "
+    "`_LIMIT` read it.",
 )
 MEMORY_LIMIT_PREFIX = Key(
     f"{GROUP}/memory-limit.",

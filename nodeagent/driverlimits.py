@@ -102,7 +102,9 @@ def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) ->
                 continue
             for share in container.shares:
                 key = (share.uuid, group.path)
-                wanted[key] = min(share.memory, wanted.get(key, share.memory))
+                # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+                limit = min(share.memory, share.gpu_memory or share.memory)
+                wanted[key] = min(limit, wanted.get(key, limit))
     return wanted
 
 

@@ -324,6 +324,13 @@ READ_BY_CONTAINERS = {
 }
 
 
+READ_BY_CONTAINERS["more than the card has, by oversubscription: the driver refuses such a limit"] = (
+    Allocation("a1", "n1", (ContainerAllocation("main", (GpuShare("GPU-0", 0, 30 << 30, 0, 24 << 30),)),)),
+    {"devices": "GPU-0", "memory-mib": "24576", "memory-limit": "30720m", "cores-limit": "0"}
+    | {"mps-memory": "0=30720M", "mps-threads": "100"},
+)
+
+
 @pytest.mark.parametrize(("allocation", "wanted"), READ_BY_CONTAINERS.values(), ids=READ_BY_CONTAINERS.keys())
 def test_container_annotations(allocation: Allocation, wanted: dict[str, str]) -> None:
     assert container_annotations(allocation) == {f"gpufraction.io/{key}.main": text for key, text in wanted.items()}

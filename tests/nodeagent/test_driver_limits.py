@@ -98,8 +98,14 @@ def test_a_limit_that_somebody_changed_is_set_again() -> None:
 
 def shares(*named: tuple[str, int]) -> Allocation:
     return Allocation(
-        "a", "n1", tuple(ContainerAllocation(name, (GpuShare("GPU-0", 0, mib, 0, 1),)) for name, mib in named)
+        "a", "n1", tuple(ContainerAllocation(name, (GpuShare("GPU-0", 0, mib, 0, 100),)) for name, mib in named)
     )
+
+
+def test_a_share_beyond_the_cards_memory_is_limited_to_that() -> None:
+    """Where memory is oversubscribed. The driver refuses a limit that the card does not have."""
+    pod = Resident("uid", "team", "p", shares(("main", 150)))
+    assert wanted_limits((pod,), {ONE: Group("uid", "/one")}) == {("GPU-0", "/one"): 100}
 
 
 THREE = "c" * 64

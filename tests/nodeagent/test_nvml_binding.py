@@ -264,6 +264,7 @@ NOT_LIMITED = {
     "a card in MIG mode": ("GPU-aaaa", "mig 0 1", "(NVML code 3)"),
     "no right to": ("GPU-aaaa", "fail nvmlDeviceSetMemoryLimits_v1 0 4", "(NVML code 4)"),
     "no driver": ("GPU-aaaa", "fail nvmlDeviceSetMemoryLimits_v1 0 9", "not loaded"),
+    "more than the card has": ("GPU-aaaa", "memory 0 1000000000 0 0", "(NVML code 2)"),
 }
 
 

@@ -289,6 +289,7 @@ EXPORT int nvmlDeviceSetMemoryLimits_v1(Handle *device, SetLimits *asked) {
     ASK_CARD(device);
     if (gpu->mig) return 3;
     if (strncmp(asked->group, "/sys/fs/cgroup/", 15) || asked->soft > asked->hard) return 2;
+    if (asked->hard != ~0ull && asked->hard > gpu->total) return 2;
     unsigned i = 0;
     while (i < limited && (limits[i].index != device->index || strcmp(limits[i].group, asked->group))) i++;
     if (i == 64) return 7;
