@@ -42,6 +42,8 @@ class Gauges:
         self._leader = metrics.gauge(specs.LEADER)
         metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
+        metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
+        metrics.rows(specs.ELASTIC_GPUS, self._of_shares)
         metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
 
     def refresh(self) -> None:
@@ -56,6 +58,10 @@ class Gauges:
             self._kept.set(look.kept)
             self._unbound.set(look.unbound)
             self._leader.set(float(self._leading()))
+
+    def _of_shares(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        for phase, count in self._controller.claim_counts()[1].items():
+            yield (phase,), count
 
     def _of_gpus(self, figure: Callable[[Usage], float]) -> Iterator[tuple[tuple[str, ...], float]]:
         for node in self._controller.nodes():

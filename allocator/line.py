@@ -61,9 +61,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A Warning Event, and no condition: about a pod, a list of kept out cards, or a Node, which has no namespace."""
+    """An Event, and no condition: about a pod, a claim, a list of kept out cards, or a Node, which has no namespace."""
 
-    kind: Literal["Pod", "Node", "ConfigMap"]
+    kind: Literal["Pod", "Node", "ConfigMap", "ElasticGPUClaim"]
     key: str
     """`namespace/name`; a Node's name alone."""
     uid: str
@@ -71,6 +71,7 @@ class Noted:
     """The Event's reason."""
     reason: str
     """Its message."""
+    warns: bool = True
 
 
 News = Told | Noted

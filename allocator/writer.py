@@ -22,6 +22,8 @@ from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooMan
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
+_VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
+"""API versions of the kinds that Events are about, where they are not `v1`."""
 _COMPONENT = "gpufraction-allocator"
 _TRIES = 8
 _PAUSE, _PAUSE_CAP = 0.5, 30.0
@@ -243,9 +245,9 @@ def _event(news: News, now: str) -> JSON:
             kind, word = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
             warns = bool(news.warning)
         case Noted():
-            kind, word, warns = news.kind, news.code, True
+            kind, word, warns = news.kind, news.code, news.warns
     namespace, _, name = news.key.rpartition("/")
-    about = {"apiVersion": "v1", "kind": kind, "name": name, "uid": news.uid}
+    about = {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "name": name, "uid": news.uid}
     if namespace:
         about["namespace"] = namespace
     where = namespace or "default"  # where Kubernetes keeps the Events of what has no namespace

@@ -7,9 +7,11 @@ and returns what is to be written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from allocator.claims import telling
 from allocator.claims.binding import Bind
 from allocator.claims.desk import Desk
 from allocator.claims.lifecycle import Step
@@ -84,5 +86,13 @@ class Claiming(Tending):
         with self._lock:
             if answer is None:
                 self._desk.failed(self._desk.uid_of(step))
-            else:
-                self._waken(self._desk.stepped(step, answer))
+                return
+            helps, told = self._desk.stepped(step, answer), telling.event(step, answer)
+            if told is not None:
+                self._line.note(told)
+            self._waken(helps or told is not None)
+
+    def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+        """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""
+        with self._lock:
+            return self._desk.counts()

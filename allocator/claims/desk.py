@@ -12,6 +12,7 @@ it: a share holds nothing that would be lost.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -323,6 +324,13 @@ class Desk:
         return bool(over)
 
     # -- looking --------------------------------------------------------------------------------------------------
+
+    def counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+        """Claims by phase and reason, and ElasticGPUs that we made by phase, as their status says."""
+        stands = [claim.status for claim in self._claims.values()]
+        claims = Counter((status.phase or PENDING, status.reason) for status in stands)
+        shares = [share.status for share in self._shares.values() if share.allocation is not None]
+        return claims, Counter(status.phase or PENDING for status in shares)
 
     def _in_use(self, share: str) -> bool:
         return any(not holding.key.startswith(OWN) for holding in self._cluster.ledger.users(share))

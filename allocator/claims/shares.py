@@ -21,6 +21,8 @@ GROUPS = (PROVISIONER, "elasticgpu.io", "elasticgpu.com")
 """What the names of a claim's amounts may start with."""
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
 _MOST = 1 << 50
+_ANOTHERS, _NO_CLASS, _INVALID = REFUSALS = ("NamesElasticGPU", "ClassMissing", "Invalid")
+"""Codes of problems."""
 _CORES, _MEMORY = "gpu-core", "gpu-memory"
 
 
@@ -49,15 +51,15 @@ def wanted(claim: Claim, found: GpuClass | None) -> Wanted | Problem:
     """Read a claim by its class, which is None where there is none of that name."""
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
-        return Problem("NamesElasticGPU", text)
+        return Problem(_ANOTHERS, text)
     if claim.class_name and found is None:
-        return Problem("ClassMissing", f"ElasticGPUClass {claim.class_name} is not there; create it")
+        return Problem(_NO_CLASS, f"ElasticGPUClass {claim.class_name} is not there; create it")
     try:
         rules = found or GpuClass("")
         _check(rules)
         fraction = _fraction(claim, _UNITS[rules.unit or "GiB"])
     except _Wrong as wrong:
-        return Problem("Invalid", str(wrong))
+        return Problem(_INVALID, str(wrong))
     return Wanted(
         PodRequest("claims", (fraction,)),
         rules.binding or IMMEDIATE,

@@ -97,6 +97,20 @@ LATE_PODS = MetricSpec(
     "Pods that were stored when their share had been given away by a new leader, and were failed before they started.",
     "allocator",
 )
+CLAIMS = MetricSpec(
+    "gpufraction_claims",
+    "gauge",
+    "ElasticGPUClaims, by phase (Pending, Bound, Lost) and the reason that their status tells.",
+    "allocator",
+    labels=("phase", "reason"),
+)
+ELASTIC_GPUS = MetricSpec(
+    "gpufraction_elasticgpus",
+    "gauge",
+    "ElasticGPUs, which hold the shares of claims, by phase; those that are Released until somebody deletes them.",
+    "allocator",
+    labels=("phase",),
+)
 REPAIR_PASSES = MetricSpec(
     "gpufraction_repair_passes_total",
     "counter",
@@ -167,6 +181,8 @@ METRICS: tuple[MetricSpec, ...] = (
     UNBOUND_PODS,
     OVERFULL_GPUS,
     LATE_PODS,
+    CLAIMS,
+    ELASTIC_GPUS,
     REPAIR_PASSES,
     LEDGER_DRIFT,
     UNCOUNTED_PODS,

@@ -9,6 +9,7 @@ that need what this suite has not (hardware) say so at the end; row 35, a node w
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -226,6 +227,17 @@ def test_row_36_a_tainted_gpu_pool(cluster: Cluster) -> None:
     assert names.GPU_MEMORY in nodes["a10"]["status"]["allocatable"]
 
 
+def told(cluster: Cluster, claim: dict[str, Any], wanted: str) -> None:
+    """Wait for this Event on the claim."""
+
+    def found() -> list[str]:
+        events = cluster.kube.list(kubepaths.events("default")).items
+        mine = [each for each in events if each["involvedObject"].get("uid") == claim["metadata"]["uid"]]
+        return [f"{each['reason']}: {each['message']}" for each in mine]
+
+    scenarios.wait_for(lambda: wanted in found(), lambda: f"the claim is told {found()}")
+
+
 def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
     for document in installing.documents(scenarios.SAMPLES / "oke-claims.yaml"):
         cluster.kube.create(installing.path_of(document), document)
@@ -234,6 +246,7 @@ def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
         claim, share = bound(cluster, name)
         assert share["spec"]["claimRef"]["name"] == name
         assert share["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        told(cluster, claim, f"ClaimBound: it has its share, ElasticGPU {share['metadata']['name']}")
         taken.update(scenarios.held(share).keys())
     assert len(taken) == 1, "the fullest card is taken first"
     scenarios.wait_for(

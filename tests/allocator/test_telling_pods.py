@@ -111,3 +111,20 @@ def test_the_time_of_transition_stays_with_the_status(news: Told, time: dict[str
     (condition,) = transport.sent[0].body["status"]["conditions"]
     said = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
     assert (condition, sent(transport)) == ({**said, **time}, want)
+
+
+def test_an_event_on_a_claim_names_its_kind_and_warns_where_it_should() -> None:
+    transport = Script(OK, holds=True)
+    teller = Teller(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    for code, warns in (("ClaimBound", False), ("ClaimLost", True)):
+        assert teller.tell(Noted("ElasticGPUClaim", "team/c", "uid-c", code, "why", warns), lambda seconds: False)
+    about = {
+        "apiVersion": "elasticgpu.io/v1alpha1",
+        "kind": "ElasticGPUClaim",
+        "namespace": "team",
+        "name": "c",
+        "uid": "uid-c",
+    }
+    bodies = [call.body for call in transport.sent]
+    assert [(body["involvedObject"], body["metadata"]["namespace"]) for body in bodies] == [(about, "team")] * 2
+    assert [(body["reason"], body["type"]) for body in bodies] == [("ClaimBound", "Normal"), ("ClaimLost", "Warning")]

@@ -16,6 +16,7 @@ from allocator.claims import objects, writer
 from allocator.claims.binding import CLAIMED
 from allocator.claims.lifecycle import Step
 from allocator.ledger import OWN, Holding, Ledger, State
+from allocator.line import Noted
 from allocator.nodes import facts, trim
 from allocator.writer import Done, NotDone
 from contract import names, pods
@@ -45,6 +46,8 @@ class Bench:
         self.nodes = {each.name: each for each in nodes}
         self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
         """What the replica that leads next has seen of the kinds that it does not list anew."""
+        self.noted: list[Noted] = []
+        """Events on claims, of all replicas."""
         self.tenure = 0
         self.now = 100.0
         self.take_over()
@@ -194,6 +197,8 @@ class Bench:
         commits, news = self.desk.controller.place_waiting()
         for told in news:
             self.news[told.uid] = told.code
+            if isinstance(told, Noted):
+                self.noted.append(told)
         for commit in commits:
             outcome = pod_writer.write(self.kube, commit, 0)
             if isinstance(outcome, Done):
