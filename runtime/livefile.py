@@ -70,7 +70,8 @@ class LiveFile(Generic[T]):
         except (Refused, OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else str(error)
             self._trouble = f"{self._path}: {said}"
-            log.error("refused; what was read last goes on counting", extra={"said": self._trouble})
+            instead = "what was read last goes on counting" if self._good is not None else "so far it says nothing"
+            log.error(f"refused; {instead}", extra={"said": self._trouble})
             return
         if self._good is not None and self._good != good:
             log.info("read anew", extra={"file": str(self._path)})

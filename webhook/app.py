@@ -43,14 +43,18 @@ def create_app(
     hide_gpus: bool = False,
     runtime_class: str = "",
     pools: Callable[[], PoolOptions] = lambda: NOTHING_SAID,
+    unread: Callable[[], str] = lambda: "",
+    trouble: Callable[[], str] = lambda: "",
     limiters: volumes.Given = volumes.NOTHING,
     clock: Callable[[], float] = time.monotonic,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Flask:
     """
-    The application. `options` are those of the settings, `pools` gives the administrator's document over them. `ready`
-    gives the reason why this process cannot serve now, or None. `hide_gpus`: from pods that ask for none.
-    `runtime_class`: what pods with a share get that name none. `limiters`: volumes that they all get.
+    The application. `options` are those of the settings, `pools` gives the administrator's document over them, `unread`
+    a warning for whoever creates a pod while there is none that could be read, `trouble` what is wrong with it, which
+    keeps nobody from being served. `ready` gives the reason why this process cannot serve now, or None. `hide_gpus`:
+    from pods that ask for none. `runtime_class`: what pods with a share get that name none. `limiters`: volumes that
+    they all get.
 
     `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
     """
@@ -62,6 +66,7 @@ def create_app(
         metrics=metrics,
         options=options,
         pools=pools,
+        unread=unread,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
         limiters=limiters,
@@ -82,8 +87,8 @@ def create_app(
 
     @app.get("/readyz")
     def readyz() -> Response:
-        reason = ready()
-        return _plain(reason, 503) if reason else _plain("ok")
+        reason, beside = ready(), trouble()
+        return _plain(reason, 503) if reason else _plain(f"ok; {beside}" if beside else "ok")
 
     @app.get("/metrics")
     def scrape() -> Response:
@@ -106,6 +111,7 @@ class _Admission:
         metrics: Metrics,
         options: Options,
         pools: Callable[[], PoolOptions],
+        unread: Callable[[], str],
         hide_gpus: bool,
         runtime_class: str,
         limiters: volumes.Given,
@@ -113,7 +119,8 @@ class _Admission:
         now_ns: Callable[[], int],
     ) -> None:
         self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
-        self._pools, self._hide_gpus, self._runtime_class = pools, hide_gpus, runtime_class
+        self._pools, self._unread = pools, unread
+        self._hide_gpus, self._runtime_class = hide_gpus, runtime_class
         self._limiters = limiters
         self._reviews = metrics.counter(ADMISSION_REQUESTS)
         self._seconds = metrics.histogram(ADMISSION_SECONDS)
@@ -169,7 +176,9 @@ class _Admission:
             return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
         sharing = {fraction.container for fraction in plan.request.containers}
         after = volumes.given(settled.pod, sharing, self._limiters)
-        encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=settled.warnings)
+        unread = self._unread()
+        warnings = (*settled.warnings, unread) if unread else settled.warnings
+        encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
         return encoded, "placed" if isinstance(answer, Placed) else "gated", dialect
 
     def _debugged(self, asked: Review) -> tuple[bytes, str, str]:

@@ -7,6 +7,9 @@ Called in the serving process, after gunicorn has forked, so that sockets and co
 from __future__ import annotations
 
 import datetime
+import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from flask import Flask
@@ -24,6 +27,48 @@ from webhook.asking import asker
 from webhook.certfiles import CERTIFICATE
 from webhook.certs import expiry
 from webhook.volumes import NOTHING, Given
+
+log = logging.getLogger(__name__)
+_AGAIN = 60.0
+"""Seconds until what is still wrong with the options is logged again."""
+_UNREAD = (
+    "the cluster's options for GPU shares cannot be read, so this pod is read without them: where it leaves its memory "
+    "out it asks for all of a GPU's. An administrator finds the reason in the condition OptionsRefused of the GPUNodes"
+)
+
+
+class Document:
+    """
+    The administrator's document of options as the webhook goes by it, and what is wrong with it, said for as long as it
+    is wrong. `clock` in seconds. From any thread.
+    """
+
+    def __init__(self, file: LiveFile[PoolOptions], *, clock: Callable[[], float]) -> None:
+        self._file, self._clock = file, clock
+        self._said_at = float("-inf")
+
+    def options(self) -> PoolOptions:
+        """What counts: the document, or the last that could be read, or nothing."""
+        return self._file.value() or NOTHING_SAID
+
+    def warning(self) -> str:
+        """What who creates a pod is told while there is none to go by; a tenant is not shown the document."""
+        return _UNREAD if self._file.value() is None else ""
+
+    def trouble(self) -> str:
+        """What is wrong and what counts instead; empty while all is well. Logged once a minute while it is asked."""
+        known = self._file.value() is not None
+        wrong = self._file.trouble
+        if not wrong:
+            self._said_at = float("-inf")
+            return ""
+        instead = "by what was read before" if known else "as if nothing was said"
+        said = f"options refused: {wrong}; pods are read {instead}"
+        now = self._clock()
+        if now - self._said_at >= _AGAIN:
+            self._said_at = now
+            log.error(said)
+        return said
 
 
 def make_app(
@@ -44,11 +89,11 @@ def make_app(
     nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card, which takes from
     nobody.
     """
-    followed = pooloptions.follow(file)
+    document = Document(pooloptions.follow(file), clock=time.monotonic)
     metrics = Metrics(metrics_of("webhook"))
     certificate = certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
-    metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: _refused(followed))
+    metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
     return create_app(
         ask=asker(UnixClient(socket), patience=patience),
         metrics=metrics,
@@ -56,7 +101,9 @@ def make_app(
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
         limiters=limiters,
-        pools=lambda: followed.value() or NOTHING_SAID,
+        pools=document.options,
+        unread=document.warning,
+        trouble=document.trouble,
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
     )
 
@@ -71,11 +118,6 @@ def unready(certificate: Path, now: datetime.datetime) -> str | None:
     except (OSError, ValueError) as error:
         return f"the serving certificate cannot be read: {type(error).__name__}"
     return f"the serving certificate ended {end:%Y-%m-%d %H:%M}" if end <= now else None
-
-
-def _refused(file: LiveFile[PoolOptions]) -> float:
-    file.value()
-    return float(bool(file.trouble))
 
 
 def _expiry_seconds(certificate: Path) -> float:

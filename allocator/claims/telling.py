@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocator.claims.lifecycle import Patch, Step
-from allocator.claims.objects import BOUND, CLAIM, CLAIMS, LOST
+from allocator.claims.objects import BOUND, CLAIMS, LOST
 from allocator.claims.shares import REFUSALS
 from allocator.line import Noted
 from contract import pods
@@ -28,7 +28,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> Noted | None:
     if not message:
         share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
         message = f"it has its share, ElasticGPU {share}"
-    return Noted(CLAIM, f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
+    return Noted("ElasticGPUClaim", f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
 
 
 def _word(phase: str, why: str) -> tuple[str, bool]:

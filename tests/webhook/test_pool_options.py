@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from flask.testing import FlaskClient
 
 from contract import codec, names
 from contract.dialects import Options
+from contract.metrics import metrics_of
 from contract.model import FractionRequest
 from contract.quantity import MIB
+from runtime import pooloptions
+from runtime.metrics import Metrics
 from tests.webhook.builders import JSON, container, patched, pod, review
-from webhook.wiring import make_app
+from webhook.app import create_app
+from webhook.asking import Silence
+from webhook.wiring import Document, make_app
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
@@ -59,3 +65,77 @@ def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path) -> No
     assert refused(client) == "1.0"
     write("")
     assert (read(client, pod(by_cores)).percent, refused(client)) == (100, "0.0")
+
+
+class Wrong:
+    """A document that the webhook finds when it starts, and its application."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.file = folder / "options.yaml"
+        self.file.write_text(text)
+        self.client = make_app(
+            certificates=folder,
+            socket=folder / "allocator.sock",
+            patience=0.1,
+            options=Options(),
+            hide_gpus=False,
+            file=self.file,
+        ).test_client()
+
+    def warnings(self, made: JSON) -> list[str]:
+        """On this pod, those apart that say that it waits."""
+        answer = self.client.post("/mutate", data=json.dumps(review(made))).get_json()["response"]
+        assert answer["allowed"] is True
+        return [text for text in answer.get("warnings") or [] if "options" in text]
+
+
+def test_a_webhook_that_starts_with_a_wrong_document_says_so_on_every_pod_with_a_share(tmp_path: Path) -> None:
+    found = Wrong(tmp_path, "defaultMem: much\n")
+    asks, plain = container(nvidia_com__gpu="1", nvidia_com__gpucores="10"), container()
+    assert [len(found.warnings(pod(each))) for each in (asks, asks, plain)] == [1, 1, 0]
+    assert "so this pod is read without them" in found.warnings(pod(asks))[0]
+    assert "much" not in found.warnings(pod(asks))[0], "the document is the administrator's"
+    assert read(found.client, pod(asks)) == FractionRequest("main", percent=100, cores=10)
+    found.file.write_text("defaultMem: 3000 # MiB\n")
+    assert (found.warnings(pod(asks)), read(found.client, pod(asks)).memory) == ([], 3000 * MIB)
+    found.file.write_text("defaultMem: much again\n")
+    assert (found.warnings(pod(asks)), read(found.client, pod(asks)).memory) == ([], 3000 * MIB), "the last counts"
+
+
+def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, now = tmp_path / "options.yaml", [0.0]
+    file.write_text("defaultMem: much\n")
+    document = Document(pooloptions.follow(file), clock=lambda: now[0])
+    cure = document.trouble()
+    assert cure.startswith(f"options refused: {file}: defaultMem: ")
+    assert cure.endswith("; pods are read as if nothing was said")
+    for now[0] in (59.0, 60.0, 61.0, 120.0):
+        assert document.trouble() == cure
+    said = [record.getMessage() for record in caplog.records if record.name == "webhook.wiring"]
+    assert said == [cure] * 3
+    file.write_text("defaultMem: 3000\n")
+    assert (document.trouble(), document.warning()) == ("", "")
+    file.write_text("defaultMem: much more\n")
+    assert document.trouble().endswith("; pods are read by what was read before")
+
+
+ANSWERS = {
+    "all is well": (None, "", (200, "ok\n")),
+    "a wrong document keeps nobody from being served": (None, "options refused: x", (200, "ok; options refused: x\n")),
+    "what matters more": ("no certificate", "options refused: x", (503, "no certificate\n")),
+}
+
+
+@pytest.mark.parametrize(("reason", "trouble", "want"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_readiness_tells_a_wrong_document(reason: str | None, trouble: str, want: tuple[int, str]) -> None:
+    app = create_app(
+        ask=lambda question: Silence("unreachable", ""),
+        metrics=Metrics(metrics_of("webhook")),
+        options=Options(),
+        ready=lambda: reason,
+        trouble=lambda: trouble,
+    )
+    answer = app.test_client().get("/readyz")
+    assert (answer.status_code, answer.get_data(as_text=True)) == want
