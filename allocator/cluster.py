@@ -42,7 +42,8 @@ class Cluster:
         self._pods_of: dict[str, dict[str, OnNode]] = {}
         self._snapshot: dict[str, NodeState] = {}
         self._overfull: dict[str, tuple[str, ...]] = {}
-        self._kept: Kept | None = None
+        self._kept: tuple[Kept, ...] = ()
+        self._closed: frozenset[str] = frozenset()
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
 
@@ -68,14 +69,13 @@ class Cluster:
         return taken.compute if taken is not None else _NOTHING
 
     @property
-    def kept(self) -> Kept | None:
-        """The node that is kept for one pod, which other pods' decisions see as closed."""
+    def kept(self) -> tuple[Kept, ...]:
+        """The nodes that are kept for one pod or several, which other pods' decisions see as closed."""
         return self._kept
 
     def decide(self, ask: Ask, uid: str = "", priority: int = 0) -> Decision:
         """Where a pod goes; an empty uid is that of a pod at admission."""
-        node = self._snapshot.get(self._kept.node) if self._kept else None
-        return keeping.decide(self.engine, node, self._kept, ask, uid, priority)
+        return keeping.decide(self.engine, self._snapshot, self._kept, ask, uid, priority)
 
     def overfull(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
@@ -197,16 +197,17 @@ class Cluster:
 
     # -- keeping a node -------------------------------------------------------------------------------------------
 
-    def keep(self, kept: Kept | None) -> bool:
-        """Keep this node from now on, and no other. True if another was kept before, which is open again."""
-        before, self._kept = self._kept, kept
-        for name in {one.node for one in (before, kept) if one is not None}:
+    def keep(self, *kept: Kept) -> bool:
+        """Keep these nodes from now on, and no others. True if another was kept before, which is open again."""
+        before, after = {one.node for one in self._kept}, {one.node for one in kept}
+        self._kept, self._closed = kept, frozenset(after)
+        for name in before ^ after:
             if name in self._snapshot:
                 self.engine.put(self._shown(self._snapshot[name]))
-        return before is not None and (kept is None or kept.node != before.node)
+        return bool(before - after)
 
     def _shown(self, state: NodeState) -> NodeState:
-        return keeping.closed(state) if self._kept is not None and self._kept.node == state.name else state
+        return keeping.closed(state) if state.name in self._closed else state
 
     # -- reservations ---------------------------------------------------------------------------------------------
 

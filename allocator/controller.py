@@ -22,6 +22,7 @@ from allocator.claims.objects import Status
 from allocator.cluster import Cluster
 from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
+from allocator.keeping import Kept
 from allocator.known import NOBODY
 from allocator.ledger import Holding, State
 from allocator.line import Commit, News, Said, Told
@@ -37,6 +38,8 @@ from contract.model import Allocation, NodeState, PodRequest
 from contract.protocol import Answer, Placed, Question, Wait
 
 JSON = dict[str, Any]
+_Failed = dict[tuple[Ask, tuple[Kept, ...]], Unplaced]
+"""What is known not to fit, by shape and by the kept nodes to which it may go."""
 _TELL_AFTER = 2.0
 """Seconds that the binding of a claim may take before its pod is told."""
 _TURN, _DECIDED = 1_000, 100
@@ -195,7 +198,7 @@ class Controller(Repairing):
         now, looked = self._clock(), 0
         self._untried, self._trying = False, True
         self._changed, self._passed = False, now
-        failed: dict[tuple[Ask, bool], Unplaced] = {}
+        failed: _Failed = {}
         self._desk.begin_pass()
         for uid in [entry.uid for entry in self._cluster.queue.in_order()]:
             if looked >= _TURN:
@@ -210,7 +213,7 @@ class Controller(Repairing):
             self._desk.bind_the_rest()
         self._trying = False
 
-    def _try(self, entry: Waiting, now: float, failed: dict[tuple[Ask, bool], Unplaced], commits: list[Commit]) -> bool:
+    def _try(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:
         """Place one pod of the line, or say why not. True if that took a decision."""
         self._line.waits(entry.uid, now)
         if not self._line.may_try(entry.uid, now):

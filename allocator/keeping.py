@@ -1,17 +1,19 @@
 """
 A node kept for one pod that has waited too long, so that smaller ones do not starve it.
 
+So is a node on which room is made by evictions (`allocator.preemption`), for each pod for which some go there.
+
 Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: each share that comes back is
 taken by somebody smaller. So after a bound the first in line has one node kept for it, the one that has the least still
 to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone.
 
-Pure. At most one node is kept at a time. The choice only ever moves to a node that lacks less, and on a kept node what
-is lacking only shrinks, so it comes to rest.
+Pure. For having waited too long at most one node is kept at a time. The choice only ever moves to a node that lacks
+less, and on a kept node what is lacking only shrinks, so it comes to rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import engine, fitting, preferring, scores
@@ -20,16 +22,22 @@ from allocator.filters import Limits, gpu_reason, lasting_reason
 from allocator.index import Engine
 from allocator.reasons import Code, Reason, Tally
 from allocator.scores import FINE
-from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
+from contract.model import FREE, WHOLE, Compute, FractionRequest, Gpu, NodeState, Usage
+
+_NOTHING = Compute()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The node that is kept, and for which pod."""
+    """A node that is kept, and for which pod; it may be kept for others too."""
 
     node: str
     uid: str
     priority: int = 0
+    others: tuple[tuple[str, Usage], ...] = ()
+    """By GPU UUID what will be taken once the others for whom it is kept have what is made free for them."""
+    compute: Compute = _NOTHING
+    """What will be taken of the node besides by then."""
 
 
 def closed(node: NodeState) -> NodeState:
@@ -37,46 +45,90 @@ def closed(node: NodeState) -> NodeState:
     return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
 
 
-def entitled(kept: Kept | None, uid: str, priority: int) -> bool:
-    """Whether the pod may go to the kept node. Pods of one shape that differ in this differ in their answers."""
-    return kept is not None and (uid == kept.uid or priority > kept.priority)
-
-
-def decide(chooser: Engine, node: NodeState | None, kept: Kept | None, ask: Ask, uid: str, priority: int) -> Decision:
+def entitled(kept: Sequence[Kept], uid: str, priority: int) -> tuple[Kept, ...]:
     """
-    Where the pod goes. `chooser` knows the kept node as `closed`, `node` is what it really is.
+    The kept nodes to which the pod may go, one entry for each. Pods of one shape that differ in this differ in their
+    answers.
 
-    The pod for which it is kept goes there as soon as it fits; one of higher priority only where nothing else is free.
+    The pod for which one is kept goes to that only; another to those for whose pods it has a higher priority.
     """
+    own = [one for one in kept if one.uid == uid]
+    if own:
+        return tuple(own)
+    highest = {one.node: max(each.priority for each in kept if each.node == one.node) for one in kept}
+    return tuple(Kept(node, "") for node, most in sorted(highest.items()) if priority > most)
+
+
+def decide(
+    chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, uid: str, priority: int
+) -> Decision:
+    """
+    Where the pod goes. `chooser` knows the kept nodes as `closed`, `nodes` has what they really are.
+
+    The pod for which one is kept goes there as soon as it fits; one of higher priority only where nothing else is free.
+    """
+    there = [one for one in kept if one.node in nodes]
     for preferred in preferring.narrowed(ask):
-        found = _decide(chooser, node, kept, preferred, uid, priority)
+        found = _decide(chooser, nodes, there, preferred, uid, priority)
         if isinstance(found, Chosen):
             return found
-    return _decide(chooser, node, kept, ask, uid, priority)
+    return _decide(chooser, nodes, there, ask, uid, priority)
 
 
-def _decide(chooser: Engine, node: NodeState | None, kept: Kept | None, ask: Ask, uid: str, priority: int) -> Decision:
-    if kept is None or node is None:
+def _decide(
+    chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, uid: str, priority: int
+) -> Decision:
+    if not kept:
         return chooser.decide(ask)
-    if uid == kept.uid:
-        own = _there(chooser, node, ask)
+    theirs = entitled(kept, uid, priority)
+    open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
+    if any(one.uid == uid for one in theirs):
+        own = _there(chooser, open_to_it, ask)
         if isinstance(own, Chosen):
             return own
     decision = chooser.decide(ask)
     if isinstance(decision, Chosen):
         return decision
-    if not entitled(kept, uid, priority):
-        return _told_of(chooser, node, ask, decision, (Tally(Code.KEPT, 1),))
-    own = _there(chooser, node, ask)
-    return own if isinstance(own, Chosen) else _told_of(chooser, node, ask, decision, own.reasons)
+    told = decision
+    for name in sorted({one.node for one in kept}):
+        reasons: tuple[Tally, ...] = (Tally(Code.KEPT, 1),)
+        if name in open_to_it:
+            found = _there(chooser, {name: open_to_it[name]}, ask)
+            if isinstance(found, Chosen):
+                return found
+            reasons = found.reasons
+        told = _told_of(chooser, nodes[name], ask, told, reasons)
+    return told
 
 
-def _there(chooser: Engine, node: NodeState, ask: Ask) -> Decision:
-    return engine.decide({node.name: node}, ask, limits=chooser.limits, policy=chooser.policy, tables=chooser.tables)
+def _left(node: NodeState, kept: Kept) -> NodeState:
+    """The node as the pod for which it is kept sees it: what others there wait for is not its to take."""
+    if not kept.others:
+        return node
+    later = dict(kept.others)
+    usage = tuple(_most(taken, later.get(gpu.uuid, taken)) for gpu, taken in zip(node.gpus, node.usage, strict=True))
+    now, then = node.requested, kept.compute
+    requested = Compute(
+        max(now.cpu, then.cpu), max(now.memory, then.memory), max(now.storage, then.storage), max(now.pods, then.pods)
+    )
+    return replace(node, usage=usage, requested=requested)
+
+
+def _most(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        max(one.memory, other.memory),
+        max(one.cores, other.cores),
+        max(one.sharers, other.sharers),
+        one.exclusive or other.exclusive,
+    )
+
+
+def _there(chooser: Engine, nodes: Mapping[str, NodeState], ask: Ask) -> Decision:
+    return engine.decide(nodes, ask, limits=chooser.limits, policy=chooser.policy, tables=chooser.tables)
 
 
 def _told_of(chooser: Engine, node: NodeState, ask: Ask, refused: Unplaced, instead: tuple[Tally, ...]) -> Unplaced:
-    """The refusal with what is true of the kept node, where being closed is all that `chooser` knows of it."""
+    """The refusal with what is true of a kept node, where being closed is all that `chooser` knows of it."""
     verdict = engine.judge(closed(node), ask, chooser.limits, scores.DEFAULT_POLICY)
     if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
         return refused

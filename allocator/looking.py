@@ -32,5 +32,5 @@ def look(cluster: Cluster, *, unbound: int) -> Look:
         unreadable=len(cluster.queue.unreadable),
         overfull=sum(len(uuids) for uuids in cluster.overfull().values()),
         unbound=unbound,
-        kept=int(cluster.kept is not None),
+        kept=len({kept.node for kept in cluster.kept}),
     )

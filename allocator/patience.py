@@ -18,11 +18,11 @@ _TRIES = 8
 
 
 def still_kept(cluster: Cluster, line: Line) -> Kept | None:
-    """What is kept, unless its pod has left the line or is being written."""
-    kept = cluster.kept
-    if kept is None or cluster.queue.pod(kept.uid) is None or line.is_writing(kept.uid):
-        return None
-    return kept
+    """What is kept, unless its pod has left the line or is being written; the first, where more is."""
+    for kept in cluster.kept:
+        if cluster.queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
+            return Kept(kept.node, kept.uid, kept.priority)
+    return None
 
 
 def worth_keeping(cluster: Cluster, line: Line, after: float, now: float) -> Kept | None:

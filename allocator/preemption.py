@@ -1,24 +1,29 @@
 """
-The one preemption that is under way, and who must not be asked again yet: notes, with time passed in.
+The preemptions that are under way, and who must not be asked again yet: notes, with time passed in.
 
-At most one at a time: the room that it makes is kept for its pod, and a cluster whose priorities were given by mistake
-loses pods one plan after the other and not all at once. Who goes is chosen by `allocator.victims`; the evictions are
-written by the loop; here is what came of them, so that no pod is evicted twice for one and none in vain.
+Several at a time, since a pod takes as long to end as its grace period is, and a line of pods would wait that long for
+each. They do not meet: each is planned as if those before it were carried out, so that no two count on one victim or
+on one share, and what is made free for one is left alone by the others. Who goes is chosen by `allocator.victims`; the
+evictions are written by the loop; here is what came of them, so that no pod is evicted twice for one and none in vain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator import keeping
+from allocator import booking, keeping
+from allocator.engine import Snapshot
 from allocator.keeping import Kept
 from allocator.line import Evict
 from allocator.queue import Waiting
 from allocator.sharers import Sharer
 from allocator.victims import Plan
+from contract.model import NodeState
 
+MOST = 16
+"""Under way at a time: a cluster whose priorities were given by mistake does not lose its pods all at once."""
 STUCK = 600.0
 """Seconds after which a pod that ends is no longer counted on: its node may be gone for good."""
 _SPARED = 30.0
@@ -36,16 +41,23 @@ class UnderWay:
     """For which pod, where, and whose going is awaited."""
 
     pod: Waiting
-    node: str
+    plan: Plan
     awaited: frozenset[str]
+    """Its victims, who leaves anyway, and whom those before it on that node await."""
     since: float
+
+    @property
+    def node(self) -> str:
+        """Where room is made."""
+        return self.plan.node
 
 
 class Preemption:
     """The notes. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
-        self.under_way: UnderWay | None = None
+        self.under_way: dict[str, UnderWay] = {}
+        """By the uid of the pod for which room is made."""
         self._spared: dict[str, float] = {}
         self._paused: dict[str, float] = {}
         self._vain: dict[str, int] = {}
@@ -53,14 +65,13 @@ class Preemption:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def kept(self) -> Kept | None:
-        """The node that is kept for the pod for which room is being made."""
-        now = self.under_way
-        return Kept(now.node, now.pod.uid, now.pod.priority) if now is not None else None
-
     def may_ask(self, uid: str, now: float) -> bool:
         """Whether it may be looked for victims for this pod."""
-        return self.under_way is None and self._paused.get(uid, now) <= now
+        return len(self.under_way) < MOST and uid not in self.under_way and self._paused.get(uid, now) <= now
+
+    def on(self, node: str) -> list[UnderWay]:
+        """Those on one node, in the order in which they were planned."""
+        return [each for each in self.under_way.values() if each.node == node]
 
     def spared(self, now: float) -> frozenset[str]:
         """Who cannot be evicted for the time being."""
@@ -75,32 +86,44 @@ class Preemption:
 
     def begin(self, pod: Waiting, plan: Plan, leaving: frozenset[str], now: float) -> list[Evict]:
         """Room is made for the pod: these are to be evicted, and those who leave anyway are awaited."""
-        self.under_way = UnderWay(pod, plan.node, leaving | {victim.uid for victim in plan.victims}, now)
+        before = {uid for each in self.on(plan.node) for uid in each.awaited}
+        awaited = leaving | before | {victim.uid for victim in plan.victims}
+        self.under_way[pod.uid] = UnderWay(pod, plan, awaited, now)
         if not plan.victims:
             self._said[pod.uid] = (PREEMPTING, f"waits for pods on node {plan.node} that end")
         why = f"a pod of higher priority waits for a GPU share, and node {plan.node} is where the fewest pods must go"
         return [Evict(victim.key, victim.uid, None, "preemption", why) for victim in plan.victims]
 
-    def granted(self) -> None:
+    def granted(self, order: Evict) -> None:
         """
         One of the evictions was granted. Only now the waiting pod is told: where a budget forbids what is asked for
         again and again, what it was told before still holds.
         """
-        if self.under_way is not None:
-            text = f"waits for pods of lower priority on node {self.under_way.node}, evicted to make room"
-            self._said[self.under_way.pod.uid] = (PREEMPTING, text)
+        under_way = self._of(order)
+        if under_way is not None:
+            text = f"waits for pods of lower priority on node {under_way.node}, evicted to make room"
+            self._said[under_way.pod.uid] = (PREEMPTING, text)
+
+    def _of(self, order: Evict) -> UnderWay | None:
+        """For which of them somebody is to go."""
+        for each in self.under_way.values():
+            if any(victim.uid == order.uid for victim in each.plan.victims):
+                return each
+        return None
 
     def refused(self, order: Evict, now: float) -> None:
         """A disruption budget does not allow it now. What was begun is given up; there may be others."""
         self._spared[order.uid] = now + _SPARED
-        self._give_up()
+        under_way = self._of(order)
+        if under_way is not None:
+            self.over(under_way.pod.uid)
 
-    def failed(self, now: float) -> None:
+    def failed(self, order: Evict, now: float) -> None:
         """An eviction could not be asked for, whatever the reason."""
-        under_way = self.under_way
-        self._give_up()
+        under_way = self._of(order)
         if under_way is not None:
             uid = under_way.pod.uid
+            self.over(uid)
             self._pause(uid, now)
             self._said[uid] = (
                 FAILED,
@@ -115,16 +138,15 @@ class Preemption:
             pods = f"{blocked} pod{'s' * (blocked != 1)} of lower priority"
             self._said[uid] = (BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
-    def in_vain(self, now: float) -> None:
+    def in_vain(self, uid: str, now: float) -> None:
         """Everybody awaited is gone, or did not go in time, and the pod still waits."""
-        under_way = self.under_way
-        self._give_up()
-        if under_way is not None:
-            self._pause(under_way.pod.uid, now)
+        self.over(uid)
+        self._pause(uid, now)
 
-    def placed(self) -> None:
-        """The pod is being placed, or has left the line."""
-        self._give_up()
+    def over(self, uid: str) -> None:
+        """The pod is placed, has left the line, or what was begun for it is given up."""
+        if self.under_way.pop(uid, None) is not None and self._said.get(uid, ("",))[0] == PREEMPTING:
+            del self._said[uid]
 
     def retain(self, waits: Callable[[str], bool]) -> None:
         """Forget what is noted of pods that no longer wait."""
@@ -132,11 +154,6 @@ class Preemption:
         for notes in noted:
             for uid in [uid for uid in notes if not waits(uid)]:
                 del notes[uid]
-
-    def _give_up(self) -> None:
-        if self.under_way is not None and self._said.get(self.under_way.pod.uid, ("",))[0] == PREEMPTING:
-            del self._said[self.under_way.pod.uid]
-        self.under_way = None
 
     def _pause(self, uid: str, now: float) -> None:
         failures = self._vain.get(uid, 0)
@@ -149,17 +166,55 @@ def leaving(sharers: tuple[Sharer, ...], now: float) -> frozenset[str]:
     return frozenset(s.uid for s in sharers if s.ending is not None and now - s.ending < STUCK)
 
 
-def wanted(pod: Waiting, kept: Kept | None) -> bool:
+def wanted(pod: Waiting, kept: Sequence[Kept]) -> bool:
     """
-    Whether the pod wants room to be made, and nobody of higher priority has a node kept for it now.
+    Whether the pod wants room to be made, and nobody of higher priority has a node kept for having waited too long.
 
     The share of a claim is the claim's to wait for, and its pods share it.
     """
     if pod.foreign or pod.ask.request.claim or (pod.pod.get("spec") or {}).get("preemptionPolicy") == "Never":
         return False
-    return kept is None or kept.uid == pod.uid or kept.priority <= pod.priority
+    return all(one.uid == pod.uid or one.priority <= pod.priority for one in kept)
 
 
-def closed_to(kept: Kept | None, node: str, pod: Waiting) -> bool:
-    """Whether the node is kept for another pod."""
-    return kept is not None and kept.node == node and not keeping.entitled(kept, pod.uid, pod.priority)
+def closed_to(kept: Sequence[Kept], node: str, pod: Waiting) -> bool:
+    """Whether the node is kept for another pod that has waited too long."""
+    theirs = {one.node for one in keeping.entitled(kept, pod.uid, pod.priority)}
+    return any(one.node == node for one in kept) and node not in theirs
+
+
+# -- what will be -------------------------------------------------------------------------------------------------
+
+
+def carried_out(node: NodeState, sharers: Iterable[Sharer], plans: Iterable[UnderWay]) -> NodeState:
+    """The node as it will be: without those who are awaited, and with the pods for which they go."""
+    sharers, plans = tuple(sharers), tuple(plans)
+    awaited = {uid for each in plans for uid in each.awaited}
+    after = booking.unbooked(node, sharers, [sharer for sharer in sharers if sharer.uid in awaited])
+    for each in plans:
+        after = booking.booked(after, each.pod.ask, each.plan.containers)
+    return after
+
+
+def kept(
+    plans: Iterable[UnderWay],
+    snapshot: Snapshot,
+    sharers: Mapping[str, Sequence[Sharer]],
+    placed: Callable[[str], bool],
+) -> tuple[Kept, ...]:
+    """
+    The nodes that are kept for those for whom room is made, and what of each is others' to take.
+
+    `placed`: whether the pod of this uid has its share by now, so that it is counted on its node.
+    """
+    found, plans = list[Kept](), tuple(plans)
+    for one in plans:
+        others = [each for each in plans if each.node == one.node and each is not one and not placed(each.pod.uid)]
+        state = snapshot.get(one.node)
+        entry = Kept(one.node, one.pod.uid, one.pod.priority)
+        if others and state is not None:
+            after = carried_out(state, sharers.get(one.node, ()), others)
+            usage = tuple((gpu.uuid, taken) for gpu, taken in zip(after.gpus, after.usage, strict=True))
+            entry = replace(entry, others=usage, compute=after.requested)
+        found.append(entry)
+    return tuple(found)

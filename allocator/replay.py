@@ -29,7 +29,7 @@ from contract.model import NodeState
 from contract.reading import Malformed
 
 JSON = dict[str, Any]
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class View:
     policy: Policy
     nodes: tuple[NodeState, ...]
     line: tuple[InLine, ...] = ()
-    kept: Kept | None = None
-    """The node that is kept for one pod, if any."""
+    kept: tuple[Kept, ...] = ()
+    """The nodes that are kept, and for which pods."""
     demand: tuple[tuple[Demanded, float], ...] = ()
     """What was learnt of the requests, where the policy is one that learns."""
     scarcity: tuple[int, ...] = ()
@@ -110,15 +110,15 @@ def down_the_line(view: View) -> Iterator[Outcome]:
     chooser = Engine(limits=view.limits, policy=view.policy)
     chooser.adopt(view.tables())
     nodes = {node.name: node for node in view.nodes}
-    kept = view.kept
+    kept, closed = view.kept, {one.node for one in view.kept}
 
     def put(node: NodeState) -> None:
         nodes[node.name] = node
-        chooser.put(keeping.closed(node) if kept and kept.node == node.name else node)
+        chooser.put(keeping.closed(node) if node.name in closed else node)
 
     for node in view.nodes:
         put(node)
-    failed: dict[tuple[Ask, bool], Decision] = {}
+    failed: dict[tuple[Ask, tuple[Kept, ...]], Decision] = {}
     for position, pod in enumerate(view.line, 1):
         if pod.busy:
             yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
@@ -127,8 +127,7 @@ def down_the_line(view: View) -> Iterator[Outcome]:
             yield Outcome(position, pod, None, answering.FOREIGN_GATE, text)
         else:
             shape = (pod.ask, keeping.entitled(kept, pod.uid, pod.priority))
-            own = nodes.get(kept.node) if kept else None
-            decision = failed.get(shape) or keeping.decide(chooser, own, kept, pod.ask, pod.uid, pod.priority)
+            decision = failed.get(shape) or keeping.decide(chooser, nodes, kept, pod.ask, pod.uid, pod.priority)
             if isinstance(decision, Unplaced):
                 failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
             else:

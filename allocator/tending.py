@@ -9,12 +9,13 @@ does so under the one lock, in memory, and returns what is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from allocator import answering, patience, preemption, victims
 from allocator.context import Context
 from allocator.engine import Chosen
+from allocator.keeping import Kept
 from allocator.ledger import OWN, Holding
 from allocator.line import Evict, Noted, Told
 from allocator.preemption import Preemption
@@ -23,6 +24,7 @@ from allocator.sharers import Sharer
 from allocator.succession import Succession
 from allocator.unbound import Stuck
 from allocator.victims import Plan, Question
+from contract.model import NodeState
 
 _KEEP_EVERY = 5.0
 """Seconds after which it is looked anew which node to keep; it takes a look at every GPU of the cluster."""
@@ -61,37 +63,47 @@ class Tending(Succession):
     def _tend_the_kept_node(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""
         self._tend_preemption(now)
-        making_room = self._preemption.kept()
-        if making_room is not None:
-            self._cluster.keep(making_room)
+        if self._preemption.under_way:
+            self._keep_for_preemption()
             return
         held = patience.still_kept(self._cluster, self._line)
-        if now < self._look_again and held == self._cluster.kept:
+        if now < self._look_again and (() if held is None else (held,)) == self._cluster.kept:
             return
         self._look_again = now + _KEEP_EVERY
         after = self._options.keep_after if self._mandate.holds() else 0.0
-        if self._cluster.keep(patience.worth_keeping(self._cluster, self._line, after, now)):
+        worth = patience.worth_keeping(self._cluster, self._line, after, now)
+        if self._cluster.keep(*(() if worth is None else (worth,))):
+            self._rouse()
+
+    def _keep_for_preemption(self) -> None:
+        plans = self._preemption.under_way.values()
+        on = {plan.node: self._sharers.on(plan.node) for plan in plans}
+        if self._cluster.keep(*preemption.kept(plans, self._cluster.snapshot, on, self._line.is_writing)):
             self._rouse()
 
     # -- preemption -----------------------------------------------------------------------------------------------
 
     def preempt(self) -> list[Evict]:
         """
-        Look for the first in line for whom evictions would make room; who must go, if anybody must.
+        Look for the first in line for whom evictions would make room; who must go, if anybody must. Beside what is
+        under way already, as long as that is not too much.
 
         The choice takes a while where there are many nodes, so it is made beside the lock and then checked under it.
         """
         if not self._options.preemption:
             return []
         with self._lock:
-            entries = self._who_may_preempt()
-            nodes, sharers = tuple(self._cluster.snapshot.values()), self._sharers.by_node() if entries else {}
-            kept = self._cluster.kept
+            kept = self._kept_for_patience()
+            entries = self._who_may_preempt(kept)
+            sharers = self._sharers.by_node() if entries else {}
+            nodes = self._as_planned(sharers)
             leaving = self._leaving(sharers)
             questions = [(entry, self._question(entry, leaving)) for entry in entries]
+            planned = {each.node for each in self._preemption.under_way.values()}
         for entry, question in questions:
             open_to_it = [node for node in nodes if not preemption.closed_to(kept, node.name, entry)]
-            plan = victims.choose(open_to_it, sharers, question)
+            plan = victims.without_any([node for node in nodes if node.name in planned], question)
+            plan = plan or victims.choose(open_to_it, sharers, question)
             blocked = None if plan else victims.choose(open_to_it, sharers, replace(question, spared=()))
             with self._lock:
                 if plan is None:
@@ -103,17 +115,35 @@ class Tending(Succession):
                     return self._begin(entry, now_best)
         return []
 
-    def _who_may_preempt(self) -> list[Waiting]:
+    def _kept_for_patience(self) -> tuple[Kept, ...]:
+        return tuple(one for one in self._cluster.kept if one.uid not in self._preemption.under_way)
+
+    def _as_planned(self, sharers: dict[str, tuple[Sharer, ...]]) -> list[NodeState]:
+        """
+        Every node as it will be once what is under way is carried out. Of `sharers` those are taken out who go.
+
+        A pod that is being written is on its node already.
+        """
+        found = dict(self._cluster.snapshot)
+        for name in {each.node for each in self._preemption.under_way.values()} & found.keys():
+            plans = [each for each in self._preemption.on(name) if not self._line.is_writing(each.pod.uid)]
+            on = sharers.get(name, ())
+            found[name] = preemption.carried_out(found[name], on, plans)
+            awaited = {uid for each in plans for uid in each.awaited}
+            sharers[name] = tuple(sharer for sharer in on if sharer.uid not in awaited)
+        return list(found.values())
+
+    def _who_may_preempt(self, kept: Sequence[Kept]) -> list[Waiting]:
         """The first few in line that are of higher priority than somebody who holds a share."""
         now, found = self._clock(), list[Waiting]()
         self._preemption.retain(lambda uid: self._cluster.queue.pod(uid) is not None)
-        if not self._mandate.holds() or self._untried or self._preemption.under_way is not None:
+        if not self._mandate.holds() or self._untried:
             return []
         for entry in self._cluster.queue.in_order():
             if len(found) == _TRIES or not self._sharers.any_below(entry.priority):
                 break  # whoever is behind it in line is of no higher priority
             if (
-                preemption.wanted(entry, self._cluster.kept)
+                preemption.wanted(entry, kept)
                 and self._line.may_try(entry.uid, now)
                 and self._preemption.may_ask(entry.uid, now)
                 and not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
@@ -131,18 +161,20 @@ class Tending(Succession):
 
     def _best_there_now(self, entry: Waiting, plan: Plan) -> Plan | None:
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
-        node, on = self._cluster.snapshot.get(plan.node), {plan.node: self._sharers.on(plan.node)}
+        on = {plan.node: self._sharers.on(plan.node)}
+        node = next((state for state in self._as_planned(on) if state.name == plan.node), None)
         waits = self._cluster.queue.pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
         if node is None or not waits or not self._mandate.holds():
             return None
-        found = victims.choose([node], on, self._question(entry, self._leaving(on)))
+        question = self._question(entry, self._leaving(on))
+        found = victims.without_any([node], question) or victims.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
     def _begin(self, entry: Waiting, plan: Plan) -> list[Evict]:
         now = self._clock()
         ending = preemption.leaving(self._sharers.on(plan.node), now)
         orders = self._preemption.begin(entry, plan, ending, now)
-        self._cluster.keep(self._preemption.kept())
+        self._keep_for_preemption()
         self._look_again = now  # once it is over, the node is not kept a moment longer
         self._rouse()
         return orders
@@ -158,28 +190,27 @@ class Tending(Succession):
             now = self._clock()
             match outcome:
                 case "evicted":
-                    self._preemption.granted()
+                    self._preemption.granted(order)
                     self._line.note(Noted("Pod", order.key, order.uid, "GPUSharePreempted", f"evicted: {order.why}"))
                 case "budget":
                     self._preemption.refused(order, now)
                 case "failed":
-                    self._preemption.failed(now)
+                    self._preemption.failed(order, now)
+            self._keep_for_preemption()
             self._rouse()
 
     def _tend_preemption(self, now: float) -> None:
         """End what is under way where its pod is placed or gone, or where room was made and did not help."""
-        under_way = self._preemption.under_way
-        if under_way is None:
-            return
-        entry = self._cluster.queue.pod(under_way.pod.uid)
-        late = now - under_way.since > preemption.STUCK
-        gone = all(self._sharers.get(uid) is None for uid in under_way.awaited)
-        if entry is None or not self._mandate.holds():
-            self._preemption.placed()
-        elif self._line.may_try(entry.uid, now) and gone and not self._untried:
-            self._preemption.in_vain(now)  # it has been tried since the last of them went
-        elif late or under_way.node not in self._cluster.snapshot:
-            self._preemption.in_vain(now)
+        for uid, under_way in tuple(self._preemption.under_way.items()):
+            entry = self._cluster.queue.pod(uid)
+            late = now - under_way.since > preemption.STUCK
+            gone = all(self._sharers.get(awaited) is None for awaited in under_way.awaited)
+            if entry is None or not self._mandate.holds():
+                self._preemption.over(uid)
+            elif self._line.may_try(uid, now) and gone and not self._untried:
+                self._preemption.in_vain(uid, now)  # it has been tried since the last of them went
+            elif late or under_way.node not in self._cluster.snapshot:
+                self._preemption.in_vain(uid, now)
 
     def _say_unbound(self, stuck: Stuck, now: float) -> None:
         text = answering.not_bound(stuck, (now - stuck.since) / 60)

@@ -9,7 +9,7 @@ the same priority never go, and nobody goes where it would not make enough room.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from allocator import booking, covering, fitting, keeping, scores
@@ -19,7 +19,7 @@ from allocator.engine import Ask
 from allocator.filters import Limits, gpu_reason, node_reason
 from allocator.reasons import Reason
 from allocator.sharers import Sharer
-from contract.model import FREE, WHOLE, NodeState, PodRequest
+from contract.model import FREE, WHOLE, ContainerAllocation, NodeState, PodRequest
 
 _NODES = 100
 """Nodes with a way to make room that are compared, those first that lack least; kube-scheduler compares as many."""
@@ -34,6 +34,8 @@ class Plan:
 
     node: str
     victims: tuple[Sharer, ...]
+    containers: tuple[ContainerAllocation, ...] = field(default=(), compare=False)
+    """The shares that the pod is to have there, so that others may be planned for beside it."""
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
@@ -66,6 +68,15 @@ def choose(nodes: Iterable[NodeState], sharers: Mapping[str, Sequence[Sharer]], 
             if found == _NODES or budget.spent:
                 break
     return best
+
+
+def without_any(nodes: Iterable[NodeState], question: Question) -> Plan | None:
+    """The first of these nodes that has room for the pod as it is; None where none has."""
+    for node in sorted(nodes, key=lambda node: node.name):
+        room = _room(node, (), question, ())
+        if room:
+            return Plan(node.name, (), room)
+    return None
 
 
 def _promising(
@@ -110,15 +121,22 @@ def _on(
             plan = Plan(node.name, tuple(helpful[position][0] for position in chosen))
             if best is None or plan.cost < best.cost:
                 best, most = plan, len(plan.victims)
-    return best if best is None or _makes_room(node, sharers, question, [*leaving, *best.victims]) else None
+    room = _room(node, sharers, question, [*leaving, *best.victims]) if best is not None else ()
+    return replace(best, containers=room) if best is not None and room else None
 
 
-def _makes_room(node: NodeState, sharers: Sequence[Sharer], question: Question, gone: Sequence[Sharer]) -> bool:
-    """Judged anew by the rules of placement themselves: nobody may go in vain, were the reckoning above wrong."""
+def _room(
+    node: NodeState, sharers: Sequence[Sharer], question: Question, gone: Sequence[Sharer]
+) -> tuple[ContainerAllocation, ...]:
+    """
+    The shares that the pod would have then, by the rules of placement themselves: nobody may go in vain, were the
+    reckoning above wrong. Empty where it would have none.
+    """
     after = booking.unbooked(node, sharers, gone)
     if node_reason(after, question.ask.needs) is not None:
-        return False
-    return not isinstance(fitting.fit(after, question.ask.request, question.limits, scores.least_free), Reason)
+        return ()
+    found = fitting.fit(after, question.ask.request, question.limits, scores.least_free)
+    return () if isinstance(found, Reason) else fitting.allocate(after, question.ask.request, found.chosen)
 
 
 def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[Mapping[int, Demand]]:

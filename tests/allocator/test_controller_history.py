@@ -5,7 +5,7 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 2. Once all is quiet, the ledger is what the pods on the API server carry.
 3. Every pod that asked is placed, waits and was told why, or was denied with a reason.
 4. A restart at that point gives the same state.
-5. Only pods of lower priority than one that waits are evicted, and nobody is while others' going is awaited.
+5. Only pods of lower priority than one that waits are evicted, and each once.
 
 6. What a leader before was about to write, whenever it arrives, changes nothing.
 7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
@@ -71,6 +71,8 @@ class History(RuleBasedStateMachine):
         self.written: list[Written] = []
         self.orphans: list[Commit] = []
         """Commits of leaders before, held up somewhere on their way."""
+        self.evicted: set[str] = set()
+        """Whose eviction was granted."""
         self.strays: set[str] = set()
         """Pods that were stored when nobody who leads could know of them, and that the leader has not seen yet."""
         self.told: dict[str, str] = {}
@@ -180,14 +182,14 @@ class History(RuleBasedStateMachine):
     def make_room(self, fate: str) -> None:
         line = self.desk.controller.view().line
         orders = self.desk.controller.preempt()
-        if orders:
-            assert self.desk.controller.preempt() == [], "its victims are on their way"
+        assert self.evicted.isdisjoint(order.uid for order in orders), "nobody goes twice, or for two"
         for order in orders:
             victim = self.api.pods.get(order.key)
             if victim is None or pods.uid(victim) != order.uid:
                 fate = "gone"  # the watch has yet to say so
             elif fate == "evicted":
                 assert any(pods.priority(victim) < each.priority for each in line)
+                self.evicted.add(order.uid)
                 victim["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
                 self.api.change(order.key)
             self.desk.controller.preempted(order, fate)

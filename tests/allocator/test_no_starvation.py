@@ -76,7 +76,7 @@ class World:
     @property
     def kept(self) -> str:
         kept = self.desk.controller.view().kept
-        return kept.node if kept else ""
+        return ", ".join(one.node for one in kept)
 
 
 def _ungated(made: Any) -> JSON:

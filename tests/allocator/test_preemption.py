@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from allocator import preemption, replay
 from allocator.evicting import Evictor
 from allocator.line import Evict, News, Noted, Told
 from allocator.options import Options
@@ -53,8 +55,7 @@ class Bench(Desk):
 
     @property
     def kept(self) -> str:
-        kept = self.controller.view().kept
-        return f"{kept.node} for {kept.uid}" if kept else ""
+        return ", ".join(f"{kept.node} for {kept.uid}" for kept in self.controller.view().kept)
 
     def end(self, made: JSON) -> None:
         ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
@@ -237,6 +238,102 @@ def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None
     assert desk.kept == "a for uid-large"
     desk.wait(worker("vip", priority=10))
     assert (desk.controller.preempt(), desk.kept) == ([], "a for uid-large")
+
+
+# -- several at a time --------------------------------------------------------------------------------------------
+
+
+def crowd(*cards: int, vips: int) -> Bench:
+    """Nodes with so many cards each, on every card two of no priority, and pods of a high one that wait for half."""
+    desk = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
+    for number in range(2 * sum(cards)):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    for number in range(vips):
+        desk.wait(worker(f"vip-{number}", priority=10, at=f"2030-01-01T00:01:{number:02}Z"))
+    return desk
+
+
+def all_plans(desk: Bench) -> list[list[str]]:
+    """The victims of every plan that is begun now, and their evictions are granted."""
+    found = []
+    while orders := desk.controller.preempt():
+        found.append([order.uid for order in orders])
+        for order in orders:
+            desk.controller.preempted(order, "evicted")
+        desk.second()
+    return found
+
+
+def test_a_line_of_pods_does_not_wait_for_one_grace_period_after_the_other() -> None:
+    desk = crowd(1, 2, vips=5)
+    plans = all_plans(desk)
+    victims = [uid for plan in plans for uid in plan]
+    assert ([len(plan) for plan in plans], len(set(victims))) == ([1] * 5, 5)
+    for uid in victims:
+        desk.controller.drop_pod(uid)
+    assert {news.key for news in desk.second() if getattr(news, "code", "") == "placed"} == {
+        f"default/vip-{number}" for number in range(5)
+    }
+    desk.second()
+    assert (desk.kept, desk.controller.look().waiting) == ("", 0)
+
+
+def test_what_is_made_free_for_one_is_left_alone_by_another_on_the_same_node() -> None:
+    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    for number in range(4):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, for_small = all_plans(desk)
+    assert (len(for_large), len(for_small)) == (2, 1)
+    desk.controller.drop_pod(for_large[0])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == [], "half of it is for the large one"
+    desk.controller.drop_pod(for_small[0])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/small"]
+    desk.controller.drop_pod(for_large[1])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/large"]
+
+
+def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
+    desk = Bench([node("a").gpu(mib=16384)], options=ON)
+    desk.run(worker("low", "16Gi"))
+    for number in range(2):
+        desk.wait(worker(f"vip-{number}", "8Gi", priority=10))
+    assert [order.uid for order in desk.controller.preempt()] == ["uid-low"]
+    desk.second()
+    assert desk.controller.preempt() == [], "the same one goes for both"
+    assert desk.kept == "a for uid-vip-0, a for uid-vip-1"
+    desk.controller.drop_pod("uid-low")
+    assert len([n for n in desk.second() if getattr(n, "code", "") == "placed"]) == 2
+
+
+def test_a_plan_that_a_budget_forbids_ends_and_no_other() -> None:
+    desk = crowd(1, 1, vips=2)
+    first = desk.controller.preempt()
+    desk.controller.preempted(first[0], "evicted")
+    desk.second()
+    second = desk.controller.preempt()
+    desk.controller.preempted(second[0], "budget")
+    assert desk.kept.endswith("for uid-vip-0")
+    assert ", " not in desk.kept
+
+
+def test_no_more_than_so_many_are_under_way() -> None:
+    desk = crowd(10, 10, vips=20)
+    assert len(all_plans(desk)) == preemption.MOST
+
+
+def test_a_snapshot_with_several_kept_nodes_is_replayed_as_it_was_decided() -> None:
+    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    for number in range(4):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, _ = all_plans(desk)
+    desk.controller.drop_pod(for_large[0])
+    view = replay.from_json(json.loads(json.dumps(replay.to_json(desk.controller.view()))))
+    assert view == desk.controller.view()
+    assert [outcome.code for outcome in replay.down_the_line(view)] == ["Memory", "Memory"]
 
 
 # -- writing ------------------------------------------------------------------------------------------------------

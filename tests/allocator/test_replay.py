@@ -92,8 +92,8 @@ def broken(**changes: object) -> JSON:
 
 
 DAMAGED: dict[str, tuple[Any, str]] = {
-    "nothing at all": (None, "no snapshot of version 1"),
-    "another version": (broken(v=2), "no snapshot of version 1"),
+    "nothing at all": (None, "no snapshot of version 2"),
+    "another version": (broken(v=1), "no snapshot of version 2"),
     "nodes that are no list": (broken(nodes={}), "snapshot.nodes is not a list"),
     "a node without a name": (broken(nodes=[{}]), r"snapshot.nodes\[0\].name is missing"),
     "a node that is text": (broken(nodes=["n"]), r"snapshot.nodes\[0\] is not an object"),
