@@ -91,13 +91,16 @@ plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one fi
 	chmod 755 build/kubectl-gpufraction
 
 # Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS
-# podman and buildah make a list of images of that name, for docker it is a tag like any other.
+# podman and buildah make a list of images of that name; docker knows only tags. An older list would keep its images
+# beside the new ones, and give those out first.
 ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
 IMAGE ?= gpufraction:0.1.0
 PLATFORMS ?=
+LISTS = $(if $(PLATFORMS),$(if $(filter docker %/docker,$(ENGINE)),,lists))
 image: ## build the container image with podman, docker or buildah; PLATFORMS=linux/amd64,linux/arm64 for several machines
 	@test -n "$(ENGINE)" || { echo "None of podman, docker and buildah is here; install one of them"; exit 1; }
-	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS) $(if $(filter docker %/docker,$(ENGINE)),--tag,--manifest),--tag) $(IMAGE) --file Containerfile .
+	@$(if $(LISTS),$(ENGINE) manifest rm $(IMAGE) >/dev/null 2>&1 || $(ENGINE) rmi $(IMAGE) >/dev/null 2>&1 || true)
+	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS)) $(if $(LISTS),--manifest,--tag) $(IMAGE) --file Containerfile .
 
 image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
 	$(RUN) -m manifests.image.rehearse

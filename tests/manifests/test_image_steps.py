@@ -272,6 +272,32 @@ def test_a_module_out_of_place_and_a_program_that_fails_are_told() -> None:
     assert missing.startswith("no-such-program: ")
 
 
+def test_every_engine_reads_the_same_list_of_what_it_may_see() -> None:
+    assert (ROOT / ".dockerignore").resolve() == ROOT / ".containerignore"
+
+
+def _made(*words: str) -> list[str]:
+    """What `make image` would run, whatever make this test is run by."""
+    command = ["make", "--no-print-directory", "-n", "image", *words]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True, timeout=60
+    )
+    return [" ".join(line.split()) for line in done.stdout.splitlines() if not line.startswith("test ")]
+
+
+def test_several_platforms_are_a_new_list_or_a_tag_as_the_engine_has_it() -> None:
+    several, last = "PLATFORMS=linux/amd64,linux/arm64", "a:1 --file Containerfile ."
+    for engine in ("podman", "buildah --storage-driver vfs"):
+        assert _made(f"ENGINE={engine}", "IMAGE=a:1", several) == [
+            f"{engine} manifest rm a:1 >/dev/null 2>&1 || {engine} rmi a:1 >/dev/null 2>&1 || true",
+            f"{engine} build --platform linux/amd64,linux/arm64 --manifest {last}",
+        ]
+    assert _made("ENGINE=docker", "IMAGE=a:1", several, "BUILD=--push") == [
+        f"docker build --push --platform linux/amd64,linux/arm64 --tag {last}"
+    ]
+    assert _made("ENGINE=podman", "IMAGE=a:1") == [f"podman build --tag {last}"]
+
+
 def test_the_containerfile_is_what_the_checks_assume() -> None:
     found = rehearse.steps(CONTAINERFILE)
     stage = rehearse.build_stage(found)
