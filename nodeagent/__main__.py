@@ -24,6 +24,7 @@ from contract.pools import PoolOptions
 from contract.quantity import MIB
 from nodeagent import bench, delivery
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.anew import Anew
 from nodeagent.driverlimits import Limiter, container_groups
 from nodeagent.gauges import Gauges
 from nodeagent.guard import Guard
@@ -40,7 +41,6 @@ from nodeagent.nvml import Nvml
 from nodeagent.observe import Observer
 from nodeagent.pooled import Said
 from nodeagent.probing import Prober
-from nodeagent.replaced import WHY, Replaced
 from nodeagent.residents import Residents, trim
 from nodeagent.settings import AgentSettings, BenchSettings, HoldSettings, address
 from nodeagent.simulated import BadSimulation, Simulated
@@ -155,11 +155,11 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     )
     isolation = _isolation(library, settings, residents, limiters)
 
-    process, replaced = Process(), Replaced()
+    process, anew = Process(), Anew()
 
     def seen(sight: Sight) -> None:
-        if replaced.seen(sight):
-            process.fail(WHY)
+        if why := anew.seen(sight):
+            process.fail(why)
         found = limiters.look()
         isolation.seen(sight)
         gauges.show(sight)
