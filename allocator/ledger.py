@@ -142,11 +142,7 @@ class Ledger:
         assumed = self._holdings.get(holding.allocation.id)
         if assumed is not None and (assumed.state is not State.ASSUMED or assumed.allocation != holding.allocation):
             assumed = None
-        if known is not None and known.allocation == holding.allocation and known.request == holding.request:
-            if known.state is State.ASSUMED:
-                self._remove(known)
-                self._put(holding)
-                return True
+        if known is not None and _is_booked(known, holding):
             return False
         for old in {h.key: h for h in (known, assumed) if h is not None}.values():
             self._remove(old)
@@ -256,6 +252,12 @@ class Ledger:
                 del gpus[uuid]
         if not gpus:
             del self._usage[node]
+
+
+def _is_booked(known: Holding, holding: Holding) -> bool:
+    """Whether the holding is known already, and what it takes."""
+    same = known.allocation == holding.allocation and known.request == holding.request
+    return same and known.state is State.CONFIRMED
 
 
 def _group(claim: str) -> str:

@@ -48,7 +48,8 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The pod went through admission before and waits behind the gate: it goes on waiting, nobody is asked."""
+    """The pod went through admission before and waits behind the gate: it goes on waiting, nobody is asked. Not for a
+    share by percent, see `_is_counted`."""
 
     request: PodRequest
 
@@ -95,7 +96,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     if foreign is not None:
         return Deny(str(foreign))
     held = None if first_pass else _allocation_in(pod)
-    if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod):
+    if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod) and _is_counted(request):
         return Hold(request)
     return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)), first_pass)
 
@@ -105,6 +106,14 @@ def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
     system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
     cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
     return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
+
+
+def _is_counted(request: PodRequest) -> bool:
+    """
+    Whether what the pod's resources say was held against its request. With a percentage any amount agrees, so what a
+    quota counts could be its author's choice: the allocator says anew how much it is at least.
+    """
+    return not any(fraction.percent for fraction in request.containers)
 
 
 def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:

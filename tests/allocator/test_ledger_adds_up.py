@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from allocator.ledger import OWN, Holding, Ledger, LedgerBug, State, usage_of
+from allocator.filters import Limits
+from allocator.ledger import OWN, Holding, Ledger, LedgerBug, State, is_overfull, usage_of
 from contract.model import (
     FREE,
     Allocation,
@@ -65,6 +66,23 @@ def test_what_the_pods_carry_is_booked_even_beyond_the_card_and_named() -> None:
     assert ledger.overfull("n", GPUS) == ("GPU-0",)
     ledger.release("u0")
     assert ledger.overfull("n", GPUS) == ()
+
+
+ONE = Limits(max_sharers=3)
+FULL = Usage(16 * GIB, 100, 3)
+BEYOND = {
+    "as much as there is": (FULL, False),
+    "a byte too much": (replace(FULL, memory=16 * GIB + 1), True),
+    "a percent of cores too much": (replace(FULL, cores=101), True),
+    "a pod too many": (replace(FULL, sharers=4), True),
+    "held whole by one": (Usage(GIB, 10, 1, exclusive=True), False),
+    "held whole by one of two": (Usage(GIB, 10, 2, exclusive=True), True),
+}
+
+
+@pytest.mark.parametrize(("usage", "want"), BEYOND.values(), ids=BEYOND.keys())
+def test_a_gpu_is_overfull_with(usage: Usage, want: bool) -> None:
+    assert is_overfull(GPUS[0], usage, ONE) is want
 
 
 def test_a_reservation_whose_pod_is_known_to_come_is_renewed() -> None:

@@ -50,10 +50,25 @@ def test_a_confirmed_allocation_changes_nothing(made: JSON, pin: str) -> None:
 
 @pytest.mark.parametrize("answer", [WAIT, None, Wait("NoRoom", "full", {"main": GIB})], ids=["wait", "none", "floor"])
 @pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
-def test_a_pod_that_waits_comes_out_unchanged_and_nobody_is_asked(made: JSON, answer: Answer | None) -> None:
+def test_a_pod_that_waits_comes_out_unchanged(made: JSON, answer: Answer | None) -> None:
     once = admitted(made, answer)
-    assert isinstance(plan(once, Options()), Hold)
-    assert settled(once, None) == Admit(once)
+    assert isinstance(plan(once, Options()), Ask if made is PERCENT else Hold)
+    again = settled(once, answer if made is PERCENT else None)
+    assert isinstance(again, Admit)
+    assert again.pod == once
+
+
+@pytest.mark.parametrize("written", [{}, {"gpufraction.io/gpu-memory": "1"}], ids=["nothing", "a byte"])
+def test_a_tenant_does_not_choose_what_a_quota_counts_of_a_percentage(written: dict[str, str]) -> None:
+    """As if it had been admitted before: the annotation, the gate, and an amount of their own liking."""
+    forged = admitted(PERCENT, WAIT)
+    forged["spec"]["containers"][0]["resources"] = {"limits": dict(written), "requests": dict(written)}
+    cores = {"gpufraction.io/gpu-cores": "40"}
+    for amounts in forged["spec"]["containers"][0]["resources"].values():
+        amounts.update(cores)
+    again = admitted(forged, Wait("NoRoom", "full", {"main": 4 * GIB}))
+    counted = {"gpufraction.io/gpu-memory": "4Gi", **cores}
+    assert again["spec"]["containers"][0]["resources"] == {"limits": counted, "requests": counted}
 
 
 def test_a_container_that_another_webhook_added_meanwhile_sees_no_gpu() -> None:
