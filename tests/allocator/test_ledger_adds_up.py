@@ -51,6 +51,16 @@ def test_a_reservation_becomes_its_pods_and_is_given_back_once() -> None:
     assert (ledger.usage("n", "GPU-0"), len(ledger)) == (FREE, 0)
 
 
+def test_a_pod_takes_the_place_of_the_reservation_that_it_came_from_and_of_nothing_else() -> None:
+    ledger = Ledger()
+    ledger.assume(holding("a"))
+    ledger.confirm(holding("a", uid="u1", gpu=1))
+    assert usage_of(GPUS, ledger, "n") == (Usage(GIB, 10, 1), Usage(GIB, 10, 1)), "an allocation of another content"
+    ledger.confirm(holding("u1", uid="u2", gpu=1))
+    assert usage_of(GPUS, ledger, "n") == (Usage(GIB, 10, 1), Usage(2 * GIB, 20, 2)), "an id that is a pod's uid"
+    ledger.check_invariants()
+
+
 def test_two_pods_that_carry_the_same_allocation_are_two_sharers() -> None:
     ledger = Ledger()
     ledger.assume(holding("a"))
