@@ -211,6 +211,7 @@ class Controller(Repairing):
                 looked += _DECIDED if self._try(entry, now, failed, commits) else 1
         else:
             self._desk.bind_the_rest()
+        self._changed |= self._line.take_owing()
         self._trying = False
 
     def _try(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:

@@ -98,6 +98,7 @@ class Line:
         self._written: dict[str, int] = {}
         self._told: dict[str, Said] = {}
         self._freshened = (0, 0)
+        self._owing = False
         self._news: list[News] = []
         self._failures: dict[str, int] = {}
         self._paused: dict[str, float] = {}
@@ -115,7 +116,10 @@ class Line:
         last = self._told.get(news.uid) or stands
         if last is not None and (last.allocated, last.code) == (news.allocated, news.code):
             self._told.setdefault(news.uid, last)
-            if news.allocated or last.reason == news.reason or not self._may_freshen(last, now):
+            if news.allocated or last.reason == news.reason:
+                return False
+            if not self._may_freshen(last, now):
+                self._owing = True
                 return False
             news = replace(news, turned=False, event=False)
         elif last is not None:
@@ -139,6 +143,11 @@ class Line:
     def take_back(self, uid: str) -> None:
         """What the pod was to be told is not so."""
         self._news = [news for news in self._news if not isinstance(news, Told) or news.uid != uid]
+
+    def take_owing(self) -> bool:
+        """Whether a pod should have been told new figures since the last call, and it was too soon for that."""
+        owing, self._owing = self._owing, False
+        return owing
 
     def note(self, news: Noted) -> None:
         """Say it; whether it was said before is the caller's to know."""

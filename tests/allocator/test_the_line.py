@@ -385,8 +385,21 @@ def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
     assert (about(desk, "second"), about(desk, "second")) == ([want], [])
 
 
-def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
+def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None:
     desk = shrunken()
+    assert about(desk, "second") == []
+    for _ in range(4):
+        desk.now += MINUTE / 4
+        woken = desk.woken
+        desk.controller.settle()
+        assert desk.woken == woken + 1
+        last = about(desk, "second")
+    assert last == [Told("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
+
+
+def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
     desk.controller.place_waiting()
     desk.now += MINUTE
     desk.controller.settle()
