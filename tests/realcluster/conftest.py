@@ -20,7 +20,7 @@ VENDOR = NodeSpec("vendor", labels={"vendor": "true"})
 PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--placement-node-policy", "binpack")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def hollow_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The demo's three nodes and the vendor's, each with a kubelet of its own, and nothing that is stood in for."""
     assets = assets_with(KUBELETS, SCHEDULER, CONTROLLERS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,57 +17,16 @@ from playground import scenarios
 from playground.cluster import Cluster, account
 from playground.machinery.nodes import NodeSpec
 from playground.programs import Program
-from playground.real import Real
 from playground.scenarios import SCENARIOS, Scenario, wait_for
 from runtime import kubepaths
 from runtime.kube import KubeNotFound
-from tests.builders import PodBuilder, pod
+from tests.builders import pod
 from tests.nodeagent import fakelibrary
 from tests.realcluster.conftest import VENDOR
+from tests.realcluster.hollow import CAPACITY, JSON, T4, create, found, kubelets, ours_of, status_of, t4
 from tests.system import invariants
 
 pytestmark = pytest.mark.realcluster
-JSON = dict[str, Any]
-T4 = 15109
-CAPACITY = {"gpufraction.io/gpu-memory": f"{2 * T4}Mi", "gpufraction.io/gpu-cores": "200"}
-
-
-def create(cluster: Cluster, builder: PodBuilder, namespace: str = "default") -> JSON:
-    return cluster.kube.create(kubepaths.pods(namespace), builder.manifest())
-
-
-def t4(name: str, mib: int = 1024) -> PodBuilder:
-    return pod(name).asks("gpufraction.io/gpu-memory", f"{mib}Mi").spec(nodeSelector={"gpushare": "true"})
-
-
-def found(cluster: Cluster, name: str) -> JSON:
-    return cluster.kube.get(kubepaths.pods("default", name))
-
-
-def status_of(cluster: Cluster, node: str) -> JSON:
-    try:
-        status: JSON = cluster.kube.get(kubepaths.nodes(node)).get("status", {})
-    except KubeNotFound:
-        return {}
-    return status
-
-
-def ours_of(cluster: Cluster, node: str) -> list[JSON]:
-    """Our resources in the node's capacity and allocatable."""
-    status = status_of(cluster, node)
-    return [
-        {name: value for name, value in status.get(part, {}).items() if name.startswith(names.GROUP)}
-        for part in ("capacity", "allocatable")
-    ]
-
-
-def kubelets(cluster: Cluster) -> Any:
-    plane = cluster.control_plane
-    assert isinstance(plane, Real)
-    assert plane.hollow is not None
-    return plane.hollow
-
-
 # -- the node -----------------------------------------------------------------------------------------------------
 
 
@@ -254,12 +212,13 @@ def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
     wait_for(lambda: not scenarios.all_pods(hollow.kube), lambda: "the mirror is left")
 
 
+@pytest.mark.timeout(300)  # kube-controller-manager waits for 40 s before it removes the pods of a node that is gone
 def test_a_node_that_is_deleted_gives_back_all_that_was_on_it(hollow: Cluster) -> None:
     create(hollow, t4("lost"))
     scenarios.settled(hollow.kube, 1)
     kubelets(hollow).kill("t4")
     hollow.kube.delete(kubepaths.nodes("t4"))
-    wait_for(lambda: not scenarios.all_pods(hollow.kube), lambda: str(scenarios.all_pods(hollow.kube)), timeout=100)
+    wait_for(lambda: not scenarios.all_pods(hollow.kube), lambda: str(scenarios.all_pods(hollow.kube)), timeout=150)
     invariants.check(hollow, looking=False)
     # It comes back as a new Node. The agent's token named the old one; a DaemonSet starts a new pod with a new token.
     kubelets(hollow).restart("t4")
