@@ -106,6 +106,13 @@ class Settings:
     unbound_after: float = setting(
         300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
     )
+    claim_memory: int = setting(
+        0,
+        "GPU memory that the ElasticGPUClaims of one namespace may have together; further ones wait. 0: no bound. "
+        "Quotas of gpufraction.io/gpu-memory count pods only.",
+        unit="bytes",
+        minimum=0,
+    )
     card_writes: int = setting(
         10,
         "GPU objects (elasticgpu.io) written in a second, at most; each shows what a card has left, and is written "

@@ -201,6 +201,7 @@ def _controller(
             keep_after=settings.keep_after,
             unbound=settings.unbound,
             unbound_after=settings.unbound_after,
+            claim_memory=settings.claim_memory,
             preemption=settings.preemption,
             repair=settings.repair,
         ),

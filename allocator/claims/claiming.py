@@ -26,7 +26,8 @@ class Claiming(Tending):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._desk = Desk(context.cluster, new_id=context.new_id, clock=context.clock)
+        most = context.options.claim_memory
+        self._desk = Desk(context.cluster, new_id=context.new_id, clock=context.clock, most_memory=most)
 
     def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:
         """The whole list of one kind of `elasticgpu.io`. `tenure`: it was asked for in this leadership."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allocator import answering, reasons
-from allocator.claims import lifecycle, objects, shares
+from allocator.claims import bounding, lifecycle, objects, shares
 from allocator.claims.binding import CLAIMED, Bind
 from allocator.claims.inflight import InFlight
 from allocator.claims.lifecycle import Step
@@ -41,10 +41,13 @@ _OF_THE_SYSTEM = "node.kubernetes.io/"
 
 
 class Desk:
-    """Claims and what becomes of them."""
+    """Claims and what becomes of them. `most_memory`: bytes for the claims of one namespace together, 0 for any."""
 
-    def __init__(self, cluster: Cluster, *, new_id: Callable[[], str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: Cluster, *, new_id: Callable[[], str], clock: Callable[[], float], most_memory: int = 0
+    ) -> None:
         self._cluster, self._new_id, self._clock = cluster, new_id, clock
+        self._most_memory = most_memory
         self._claims: dict[str, Claim] = {}
         self._classes: dict[str, GpuClass] = {}
         self._shares: dict[str, Share] = {}
@@ -237,6 +240,12 @@ class Desk:
             told = Status(PENDING, answering.code(decision), reasons.summary(decision.reasons))
             self._told[claim.uid] = told
             return told
+        if self._most_memory:
+            taken = self._shares.values(), self._going.binds()
+            beyond = bounding.beyond(claim, decision.containers, *taken, most=self._most_memory)
+            if beyond:
+                self._told[claim.uid] = Status(PENDING, bounding.CODE, beyond)
+                return None  # another namespace's claim of the same kind may well have it
         self._told.pop(claim.uid, None)
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
         now = self._clock()

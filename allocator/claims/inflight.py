@@ -37,6 +37,10 @@ class InFlight:
         """Whether a binding of this claim is under way."""
         return claim_uid in self._going
 
+    def binds(self) -> list[Bind]:
+        """All that are under way."""
+        return [going.bind for going in self._going.values()]
+
     def start(self, bind: Bind, now: float) -> None:
         """A binding whose share is reserved; it is due at once."""
         self._going[bind.claim.uid] = _Going(bind, now)

@@ -18,6 +18,7 @@ from allocator.claims.lifecycle import Step
 from allocator.ledger import OWN, Holding, Ledger, State
 from allocator.line import Noted
 from allocator.nodes import facts, trim
+from allocator.options import Options
 from allocator.writer import Done, NotDone
 from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
@@ -37,7 +38,7 @@ DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml
 class Bench:
     """The cluster, and the replica that leads."""
 
-    def __init__(self, *nodes: NodeBuilder) -> None:
+    def __init__(self, *nodes: NodeBuilder, options: Options | None = None) -> None:
         self.api = Api()
         self.wire = Wire(self.api, spares_reads=True)
         self.kube = Kube(self.wire)
@@ -48,6 +49,7 @@ class Bench:
         """What the replica that leads next has seen of the kinds that it does not list anew."""
         self.noted: list[Noted] = []
         """Events on claims, of all replicas."""
+        self.options = options or Options()
         self.tenure = 0
         self.now = 100.0
         self.take_over()
@@ -64,8 +66,10 @@ class Bench:
         document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
         return self.create(writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about})
 
-    def a_claim(self, name: str, *, memory: object = 2, cores: object = 1, of: str = "") -> JSON:
-        """An ElasticGPUClaim in the namespace default."""
+    def a_claim(
+        self, name: str, *, memory: object = 2, cores: object = 1, of: str = "", namespace: str = "default"
+    ) -> JSON:
+        """An ElasticGPUClaim."""
         amounts = {f"{objects.PROVISIONER}/gpu-memory": memory, f"{objects.PROVISIONER}/gpu-core": cores}
         asked = {key: value for key, value in amounts.items() if value is not None}
         document: JSON = {
@@ -74,7 +78,7 @@ class Bench:
             "metadata": {"name": name},
             "spec": {"resources": {"requests": asked}, **({"elasticGPUClassName": of} if of else {})},
         }
-        return self.create(writer.path(objects.CLAIMS, "default"), document)
+        return self.create(writer.path(objects.CLAIMS, namespace), document)
 
     def a_pod(self, name: str, claim: str = "", *, memory: str = "", **spec: Any) -> JSON:
         """A pod behind our gate, as it stands after admission."""
@@ -126,7 +130,9 @@ class Bench:
         """
         self.wire.carry_out_late()
         self.tenure += 1
-        self.desk = Desk(self.nodes.values(), synced=False, elected=True, tenure=self.tenure, now=self.now)
+        self.desk = Desk(
+            self.nodes.values(), synced=False, elected=True, tenure=self.tenure, now=self.now, options=self.options
+        )
         self.news: dict[str, str] = {}
         self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
         self.cards()

@@ -6,6 +6,7 @@ Any history of claims, pods, late watches, lost writes and leaders that die betw
 3. Once all is quiet, claims and ElasticGPUs are bound to each other one to one, everybody else was told why, and what
    was deleted is gone.
 4. A replica that begins then knows the same.
+5. The claims of a namespace never have more together than the administrator allows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from allocator.claims import objects
+from allocator.options import Options
 from contract import names, pods
+from contract.quantity import GIB
 from tests.builders import node
 from tests.claims.bench import KINDS, Bench
 from tests.wires import Fate
@@ -31,12 +34,14 @@ NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1
 class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(*NODES)
+        self.most = 0
         self.made = 0
 
-    @initialize(used=st.sampled_from(("now", "later", "")))
-    def begin(self, used: str) -> None:
+    @initialize(used=st.sampled_from(("now", "later", "")), most=st.sampled_from((0, 0, 24)))
+    def begin(self, used: str, most: int) -> None:
         """Most histories begin with a claim that a pod uses, since that is where most can go wrong."""
+        self.most = most * GIB
+        self.bench = Bench(*NODES, options=Options(claim_memory=self.most))
         self.bench.a_class("now")
         self.bench.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
         self.bench.look()
@@ -145,6 +150,12 @@ class History(RuleBasedStateMachine):
     def nothing_is_promised_twice(self) -> None:
         assert self.bench.overbooked() == []
         self.bench.desk.controller.check_invariants()
+
+    @invariant()
+    def claims_keep_to_their_bound(self) -> None:
+        shares = map(objects.share, self.bench.all(objects.SHARES).values())
+        given = [each for share in shares if share.allocation for c in share.allocation.containers for each in c.shares]
+        assert not self.most or sum(each.memory for each in given) <= self.most
 
     @invariant()
     def what_pods_use_is_there(self) -> None:
