@@ -147,8 +147,9 @@ def become_nobody() -> bool:
     if os.geteuid() != 0:
         return False
     try:
-        subprocess.run([sys.executable, "-c", ""], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", check=True)
-    except PermissionError:
+        command = [sys.executable, "-c", ""]
+        subprocess.run(command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, check=True)
+    except (PermissionError, subprocess.CalledProcessError):
         return False
     os.setgroups([])
     os.setgid(NOBODY)
