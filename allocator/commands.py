@@ -20,7 +20,7 @@ from contract.reading import Malformed
 from runtime.unixhttp import SocketError, UnixClient
 
 COMMANDS = ("replay", "snapshot", "waiting")
-_SOCKET = Path("/run/gpufraction/allocator.sock")
+_SOCKET = Path("/run/gpufraction/socket/allocator.sock")
 _TIMEOUT = 10.0
 _LARGEST = 256 << 20
 """Bytes of a snapshot that are accepted: 5,000 nodes of 8 GPUs are about 10 MiB."""

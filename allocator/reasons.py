@@ -118,7 +118,7 @@ def _sentence(found: Tally) -> str:
         case Code.NUMA:
             return f"{count} without enough such GPUs on one NUMA node (most {most}, wanted {wanted})"
         case Code.CPU:
-            return f"{count} short of CPU (most free {most}m, wanted {wanted}m)"
+            return f"{count} short of CPU (most free {most / 1000:g}, wanted {wanted / 1000:g})"
         case Code.MEMORY_OF_NODE:
             return f"{count} short of node memory (most free {mib(most)} MiB, wanted {mib(wanted)})"
         case Code.STORAGE:

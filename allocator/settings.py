@@ -80,7 +80,7 @@ class Election:
 class Settings:
     """Everything that `python -m allocator run` can be told."""
 
-    socket: Path = setting(Path("/run/gpufraction/allocator.sock"), "Unix socket on which the webhook asks.")
+    socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
     listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(

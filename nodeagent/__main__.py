@@ -111,7 +111,10 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         settings = load(AgentSettings, file=file, env=env, argv=flags)
         library = _library(settings)
         return inventory(library, settings, sys.stdout) if command == "inventory" else _run(library, settings)
-    except (SettingsError, BadSimulation, KubeConfigError) as error:
+    except BadSimulation as error:
+        print(f"settings:\n  simulate: {error}", file=sys.stderr)
+        return 2
+    except (SettingsError, KubeConfigError) as error:
         print(error, file=sys.stderr)
         return 2
 

@@ -69,7 +69,7 @@ class ServeSettings:
 
     bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
-    socket: Path = setting(Path("/run/gpufraction/allocator.sock"), "The allocator's unix socket.")
+    socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "The allocator's unix socket.")
     patience: float = setting(
         0.8,
         "How long a review waits for the allocator before its pod is gated; well below the API server's own timeout.",

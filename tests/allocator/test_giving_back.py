@@ -214,7 +214,7 @@ def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
     commits, [told] = desk.controller.place_waiting()
     assert (commits, told.reason) == (
         [],
-        "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1000m, wanted 2000m)",
+        "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
     )
     before = desk.woken
     desk.controller.put_pod(neighbour(cpu=2))
