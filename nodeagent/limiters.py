@@ -37,6 +37,8 @@ MOUNTS = "LimitsReachContainers"
 """The condition that says whether containers get what is to hold them."""
 LIBRARY = "PreloadedLibrary"
 """The condition that says whether there is a library to be preloaded."""
+DAEMONS = "MpsDaemons"
+"""The condition that says what daemons that serve do not do; it is there only where there is such a thing."""
 _EVER = float("inf")
 _NOT_SHARED = WITHHELD[1]
 
@@ -116,12 +118,18 @@ class Limiters:
 
     def conditions(self) -> tuple[Condition, ...]:
         """What is to be told about it on the GPUNode; nothing where nothing is set."""
-        found = (self._way_told(),) if self._settings.mps or self._settings.preload else ()
+        found = (self._way_told(), *self._daemons_told()) if self._settings.mps or self._settings.preload else ()
         if not self._settings.preload:
             return found
         trouble = self.found.trouble
         there = Condition(not trouble, "LibraryNotUsable" if trouble else "LibraryReady", trouble, LIBRARY)
         return (*found, there)
+
+    def _daemons_told(self) -> tuple[Condition, ...]:
+        """What daemons that serve do not do, though it was asked for. Of others the GPU itself tells."""
+        gpus = {} if self.found.stale else self.found.report.gpus
+        whys = sorted({gpu.why for gpu in gpus.values() if gpu.serving and gpu.why})
+        return (Condition(False, "Limited", "; ".join(whys), DAEMONS),) if whys else ()
 
     def _way_told(self) -> Condition:
         if self._mounts == BY_CDI:

@@ -124,6 +124,15 @@ def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host
     assert "the namespace must allow those" in condition.message
 
 
+def test_what_a_daemon_that_serves_does_not_do_is_told(node: Node) -> None:
+    node.reports(GPU_0=replace(SERVING, why="old"), GPU_1=replace(SERVING, why="old"), GPU_2=SERVING)
+    assert node.round(BY_CDI, gpu(0), gpu(1), gpu(2))[1] == ("mps",)
+    assert node.limiters.conditions()[1] == Condition(False, "Limited", "old", "MpsDaemons")
+    node.reports(GPU_0=SERVING, GPU_1=GpuReport("paused", taking=False, why="it ended"))
+    node.limiters.look()
+    assert [condition.kind for condition in node.limiters.conditions()] == ["LimitsReachContainers", "PreloadedLibrary"]
+
+
 def test_where_delivery_is_not_known_nothing_is_started(node: Node) -> None:
     assert node.round(None, gpu()) == (None, ())
     assert (node.wanted(), node.limiters.conditions()[0].reason) == (frozenset(), "DeliveryUnknown")
