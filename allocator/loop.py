@@ -86,7 +86,8 @@ class Loop:
         try:
             while not stop.is_set():
                 woken = self._woken.wait(_SETTLE_EVERY)
-                self._woken.clear()
+                if woken:  # a wake-up that comes after the wait must not be lost
+                    self._woken.clear()
                 self._take_over()
                 self._barrier.fail_late()
                 if woken:
