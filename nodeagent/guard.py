@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeagent.residents import Residents
+from nodeagent.residents import Resident, Residents
 from nodeagent.status import Sight, timestamp
 from nodeagent.usage import Usage, measure
 from nodeagent.watching import Step, Watch
@@ -50,6 +50,8 @@ class Guard:
         self._show, self._more, self._clock = show, more, clock
         self._cgroup_of = cgroup_of or read_cgroup
         self._sights: list[Sight] = []
+        self._leaving: set[str] = set()
+        """Uids of pods that are told to go: they take their time for it, and are not told again."""
         self._woken = threading.Event()
 
     def seen(self, sight: Sight) -> None:
@@ -72,7 +74,9 @@ class Guard:
     def step(self, sight: Sight) -> None:
         """Judge one look and do what follows."""
         # A slice's processes are its own; the card's list repeats them.
-        usage = measure(sight.cards, self._residents.all(), self._cgroup_of)
+        here = self._residents.all()
+        usage = measure(sight.cards, here, self._cgroup_of)
+        self._leaving &= {resident.uid for resident in here}
         now = self._clock()
         steps = (*self._watch.judge(usage, sight.cards, now), *self._more())
         self._show(usage, self._watch)
@@ -83,16 +87,23 @@ class Guard:
                 log.warning("not done", extra={"what": step.reason, "pod": _key(step), "said": str(error)})
 
     def _do(self, step: Step, now: float) -> None:
-        log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
         pod = step.resident
-        self._kube.create(events(pod.namespace), _event(step, self._node, now))
         if step.evict:
-            about = {"name": pod.name, "namespace": pod.namespace}
-            # By its uid: a pod of the same name that came since has done nothing.
-            options = {"preconditions": {"uid": pod.uid}}
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
-            with contextlib.suppress(KubeNotFound):
-                self._kube.create(pods(pod.namespace, pod.name, "eviction"), body)
+            if pod.uid in self._leaving:
+                return
+            # Told when it is so: an eviction that a PodDisruptionBudget holds up is tried after every look.
+            self._evict(pod)
+            self._leaving.add(pod.uid)
+        log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
+        self._kube.create(events(pod.namespace), _event(step, self._node, now))
+
+    def _evict(self, pod: Resident) -> None:
+        about = {"name": pod.name, "namespace": pod.namespace}
+        # By its uid: a pod of the same name that came since has done nothing.
+        options = {"preconditions": {"uid": pod.uid}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
+        with contextlib.suppress(KubeNotFound):
+            self._kube.create(pods(pod.namespace, pod.name, "eviction"), body)
 
 
 def read_cgroup(pid: int) -> str:

@@ -2,8 +2,8 @@
 Hiding the GPUs of a node from pods that ask for none, where an administrator wants that.
 
 On a node whose default container runtime is NVIDIA's, an image made for CUDA says `NVIDIA_VISIBLE_DEVICES=all` of
-itself, and a pod that asks for nothing sees every GPU. `void` in the container's own environment hides them. Off by
-default, since then every pod of the labelled namespaces depends on the webhook.
+itself, and a pod that asks for nothing sees every GPU. `void` in the container's own environment hides them. Where
+NVIDIA's NRI plugin is on, an annotation of the pod's own names them just as well, and is taken off. Off by default, since then every pod of the labelled namespaces depends on the webhook.
 
 Cannot help with privileged containers, which see the devices of their node whatever their environment says. Pure.
 """
@@ -31,7 +31,7 @@ def hidden(pod: Mapping[str, Any]) -> JSON:
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
             spec[kind] = [c if _has_device(c) else _hidden(c) for c in spec[kind]]
-    return {**pod, "spec": spec}
+    return {**_unnamed(pod), "spec": spec}
 
 
 def debugged(pod: Mapping[str, Any], before: Mapping[str, Any]) -> JSON:
@@ -46,6 +46,14 @@ def debugged(pod: Mapping[str, Any], before: Mapping[str, Any]) -> JSON:
     if spec.get("ephemeralContainers"):
         spec["ephemeralContainers"] = [c if c.get("name") in known else _hidden(c) for c in spec["ephemeralContainers"]]
     return {**pod, "spec": spec}
+
+
+def _unnamed(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the annotations that name devices to the container runtime."""
+    metadata = pod.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    kept = {key: value for key, value in annotations.items() if not key.startswith(names.DEVICE_ANNOTATION_PREFIXES)}
+    return pod if kept == annotations else {**pod, "metadata": {**metadata, "annotations": kept}}
 
 
 def _hidden(container: JSON) -> JSON:

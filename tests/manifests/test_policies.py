@@ -36,6 +36,7 @@ HERE, THERE, NOWHERE = Who(AGENT, ACCOUNTS, "n1"), Who(AGENT, ACCOUNTS, "n2"), W
 
 MERGE, OPERATIONS = "application/merge-patch+json", "application/json-patch+json"
 DEVICES = names.per_container(names.DEVICES_PREFIX, "main")
+NRI = names.nri_annotation("main")
 MEMORY = {str(names.GPU_MEMORY): "1Gi"}
 GPUNODES = f"/apis/{names.GPUNODE_GROUP_VERSION}/{names.GPUNODE_PLURAL}"
 NODE = "/api/v1/nodes/n1"
@@ -168,6 +169,13 @@ CASES = {
     "a tenant removes all annotations": changes(False, "placed", {"metadata": {"annotations": None}}),
     "a tenant gives himself devices": changes(False, "plain", annotated(DEVICES, "GPU-2")),
     "a tenant gives himself devices by the status": changes(False, "plain/status", annotated(DEVICES, "GPU-2")),
+    "a tenant names devices to NVIDIA's NRI plugin": changes(False, "gated", annotated(NRI, "nvidia.com/gpu=all")),
+    "a tenant without a share names them": changes(False, "plain", annotated(NRI, "nvidia.com/gpu=all")),
+    "a tenant names devices by the status": changes(False, "placed/status", annotated("cdi.k8s.io/a", "b")),
+    "a pod of a namespace that is not served": Case(
+        True, TENANT, "PATCH", "/api/v1/namespaces/plain/pods/foreign", annotated(NRI, "nvidia.com/gpu=all"), MERGE
+    ),
+    "the allocator names devices to it": changes(True, "gated", annotated(NRI, "nvidia.com/gpu=GPU-1"), ALLOCATOR),
     "a tenant annotates by the status": changes(True, "placed/status", annotated("example.com/a", "b")),
     "a tenant removes the gate": changes(False, "gated", {"spec": {"schedulingGates": None}}),
     "a tenant annotates a gated pod": changes(True, "gated", annotated("example.com/a", "b")),
@@ -245,6 +253,7 @@ def prepare(found: RealCluster) -> None:
         pod("gated", names.REQUEST, gated=True),
     ):
         found.must("POST", "/api/v1/namespaces/served/pods", made)
+    found.must("POST", "/api/v1/namespaces/plain/pods", pod("foreign"))
     for name, held in (("held", True), ("free", False)):
         answer = found.call(ALLOCATOR, "POST", SHARES, elasticgpu(name, held=held))
         assert answer.code == 201, answer

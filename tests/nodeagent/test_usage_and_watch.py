@@ -215,3 +215,7 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
     guard.step(look)
     found = cluster.api.call("GET", pods("team", "p"))
     assert found[0] == 404 or found[1]["metadata"].get("deletionTimestamp"), "evicted"
+    now[0] = 1040.0
+    guard.step(look)
+    told = [each["message"].partition("; ")[2] for each in warnings(cluster)]
+    assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 10 s"], "each once"

@@ -86,7 +86,9 @@ class Machine:
         shutil.rmtree(self.folder / "var", ignore_errors=True)
 
     def path(self, path: str) -> Path:
-        """A file of the machine, seen from here."""
+        """A file of the machine, seen from here; links in the way would lead to this machine's, so `/var/run` is `/run`."""
+        if path.startswith("/var/run/"):
+            path = path.removeprefix("/var")
         return Path(f"/proc/{self._init.pid}/root", path.lstrip("/"))
 
     def write(self, path: str, text: str, *, mode: int = 0o644) -> None:

@@ -69,6 +69,14 @@ def test_every_container_of_the_pod_is_closed() -> None:
     assert "patch" not in answered(changed, hide_gpus=True)
 
 
+def test_devices_that_the_pod_names_to_the_runtime_are_taken_off() -> None:
+    """Found on a real node: NVIDIA's NRI plugin gives them to any pod, whatever its environment says."""
+    named = {"nvidia.cdi.k8s.io/container.c": "nvidia.com/gpu=all", "cdi.k8s.io/a": "nvidia.com/gpu=0"}
+    made = pod(container(), annotations={**named, "team/a": "b"})
+    assert patched(made, answered(made, hide_gpus=True))["metadata"]["annotations"] == {"team/a": "b"}
+    assert "patch" not in answered(made, hide_gpus=False)
+
+
 def test_without_the_setting_nothing_is_touched() -> None:
     assert "patch" not in answered(pod(container()), hide_gpus=False)
 
