@@ -3,7 +3,8 @@ Hiding the GPUs of a node from pods that ask for none, where an administrator wa
 
 On a node whose default container runtime is NVIDIA's, an image made for CUDA says `NVIDIA_VISIBLE_DEVICES=all` of
 itself, and a pod that asks for nothing sees every GPU. `void` in the container's own environment hides them. Where
-NVIDIA's NRI plugin is on, an annotation of the pod's own names them just as well, and is taken off. Off by default, since then every pod of the labelled namespaces depends on the webhook.
+NVIDIA's NRI plugin is on, an annotation of the pod names them just as well, and is taken off. Off by default, since
+then every pod of the labelled namespaces depends on the webhook.
 
 Cannot help with privileged containers, which see the devices of their node whatever their environment says. Pure.
 """

@@ -95,11 +95,16 @@ def test_policies_keep_exactly_the_reserved_annotations() -> None:
         for text in texts(policy)
         for found in re.findall(r"matches\(\s*'(.+?)'\)", text)
     }
-    [pattern] = patterns
+    # The shortest is that of annotations by which a pod names devices to its runtime.
+    devices, pattern = sorted(patterns, key=len)
+    named = [names.nri_annotation("main"), *(f"{prefix}a" for prefix in names.DEVICE_ANNOTATION_PREFIXES)]
+    assert [name for name in named if not re.search(devices, name)] == []
     reserved = [*names.RESERVED_ANNOTATIONS, *(names.per_container(p, "main") for p in names.CONTAINER_PREFIXES)]
     free = [k for k in names.REGISTRY if k.on == "Pod annotation" and k not in names.RESERVED_ANNOTATIONS]
     assert [name for name in reserved if not re.search(pattern, name)] == []
     assert [name for name in [*free, f"x{names.REQUEST}", f"{names.REQUEST}x"] if re.search(pattern, name)] == []
+    others = [*reserved, *free, "example.com/cdi.k8s.io/a", "acdi.k8s.io/a", "nvidia.cdi.k8s.iox/a"]
+    assert [name for name in others if re.search(devices, name)] == []
 
 
 def test_policies_name_our_accounts_gate_and_resources() -> None:

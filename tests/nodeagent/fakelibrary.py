@@ -12,7 +12,7 @@ import pytest
 FAKE = Path(__file__).parent / "fake_nvml"
 
 
-def built(folder: Path, without: Sequence[str] = ()) -> Path:
+def built(folder: Path, without: Sequence[str] = (), *, source: Path = FAKE / "nvml.c") -> Path:
     """The library in `folder`, without these functions; skips the test where there is no compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
@@ -20,5 +20,5 @@ def built(folder: Path, without: Sequence[str] = ()) -> Path:
     library = folder / "libnvidia-ml.so.1"
     defines = [f"-DWITHOUT_{function}" for function in without]
     flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run([compiler, *flags, *defines, "-o", library, FAKE / "nvml.c"], check=True, timeout=60)
+    subprocess.run([compiler, *flags, *defines, "-o", library, source], check=True, timeout=60)
     return library

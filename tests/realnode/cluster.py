@@ -1,83 +1,48 @@
 """
 A real node in a cluster with gpufraction installed: real control plane, kubelet and container runtime, our programs.
 
-The GPUs are files: numbers of NVIDIA's in /dev with nothing behind them, a library that plays the driver's, and CDI
-descriptions that name both. Between a pod and what its container sees everything is what a real node has.
+The GPUs are files with NVIDIA's numbers in /dev and nothing behind them, and a library plays the driver's. Between a
+pod and what its container sees everything is what a real node has.
 """
 
 from __future__ import annotations
 
-import json
+import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from contract import names
-from playground import scenarios
+from playground import installing, scenarios
 from playground.cluster import Cluster, account
 from playground.programs import Program
 from playground.real import Real
 from playground.realapi.components import Assets
 from runtime import kubepaths
-from runtime.kube import KubeNotFound
+from runtime.kube import KubeError, KubeNotFound
 from tests.nodeagent.fakelibrary import built
 from tests.realnode import inside
 from tests.realnode.assets import NodeAssets
 from tests.realnode.inside import Inside
 from tests.realnode.node import IMAGE, RealNode
 from tests.realnode.runtimes import MakeRuntime
+from tests.realnode.ways import DRIVER, WAYS, Way, install
 
 JSON = dict[str, Any]
 NODE = "real"
 UUIDS = tuple(f"GPU-{index}0000000-0000-4000-8000-000000000000" for index in (1, 2))
+_LIBRARY = Path(__file__).parent / "nvml_for_toolkit.c"
 MEMORY, RESERVED = 15842934784, 471859200
-CDI_KIND = "nvidia.com/gpu"
 _START_SECONDS = 180.0
-_RUN_SECONDS = 90.0
-
-
-def described(library: Path, kind: str = CDI_KIND) -> str:
-    """What `nvidia-ctk cdi generate` would write of these cards: each by UUID and by number, and all of them."""
-    nodes = [{"path": f"/dev/nvidia{index}"} for index in range(len(UUIDS))]
-    devices = [
-        {"name": name, "containerEdits": {"deviceNodes": [nodes[index]]}}
-        for index, uuid in enumerate(UUIDS)
-        for name in (uuid, str(index))
-    ]
-    mount = {
-        "hostPath": str(library),
-        "containerPath": "/usr/lib/libnvidia-ml.so.1",
-        "options": ["ro", "nosuid", "nodev", "rbind"],
-    }
-    edits = {
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-        "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
-        "mounts": [mount],
-    }
-    every = {"name": "all", "containerEdits": {"deviceNodes": nodes}}
-    return json.dumps({"cdiVersion": "0.5.0", "kind": kind, "devices": [*devices, every], "containerEdits": edits})
-
-
-def toolkit(assets: NodeAssets, *, mode: str = "cdi") -> str:
-    """The configuration of NVIDIA's container toolkit, with its programs where they are."""
-    return f"""\
-disable-require = true
-[nvidia-container-runtime]
-mode = "{mode}"
-runtimes = ["{assets.program("runc")}"]
-[nvidia-container-runtime-hook]
-path = "{assets.program("nvidia-container-runtime-hook")}"
-[nvidia-ctk]
-path = "{assets.program("nvidia-ctk")}"
-"""
+_RUN_SECONDS = 45.0
 
 
 class RealNodeCluster:
     """
     `folder`: for logs, and what the node keeps. One node, two cards of 14.75 GiB, the RuntimeClass `nvidia`.
 
-    `settings` and `components` are the cluster's.
+    `settings` of the programs, with the components node-access and, where `hide_gpus`, hide-gpus. `way`: of delivery.
     """
 
     def __init__(
@@ -87,10 +52,11 @@ class RealNodeCluster:
         folder: Path,
         *,
         settings: Mapping[str, Sequence[str]] | None = None,
-        components: Sequence[str] = (),
+        hide_gpus: bool = False,
+        way: Way = WAYS["cdi"],
     ) -> None:
         self.assets, self.folder = assets, folder
-        self.library = built(folder)
+        self.library = built(folder, source=_LIBRARY)
         self.script = folder / "nvml.script"
         self.show_cards()
         self.cluster = Cluster(
@@ -98,14 +64,18 @@ class RealNodeCluster:
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
             settings=settings,
-            components=components,
+            components=("node-access",),
         )
-        self._runtime = runtime
+        self._runtime, self._hidden, self._first = runtime, hide_gpus, way
         self.agent: Program | None = None
+        self.way: Way | None = None
+        self._plugin: Program | None = None
 
     def start(self) -> None:
         self.cluster.start(_START_SECONDS)
         self.kube = self.cluster.kube
+        if self._hidden:
+            self._hide_gpus()
         plane = self.cluster.control_plane
         assert isinstance(plane, Real)
         self.node = RealNode(
@@ -116,26 +86,65 @@ class RealNodeCluster:
             folder=self.folder,
             name=NODE,
             gpus=len(UUIDS),
-            files={
-                "/etc/cdi/nvidia.json": described(self.library),
-                "/etc/nvidia-container-runtime/config.toml": toolkit(self.assets),
-            },
         )
+        # For NVIDIA's programs, which ask the library too.
+        self.node.machine.environment["FAKE_NVML_SCRIPT"] = str(self.script)
         self.node.start()
+        self._install_driver()
         runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
         self.kube.create(kubepaths.runtimeclasses(), {**runtime_class, "handler": "nvidia"})
-        self.start_agent()
+        self.use(self._first)
 
     def stop(self) -> None:
         if hasattr(self, "node"):
             self.node.stop()
         self.cluster.stop()
 
+    def _hide_gpus(self) -> None:
+        """What the component changes of the webhook's configuration, and whoever looks after its certificates does."""
+        (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")
+        (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
+        whole, _ = self.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
+        self.kube.patch_strategic(kubepaths.mutatingwebhookconfigurations(base["metadata"]["name"]), whole)
+        probe = {"metadata": {"name": "probe"}, "spec": {"containers": [container()]}}
+
+        def hides() -> bool:
+            self.cluster.programs["certs"].run()
+            try:
+                made = self.kube.create(kubepaths.pods("default"), probe, {"dryRun": "All"})
+            except KubeError:
+                return False
+            return "env" in made["spec"]["containers"][0]
+
+        scenarios.wait_for(hides, lambda: "the API server does not go by hide-gpus")
+
+    def use(self, way: Way) -> None:
+        """Have GPUs come into containers that way, and the agent know it."""
+        if self.way == way:
+            return
+        self.stop_agent()
+        if self._plugin is not None:
+            self._plugin.terminate()
+            self._plugin.wait()
+        self.way, self._plugin = way, install(way, self.assets, self.node.machine)
+        self.start_agent()
+        self.await_gpunode(lambda status: status.get("delivery") == way.delivery)
+
+    def _install_driver(self) -> None:
+        """The libraries by which NVIDIA's programs know that there is a driver, and its version."""
+        folder = "/usr/lib/x86_64-linux-gnu" if platform.machine() == "x86_64" else "/usr/lib/aarch64-linux-gnu"
+        commands = [f"mkdir -p {folder}"]
+        for name in ("libnvidia-ml", "libcuda"):
+            commands.append(f"cp {self.library} {folder}/{name}.so.{DRIVER}")
+            commands.append(f"ln -sf {name}.so.{DRIVER} {folder}/{name}.so.1")
+        done = self.node.machine.run(["sh", "-ec", "\n".join([*commands, "ldconfig"])])
+        assert done.returncode == 0, done.stdout
+
     # -- the agent ------------------------------------------------------------------------------------------------
 
     def show_cards(self, *more: str) -> None:
         """What the driver's library shows: two Tesla T4, and these lines."""
-        lines = ["driver 550.54.15", "cuda 12040"]
+        lines = [f"driver {DRIVER}", "cuda 12040"]
         for index, uuid in enumerate(UUIDS):
             lines += [f"gpu {uuid} Tesla T4", f"memory {index} {MEMORY} {RESERVED} 0", f"capability {index} 7 5"]
         fresh = self.script.with_suffix(".new")
@@ -143,14 +152,18 @@ class RealNodeCluster:
         fresh.rename(self.script)
 
     def start_agent(self, *flags: str) -> None:
-        """The agent as its DaemonSet with node-access runs it, as a process of the node; an earlier one is ended."""
+        """
+        The agent as its DaemonSet with node-access runs it, as a process of the node; an earlier one is ended.
+
+        `flags` besides those of the way.
+        """
         self.stop_agent()
         kubeconfig = self.folder / "agent.kubeconfig"
         kubeconfig.write_text(self.cluster.control_plane.kubeconfig(account("gpufraction-nodeagent", node=NODE)))
         command = [sys.executable, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
-        command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s", *flags]
-        environment = {"KUBECONFIG": str(kubeconfig), "FAKE_NVML_SCRIPT": str(self.script)}
-        self.agent = self.node.machine.program("nodeagent", command, environment)
+        command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s"]
+        command += [*(self.way.agent if self.way is not None else ()), *flags]
+        self.agent = self.node.machine.program("nodeagent", command, {"KUBECONFIG": str(kubeconfig)})
         self.agent.start()
         self.await_gpunode(lambda status: len(status.get("gpus") or ()) == len(UUIDS))
 
@@ -178,12 +191,15 @@ class RealNodeCluster:
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def submit(self, name: str, *containers: JSON, annotations: Mapping[str, str] | None = None, **spec: Any) -> JSON:
-        """Create a pod of containers that tell what they see."""
+        """Create a pod of containers that tell what they see. `spec` besides what the way takes."""
         metadata = {"name": name, "annotations": dict(annotations or {})}
-        body = {"containers": list(containers), "terminationGracePeriodSeconds": 1, **spec}
+        body = {"containers": list(containers), "terminationGracePeriodSeconds": 1, **self._taken(), **spec}
         return self.kube.create(
             kubepaths.pods("default"), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
         )
+
+    def _taken(self) -> Mapping[str, str]:
+        return self.way.pod if self.way is not None else {}
 
     def running(self, name: str) -> JSON:
         """The pod once it runs."""
@@ -191,7 +207,8 @@ class RealNodeCluster:
 
         def runs() -> bool:
             pod.update(self.kube.get(kubepaths.pods("default", name)))
-            return scenarios.is_running(pod)
+            started = (pod.get("status") or {}).get("containerStatuses") or ()
+            return scenarios.is_running(pod) and all(each["ready"] for each in started)
 
         scenarios.wait_for(runs, lambda: f"{scenarios.shown([pod])} {self.told(name)}", _RUN_SECONDS, every=0.2)
         return pod
@@ -222,7 +239,7 @@ class RealNodeCluster:
         return found[0]
 
     def told(self, name: str) -> list[str]:
-        """The Events of a pod, for whoever waits for it in vain."""
+        """The Events of pods of that name, for whoever waits for one in vain."""
         events = self.kube.list(kubepaths.events("default")).items
         return [f"{e['reason']}: {e['message']}" for e in events if e["involvedObject"]["name"] == name]
 

@@ -15,6 +15,7 @@ import pytest
 from tests.realnode.assets import node_assets
 from tests.realnode.cluster import RealNodeCluster
 from tests.realnode.runtimes import RUNTIMES
+from tests.realnode.ways import WAYS, Way
 from tests.system import invariants
 
 
@@ -33,7 +34,8 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     make, needs = RUNTIMES[request.param]
     assets = node_assets(os.environ, tuple(needs))
     assert not isinstance(assets, str)
-    made = RealNodeCluster(assets, make, tmp_path_factory.mktemp(request.param))
+    settings = {"webhook": ("--hide-gpus=true",)}
+    made = RealNodeCluster(assets, make, tmp_path_factory.mktemp(request.param), settings=settings, hide_gpus=True)
     try:
         made.start()
         yield made
@@ -47,3 +49,14 @@ def real(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
     yield up
     up.clear()
     invariants.check(up.cluster)
+
+
+@pytest.fixture(scope="session", params=WAYS.keys())
+def way(request: pytest.FixtureRequest, up: RealNodeCluster) -> Way:
+    """A way by which GPUs come into containers, each in turn."""
+    chosen = WAYS[request.param]
+    lacking = up.assets.lacks(chosen.needs)
+    if lacking:
+        pytest.skip(f"REALNODE_ASSETS: {up.assets.folder} has no {' and no '.join(lacking)}")
+    up.use(chosen)
+    return chosen

@@ -24,7 +24,7 @@ done
 [ -e /sys/fs/cgroup/cpu.max ] && echo "cpu $(cat /sys/fs/cgroup/cpu.max)"
 quota=/sys/fs/cgroup/cpu/cpu.cfs_quota_us
 [ -e "$quota" ] && echo "cpu $(cat "$quota") $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)"
-for file in /etc/ld.so.preload /usr/local/vgpu/libvgpu.so /usr/lib/libnvidia-ml.so.1 /tmp/nvidia-mps; do
+for file in /etc/ld.so.preload /usr/local/vgpu/libvgpu.so /usr/lib/*/libnvidia-ml.so.1 /tmp/nvidia-mps; do
     [ -e "$file" ] && echo "file $file"
 done
 echo done

@@ -47,6 +47,8 @@ class Machine:
 
     def __init__(self, folder: Path, *, gpus: int, keep: Sequence[Path]) -> None:
         self.folder = folder
+        self.environment: dict[str, str] = {}
+        """For every program that runs there."""
         self.name = f"realnode-{os.getpid()}-{id(self):x}"
         kept = [str(path.resolve()) for path in (_TOP, Path(sys.prefix), *keep)]
         self._init = Program(
@@ -86,7 +88,7 @@ class Machine:
         shutil.rmtree(self.folder / "var", ignore_errors=True)
 
     def path(self, path: str) -> Path:
-        """A file of the machine, seen from here; links in the way would lead to this machine's, so `/var/run` is `/run`."""
+        """A file of the machine, seen from here. A link in it would lead out, hence `/run` for `/var/run`."""
         if path.startswith("/var/run/"):
             path = path.removeprefix("/var")
         return Path(f"/proc/{self._init.pid}/root", path.lstrip("/"))
@@ -104,7 +106,7 @@ class Machine:
             name,
             [str(self._init.pid), *command],
             log=self.folder / f"{name}.log",
-            environment=environment or {},
+            environment={**self.environment, **(environment or {})},
             command=("sh", str(_HERE / "enter.sh")),
         )
         self._programs.append(made)
@@ -119,6 +121,7 @@ class Machine:
             stderr=subprocess.STDOUT,
             text=True,
             timeout=seconds,
+            env={**os.environ, **self.environment},
         )
 
     def _groups(self) -> Iterator[Path]:

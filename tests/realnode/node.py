@@ -121,6 +121,8 @@ class RealNode:
             "failCgroupV1": False,
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
+            "clusterDNS": ["10.96.0.10"],
+            "clusterDomain": "cluster.local",
             "address": "127.0.0.1",
             "port": free_port(),
             "healthzPort": 0,

@@ -25,6 +25,7 @@ from tests.realnode.cluster import JSON, RealNodeCluster, container
 from tests.realnode.crio import Crio
 from tests.realnode.inside import Inside
 from tests.realnode.test_what_containers_see import NOTHING, share
+from tests.realnode.ways import WAYS
 from tests.system import invariants
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
@@ -43,7 +44,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
     assert not isinstance(_FOUND, str)
     settings = {"webhook": ["--runtime-class=nvidia"]}
     folder = tmp_path_factory.mktemp("openshift")
-    made = RealNodeCluster(_FOUND, Crio, folder, settings=settings, components=("node-access",))
+    way = replace(WAYS["cdi"], pod={})
+    made = RealNodeCluster(_FOUND, Crio, folder, settings=settings, way=way)
     try:
         made.start()
         level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -155,7 +157,7 @@ def test_a_container_that_starts_again_while_the_agent_is_away_has_its_gpu_and_w
     node.node.machine.path(f"{_PRELOAD}/{name}").write_bytes(elf)
     for file, text in (("current", name), ("ld.so.preload", LIBRARY_IN_CONTAINER)):
         node.node.machine.write(f"{_PRELOAD}/{file}", f"{text}\n")
-    node.node.machine.path("/run/cdi").mkdir()
+    node.node.machine.path("/run/cdi").mkdir(exist_ok=True)
     node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/run/cdi")
     node.await_gpunode(lambda status: "preload" in status["isolation"])
     node.submit("a", restricted(4))
