@@ -99,8 +99,10 @@ class Daemon:
     def tidy(self) -> None:
         """Keep from containers what is not theirs, and bound what the daemon has said. Raises OSError."""
         self._keys.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(self._folder / "pipe" / _PRIVILEGED, self._keys / _PRIVILEGED)
+        if not (self._keys / _PRIVILEGED).exists():
+            # Once for each daemon: what is at its place later was put there by a container.
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self._folder / "pipe" / _PRIVILEGED, self._keys / _PRIVILEGED)
         with contextlib.suppress(FileNotFoundError):
             if self._output.stat().st_size > _MOST_OUTPUT:
                 # The daemon writes to the end of the file that it has open, wherever that is now.
@@ -126,7 +128,7 @@ class Daemon:
         """The process ids that are the answer to a command, one in a line; None where there is no answer."""
         answer = self.ask(command)
         # Other lines are sentences, which may have numbers in them too.
-        return None if answer is None else tuple(pid for pid in map(_number, answer.splitlines()) if pid)
+        return None if answer is None else tuple(pid for line in answer.splitlines() if (pid := _number(line.strip())))
 
     def quit(self) -> None:
         """Ask it to end when its clients let it: nobody waits here. One that is gone already needs no asking."""

@@ -123,7 +123,9 @@ def test_who_has_its_folder_cannot_end_it(played: Node) -> None:
     command = {"env": environment, "capture_output": True, "text": True, "timeout": 60}
     done = subprocess.run([played.program], input="quit\n", **command)  # type: ignore[call-overload]
     assert "Not enough privilege" in done.stdout
+    (pipe / "control_privileged").write_text("a container's")
     assert played.look().serving, "asked by the socket that no container has"
+    assert (pipe / "control_privileged").read_text() == "a container's"
     assert played.places.of(UUID).joinpath("keys").stat().st_mode & 0o777 == 0o700
 
 
