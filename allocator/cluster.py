@@ -24,6 +24,8 @@ from contract.model import Compute, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
+_MOST_TAKEN = 1 << 60
+"""As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 
 
@@ -322,7 +324,7 @@ def _sum(amounts: Iterable[Compute]) -> Compute:
         memory += amount.memory
         storage += amount.storage
         count += amount.pods
-    return Compute(cpu, memory, storage, count)
+    return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count)
 
 
 def _on_node(node: str, pod: Mapping[str, Any]) -> OnNode:

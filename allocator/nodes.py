@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from contract import quantity
-from contract.model import Compute, Taint
+from contract.model import MOST_COMPUTE, Compute, Taint
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
@@ -56,12 +57,17 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
 def _allocatable(amounts: Mapping[str, Any]) -> Compute:
     def whole(name: str) -> int:
         try:
-            return int(quantity.parse(amounts.get(name, 0)))
+            return _within(quantity.parse(amounts.get(name, 0)))
         except quantity.BadQuantity:
             return 0
 
     try:
-        cpu = int(quantity.parse(amounts.get("cpu", 0)) * 1000)
+        cpu = _within(quantity.parse(amounts.get("cpu", 0)) * 1000)
     except quantity.BadQuantity:
         cpu = 0
     return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"))
+
+
+def _within(amount: Fraction) -> int:
+    """The whole of an amount, within what is counted: kubelets write what they like of their nodes."""
+    return max(0, min(int(amount), MOST_COMPUTE))

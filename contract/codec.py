@@ -14,6 +14,7 @@ from contract import names
 from contract.messages import shown
 from contract.model import (
     MOST_GPUS,
+    MOST_MEMORY,
     WHOLE,
     Allocation,
     ContainerAllocation,
@@ -121,7 +122,7 @@ def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
     fraction = FractionRequest(
         container=item.text("name"),
         count=item.amount("count", most=MOST_GPUS),
-        memory=item.amount("memory", 0),
+        memory=item.amount("memory", 0, most=MOST_MEMORY),
         percent=item.amount("percent", 0, most=WHOLE),
         cores=item.amount("cores", 0, most=WHOLE),
         exclusive=item.flag("exclusive"),
@@ -199,9 +200,9 @@ def allocation_from_json(document: object) -> Allocation:
             GpuShare(
                 uuid=gpu.uuid("uuid"),
                 index=gpu.amount("index", most=1 << 16),
-                memory=gpu.amount("memory"),
+                memory=gpu.amount("memory", most=MOST_MEMORY),
                 cores=gpu.amount("cores", most=WHOLE),
-                gpu_memory=gpu.amount("of"),
+                gpu_memory=gpu.amount("of", most=MOST_MEMORY),
                 cdi=gpu.text("cdi", ""),
                 nri=gpu.flag("nri"),
                 cores_free=gpu.flag("coresFree"),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract import quantity
-from contract.model import WITHHELD, Delivery, Gpu, Inventory, Sharing
+from contract.model import MOST_MEMORY, WITHHELD, Delivery, Gpu, Inventory, Sharing
 from contract.reading import Malformed, Reader
 
 
@@ -141,7 +141,7 @@ def sharing_of(options: Mapping[str, str]) -> Sharing:
 
 
 def _gpu_from_json(item: Reader, sharing: Sharing) -> Gpu:
-    memory = item.amount("memoryBytes")
+    memory = item.amount("memoryBytes", most=MOST_MEMORY)
     health = item.text("health", "Unhealthy")
     return Gpu(
         uuid=item.uuid("uuid"),

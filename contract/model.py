@@ -13,6 +13,12 @@ WHOLE = 100
 """All of a GPU's cores, or all of its memory, in percent."""
 MOST_GPUS = 64
 """GPUs of one container; no machine has more, and a larger number is a slip of the keyboard."""
+MOST_MEMORY = 1 << 46
+"""Bytes of memory on one GPU; none has more, and a larger number is a slip of the keyboard. All that a pod can ask for
+by this stays within 64 bits, in which the allocator counts."""
+MOST_COMPUTE = 1 << 52
+"""Thousandths of CPU, or bytes, as which a larger amount counts, of a pod or of a node: Kubernetes takes amounts up to
+2**63, and what is added up of them must stay within 64 bits too."""
 POLICIES = ("binpack", "spread")
 """What a tenant may prefer, over nodes and over the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import names, quantity
-from contract.model import Compute, NodeState, Taint
+from contract.model import MOST_COMPUTE, Compute, NodeState, Taint
 
 JSON = dict[str, Any]
 
@@ -175,11 +175,14 @@ def request_of(container: Mapping[str, Any], resource: str) -> object:
 
 
 def effective_compute(spec: Mapping[str, Any]) -> Compute:
-    """The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod."""
+    """
+    The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod. No amount is
+    counted as more than `MOST_COMPUTE`, which no node has.
+    """
     return Compute(
-        cpu=requested(spec, CPU, quantity.milli),
-        memory=requested(spec, MEMORY, quantity.rounded_up),
-        storage=requested(spec, STORAGE, quantity.rounded_up),
+        cpu=min(requested(spec, CPU, quantity.milli), MOST_COMPUTE),
+        memory=min(requested(spec, MEMORY, quantity.rounded_up), MOST_COMPUTE),
+        storage=min(requested(spec, STORAGE, quantity.rounded_up), MOST_COMPUTE),
         pods=1,
     )
 

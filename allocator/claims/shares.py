@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from allocator.claims.objects import DELETE, FIRST_CONSUMER, IMMEDIATE, PROVISIONER, RETAIN, Claim, GpuClass
 from contract import quantity
 from contract.messages import shown
-from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest
+from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 CONTAINER = "claim"
 """The name under which a claim's share is booked, where a pod has containers."""
 GROUPS = (PROVISIONER, "elasticgpu.io", "elasticgpu.com")
 """What the names of a claim's amounts may start with."""
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
-_MOST = 1 << 50
 _ANOTHERS, _NO_CLASS, _INVALID = REFUSALS = ("NamesElasticGPU", "ClassMissing", "Invalid")
 """Codes of problems."""
 _CORES, _MEMORY = "gpu-core", "gpu-memory"
@@ -111,11 +110,11 @@ def _whole(name: str, value: object, *, most: int) -> int:
 
 def _bytes(name: str, value: object, *, unit: int) -> int:
     if isinstance(value, str) and value.endswith("i"):
-        amount = _whole(name, value, most=_MOST)
+        amount = _whole(name, value, most=MOST_MEMORY)
         if 0 < amount < quantity.MIB:
             raise _Wrong(f"{_path(name)}: found {shown(value)}; give at least 1Mi")
         return amount
-    return _whole(name, value, most=_MOST // unit) * unit
+    return _whole(name, value, most=MOST_MEMORY // unit) * unit
 
 
 def _path(name: str) -> str:

@@ -36,7 +36,7 @@ from contract.dialects.base import (
     wishes,
 )
 from contract.messages import shown
-from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
+from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 MEM, COUNT, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "aliyun.com/gpu-core.percentage"
 _PREFIX = "ALIYUN_COM_GPU_MEM_"
@@ -44,7 +44,6 @@ IDX, DEV, POD, CONTAINER = (_PREFIX + part for part in ("IDX", "DEV", "POD", "CO
 ASSIGNED, ASSUME_TIME = _PREFIX + "ASSIGNED", _PREFIX + "ASSUME_TIME"
 ALLOCATION = "scheduler.framework.gpushare.allocation"
 """What the commercial edition writes, and the inspect tool reads first: `{container index: {GPU index: units}}`."""
-_MOST_UNITS = 1 << 24
 _COUNT_CURE = f"give a whole number from 1 to {MOST_GPUS}"
 _LABEL = re.compile("0*([0-9]{1,2})")
 
@@ -88,7 +87,9 @@ def _labelled_count(context: Context) -> int:
 
 def _fraction(asking: Asking, labelled: int, unit: int, wished: Wishes) -> FractionRequest | None:
     unit_name = "GiB" if unit == quantity.GIB else "MiB"
-    units = asking.amount(MEM, least=0, most=_MOST_UNITS, cure=f"give whole {unit_name} without a suffix, such as 5")
+    units = asking.amount(
+        MEM, least=0, most=MOST_MEMORY // unit, cure=f"give whole {unit_name} without a suffix, such as 5"
+    )
     named = asking.amount(COUNT, least=0, most=MOST_GPUS, cure=_COUNT_CURE) or 0
     cores = asking.amount(CORE, least=0, most=WHOLE, cure="give a whole percentage from 0 to 100")
     if not units:

@@ -19,6 +19,7 @@ from contract.dialects.spelling import strange
 from contract.messages import shown
 from contract.model import (
     ISOLATION,
+    MOST_MEMORY,
     PINS,
     POLICIES,
     Allocation,
@@ -202,8 +203,6 @@ class Example:
 
 _NAME_PART_MAX = 63
 """Characters of an annotation's name after the slash (Kubernetes, qualified names)."""
-_MOST_MEMORY = 1 << 50
-"""Bytes; no GPU has more, and a larger number is a slip of the keyboard."""
 LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
 
 
@@ -287,7 +286,7 @@ def _least_memory(key: str, text: str) -> int:
         least = quantity.integer(text) if text else 0
     except quantity.BadQuantity:
         least = -1
-    if text and not quantity.MIB <= least <= _MOST_MEMORY:
+    if text and not quantity.MIB <= least <= MOST_MEMORY:
         raise Refused(f"metadata.annotations[{key}]", shown(text), cure)
     return least
 

@@ -10,6 +10,7 @@ here, and what is written back is always `elasticgpu.io`. A container without a 
 
 from __future__ import annotations
 
+from contract import quantity
 from contract.dialects.base import (
     LIMITS,
     Asking,
@@ -24,13 +25,13 @@ from contract.dialects.base import (
     pod_request,
     wishes,
 )
-from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
+from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 GROUPS = ("elasticgpu.io", "elasticgpu.com")
 CORES = tuple(f"{group}/gpu-core" for group in GROUPS)
 MEMORIES = tuple(f"{group}/gpu-memory" for group in GROUPS)
 ASSUMED, CONTAINER_PREFIX = "elasticgpu.io/assumed", "elasticgpu.io/container-"
-_MOST_MIB = 1 << 30
+_MOST_MIB = quantity.mib(MOST_MEMORY)
 _CORE_CURE = f"give a whole number: 1 to 99 of one card, or 100 for each whole card, up to {MOST_GPUS * WHOLE}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from contract import quantity
 from contract.dialects.base import (
     ANNOTATION,
     JSON,
@@ -24,7 +25,7 @@ from contract.dialects.base import (
     wishes,
     words,
 )
-from contract.model import MOST_GPUS, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
+from contract.model import MOST_GPUS, MOST_MEMORY, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
 
 GPU = "nvidia.com/gpu"
 MEM, MEM_PERCENT = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
@@ -33,7 +34,7 @@ PRIORITY = "nvidia.com/priority"
 USE_MODELS, AVOID_MODELS = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 USE_UUIDS, AVOID_UUIDS = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
 NODE_POLICY, GPU_POLICY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"
-_MOST_MIB = 1 << 30
+_MOST_MIB = quantity.mib(MOST_MEMORY)
 NUMA_BIND, MUTEX = "nvidia.com/numa-bind", "mutex"
 TASK_PRIORITY = "CUDA_TASK_PRIORITY"
 SCHEDULER = "hami-scheduler"

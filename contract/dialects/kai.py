@@ -24,12 +24,12 @@ from contract.dialects.base import (
     wishes,
 )
 from contract.messages import shown
-from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest
+from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
 DEVICES, CONTAINER = "gpu-fraction-num-devices", "gpu-fraction-container-name"
 SCHEDULER = "kai-scheduler"
-_MOST_MIB = 1 << 30
+_MOST_MIB = quantity.mib(MOST_MEMORY)
 
 
 def _read(context: Context) -> PodRequest | None:

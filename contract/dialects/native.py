@@ -21,9 +21,8 @@ from contract.dialects.base import (
     pod_request,
     wishes,
 )
-from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest, Wishes
+from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
-_MOST_MEMORY = 1 << 50
 _MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
 _PERCENT_CURE = "give a whole number from 1 to 100"
 
@@ -39,7 +38,7 @@ def _asks(asking: Asking) -> bool:
 
 def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
     count = asking.amount(names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
-    memory = asking.amount(names.GPU_MEMORY, least=quantity.MIB, most=_MOST_MEMORY, cure=_MEMORY_CURE)
+    memory = asking.amount(names.GPU_MEMORY, least=quantity.MIB, most=MOST_MEMORY, cure=_MEMORY_CURE)
     percent = asking.amount(names.GPU_PERCENT, least=1, most=WHOLE, cure=_PERCENT_CURE)
     cores = asking.amount(names.GPU_CORES, least=1, most=WHOLE, cure=_PERCENT_CURE)
     if memory is not None and percent is not None:

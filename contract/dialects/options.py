@@ -15,7 +15,7 @@ from typing import Any
 
 from contract import quantity
 from contract.messages import shown
-from contract.model import WHOLE
+from contract.model import MOST_MEMORY, WHOLE
 
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """An extended resource's name: a DNS name, a slash, and at most 63 characters (Kubernetes, qualified names)."""
@@ -150,7 +150,7 @@ def _split(name: str, value: object) -> int:
 
 
 def _mebibytes(name: str, value: object) -> int:
-    return _number(name, value, 0, 1 << 30) * quantity.MIB
+    return _number(name, value, 0, quantity.mib(MOST_MEMORY)) * quantity.MIB
 
 
 def _percent(name: str, value: object) -> int:

@@ -8,6 +8,7 @@ from contract.dialects.options import VgpuOptions
 from contract.inventories import sharing_of
 from contract.model import (
     MOST_GPUS,
+    MOST_MEMORY,
     POLICIES,
     WHOLE,
     Allocation,
@@ -21,7 +22,7 @@ from contract.model import (
     Wishes,
 )
 
-BYTES = st.integers(1, 1 << 50)
+BYTES = st.integers(1, MOST_MEMORY)
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 UUIDS = st.from_regex(r"GPU-[0-9a-f]{4}", fullmatch=True)
 TEXT = st.text(max_size=8)
@@ -144,7 +145,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
     )
 
 
-def allocation_for(request: PodRequest, *, node: str = "n1", gpu_memory: int = 1 << 60) -> Allocation:
+def allocation_for(request: PodRequest, *, node: str = "n1", gpu_memory: int = MOST_MEMORY) -> Allocation:
     """Exactly what a request asks for, each container on GPUs 0, 1, ... of the node."""
     return Allocation(
         id="made",
