@@ -192,3 +192,30 @@ def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_someth
     told = {news.key: news.code for news in again if isinstance(news, Told)}
     assert told == {"default/a": "Allocated", "default/b": "Memory"}
     replica.controller.check_invariants()
+
+
+class WokenAtTheEnd(threading.Event):
+    """Somebody wakes the loop when its wait has just ended without; the third wait is the last."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self.stop, self.waits = stop, 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        woken = self.is_set()
+        if self.waits == 1:
+            self.set()
+        if self.waits == 3:
+            self.stop.set()
+        return woken
+
+
+def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
+    api = ApiServer()
+    api.create(admitted(worker("a"), gated=True))
+    replica, stop = Replica(api, tenure=1), threading.Event()
+    replica.relist(1)
+    replica.loop._woken = WokenAtTheEnd(stop)
+    replica.loop.run(stop)
+    assert allocated(api) == {"default/a"}

@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,8 @@ from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
 _PATIENCE, _PAUSE = 60.0, 0.1
+KEPT = "storm-keeps"
+"""A label of pods that no client deletes again."""
 
 
 @dataclass
@@ -42,6 +44,12 @@ class Storm:
     strike_every: float = 3.0
     deleted: float = 0.1
     seed: int = 1
+    make: Callable[[str, random.Random], PodBuilder] = field(default_factory=lambda: made)
+    """A pod of that name."""
+    evicted: Callable[[], Collection[str]] = tuple
+    """The names of the pods that the allocator has evicted so far."""
+    deletes: set[str] = field(default_factory=set)
+    """The names of the pods that were asked to be deleted."""
     created: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     strikes: int = 0
@@ -79,7 +87,8 @@ class Storm:
             if index == each // 2:
                 self._half.set()
             name = f"storm-{self._gusts}-{number}-{index}"
-            if self._create(kube, made(name, rng)):
+            builder = self.make(name, rng)
+            if self._create(kube, builder) and not builder.manifest()["metadata"].get("labels", {}).get(KEPT):
                 mine.append(name)
             if mine and rng.random() < self.deleted:
                 self._delete(kube, mine.pop(rng.randrange(len(mine))))
@@ -98,6 +107,7 @@ class Storm:
         return True
 
     def _delete(self, kube: Kube, name: str) -> None:
+        self.deletes.add(name)
         with contextlib.suppress(KubeNotFound):  # by an earlier try
             self._insist(lambda: kube.delete(kubepaths.pods("default", name)))
         self.created.remove(name)
@@ -155,22 +165,27 @@ class Storm:
 
         def quiet() -> bool:
             found[:] = [p for p in scenarios.all_pods(self.cluster.kube) if "deletionTimestamp" not in p["metadata"]]
-            return len(found) == len(self.created) and all(
+            return not self._amiss(found) and all(
                 scenarios.is_running(p) or scenarios.waits(p) or pods.finished(p) for p in found
             )
 
         scenarios.wait_for(
             quiet,
-            lambda: f"seed {self.seed}: {len(self.created)} created, " + "; ".join(_troubled(found)),
+            lambda: f"seed {self.seed}: amiss {self._amiss(found)}; " + "; ".join(_troubled(found)),
             timeout,
             every=0.5,  # a list of a thousand pods costs what the cluster needs itself to come to rest
         )
         return found
 
+    def _amiss(self, found: list[JSON]) -> set[str]:
+        """The names of those who should be there and are not, and of those who are and should not."""
+        return {p["metadata"]["name"] for p in found} ^ (set(self.created) - set(self.evicted()))
+
 
 def _troubled(found: list[JSON]) -> Iterator[str]:
     """How many are there, and the first of those that neither run nor wait with a reason."""
-    silent = [each for each in found if not (scenarios.is_running(each) or scenarios.waits(each))]
+    settled = (scenarios.is_running, scenarios.waits, pods.finished)
+    silent = [each for each in found if not any(so(each) for so in settled)]
     yield f"{len(found)} there, {len(silent)} neither run nor wait with a reason"
     for each in silent[:5]:
         yield f"{pods.key(each)} {each.get('status')} {each['spec'].get('schedulingGates')}"

@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from playground.embedded import ControlPlane
 from playground.machinery.gpuruntime import NodeGpus
 from playground.programs import Program
 from playground.scenarios import Outcome
-from playground.shapes import gpu_node
+from playground.shapes import GpuNode, gpu_node
 from runtime import kubepaths
 from tests.builders import PodBuilder, pod
 from tests.clusters import control_planes
@@ -56,14 +56,23 @@ def card(name: str) -> PodBuilder:
 class Troubled:
     """The cluster, its proxies by program, and what tests do to both."""
 
-    def __init__(self, plane: MakePlane, directory: Path) -> None:
+    def __init__(
+        self,
+        plane: MakePlane,
+        directory: Path,
+        *,
+        nodes: Sequence[GpuNode] = NODES,
+        flags: Sequence[str] = (),
+        components: Sequence[str] = (),
+    ) -> None:
         self.proxies: dict[str, Proxy] = {}
         self._paused: set[Program] = set()
         pace = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s", "--election-retry", "300ms")
         self.cluster = Cluster(
-            nodes=NODES,
+            nodes=nodes,
             directory=directory,
-            settings={"allocator": (*pace, "--assume-ttl", f"{ASSUME_TTL}s")},
+            settings={"allocator": (*pace, "--assume-ttl", f"{ASSUME_TTL}s", *flags)},
+            components=components,
             replicas=2,
             control_plane=plane,
             route=self._route,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -76,38 +77,33 @@ def test_nor_is_its_share_given_away_while_the_pod_cannot_be_read_back(
     assert unread.hits >= 1
 
 
-def test_a_commit_that_arrives_when_all_have_given_it_up_changes_nothing(trouble: Troubled) -> None:
+def made_anew(trouble: Troubled) -> None:
+    """Another pod has the name by then."""
+    trouble.delete("a")
+    trouble.create(card("a"))
+
+
+MEANWHILE: dict[str, Callable[[Troubled], None]] = {
+    "all have given it up": lambda trouble: None,
+    "another pod has the name": made_anew,
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE.keys())
+def test_a_commit_changes_nothing_that_arrives_when(trouble: Troubled, meanwhile: Callable[[Troubled], None]) -> None:
     trouble.held(*three())
     released = threading.Event()
     try:
-        with trouble.hold(requests.commits("a"), released) as fault:
+        with trouble.hold(requests.commits("a"), released) as late:
             trouble.let_go("a")
-            scenarios.wait_for(lambda: fault.hits == 1, lambda: "the commit was not written")
+            scenarios.wait_for(lambda: late.hits == 1, lambda: "the commit was not written")
+            meanwhile(trouble)
             trouble.let_go("b", "c")
             trouble.becomes(FULL)
             released.set()
-            scenarios.wait_for(lambda: len(fault.carried_out) == 1, lambda: "it has not arrived")
+            scenarios.wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
         trouble.becomes(FULL)
-        assert fault.carried_out[0] in (409, 422)
-    finally:
-        released.set()
-
-
-def test_nor_does_it_where_another_pod_has_the_name_by_then(trouble: Troubled) -> None:
-    trouble.held(*three())
-    released = threading.Event()
-    try:
-        with trouble.hold(requests.commits("a"), released) as fault:
-            trouble.let_go("a")
-            scenarios.wait_for(lambda: fault.hits == 1, lambda: "the commit was not written")
-            trouble.delete("a")
-            trouble.create(card("a"))
-            trouble.let_go("b", "c")
-            trouble.becomes(FULL)
-            released.set()
-            scenarios.wait_for(lambda: len(fault.carried_out) == 1, lambda: "it has not arrived")
-        trouble.becomes(FULL)
-        assert fault.carried_out[0] in (409, 422)
+        assert late.carried_out[0] in (409, 422)
     finally:
         released.set()
 
