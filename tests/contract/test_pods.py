@@ -12,7 +12,7 @@ from hypothesis import given
 
 from contract import names, pods
 from contract.codec import allocation_to_text, request_to_text
-from contract.model import Allocation, FractionRequest, PodRequest
+from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from tests.builders import PodBuilder, container, pod
 from tests.contract.strategies import JSON, REQUESTS, allocation_for
 
@@ -297,3 +297,21 @@ def test_trimming_keeps_what_decisions_read_and_nothing_of_the_rest() -> None:
     assert "last-applied" not in json.dumps(slim)
     assert pods.trim(slim) == slim
     assert pods.trim({}) == {"metadata": {}, "spec": {}, "status": {}}
+
+
+CLAIMED = PodRequest("claims", (FractionRequest("main"),), claim="c")
+
+
+def test_a_pod_that_names_a_claim_counts_nothing_of_its_own() -> None:
+    asks = pod("p").annotated(names.REQUEST, request_to_text(CLAIMED))
+    assert pods.admitted(asks.json()) == CLAIMED
+    assert pods.admitted(asks.asks(MEMORY, "1Gi").json()) is None
+
+
+def test_a_claims_share_is_carried_by_who_names_a_claim_and_by_nobody_else() -> None:
+    share = ContainerAllocation("main", (GpuShare("GPU-1", 0, GIB, 0, 16 * GIB),))
+    own = PodRequest("native", (FractionRequest("main", memory=GIB),))
+    for request, claim, counts in ((CLAIMED, "egpu-1", True), (CLAIMED, "", False), (own, "egpu-1", False)):
+        given = Allocation("id", "n", (share,), claim)
+        made = pod("p").annotated(names.ALLOCATION, allocation_to_text(given)).json()
+        assert (pods.allocation_of(made, request) is not None) is counts
