@@ -203,7 +203,8 @@ def clear(kube: Kube, namespace: str = "default") -> None:
     retire(kube, owners())
     for owner in owners():
         with contextlib.suppress(KubeNotFound):  # its owner took it along
-            kube.delete(installing.path_of(owner, named=True))
+            # A Job would leave its pods behind, and wait for who tells them so.
+            kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not owners(), lambda: "controllers are still there")
     kube.delete(kubepaths.pods(namespace))
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))

@@ -25,6 +25,7 @@ class Jobs(Controller):
     def __init__(self, means: Means, *, objects: Cache, pods: Cache) -> None:
         super().__init__(means, JOBS, objects, pods)
         self._ended: dict[str, dict[str, set[str]]] = {}  # job uid -> phase -> uids of its pods
+        self._dismissed: dict[str, set[str]] = {}  # job uid -> uids of pods that it removed: how they end is no result
         self._failures: Backoff[str] = Backoff(self.timing.failed_pod, self.timing.failed_pod_cap)
         self._not_before: dict[str, float] = {}
         objects.on_change(self._forget)
@@ -33,6 +34,7 @@ class Jobs(Controller):
         if new is None and old is not None:
             uid = old["metadata"]["uid"]
             self._ended.pop(uid, None)
+            self._dismissed.pop(uid, None)
             self._not_before.pop(uid, None)
             self._failures.reset(uid)
 
@@ -49,7 +51,7 @@ class Jobs(Controller):
         over = jobplan.verdict(value["spec"], counted, seconds)
         pods = [pod for pod in self.owned(value) if replicas.is_active(pod)]
         if over is not None:
-            self.delete_pods(value, pods)
+            self._dismiss(value, pods)
         else:
             self._adjust(value, counted, pods)
             self._await_deadline(value, seconds)
@@ -59,8 +61,9 @@ class Jobs(Controller):
         uid, status, pods = value["metadata"]["uid"], value.get("status") or {}, self.owned(value)
         ended = self._ended.setdefault(uid, {"Succeeded": set(), "Failed": set()})
         before = len(ended["Failed"])
+        dismissed = self._dismissed.get(uid, set())
         for pod in pods:
-            if replicas.phase(pod) in ended:
+            if replicas.phase(pod) in ended and pod["metadata"]["uid"] not in dismissed:
                 ended[replicas.phase(pod)].add(pod["metadata"]["uid"])
         if len(ended["Failed"]) > before:
             self._not_before[uid] = self.monotonic() + self._failures.failed(uid)
@@ -73,13 +76,18 @@ class Jobs(Controller):
     def _adjust(self, value: JSON, counted: Tally, pods: Sequence[JSON]) -> None:
         missing = jobplan.wanted(value["spec"], counted) - len(pods)
         if missing < 0:
-            self.delete_pods(value, replicas.going_first(pods)[:-missing])
+            self._dismiss(value, replicas.going_first(pods)[:-missing])
             return
         wait = self._not_before.get(value["metadata"]["uid"], 0.0) - self.monotonic()
         if missing and wait > 0:
             self.queue.add_after(name_of(value), wait)
             return
         self.create_pods(value, [self._pod(value) for _ in range(missing)])
+
+    def _dismiss(self, value: JSON, pods: Sequence[JSON]) -> None:
+        known = self._dismissed.setdefault(value["metadata"]["uid"], set())
+        known.update(pod["metadata"]["uid"] for pod in pods)
+        self.delete_pods(value, pods)
 
     def _pod(self, value: JSON) -> JSON:
         metadata, template = value["metadata"], value["spec"]["template"]

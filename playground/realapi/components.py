@@ -118,6 +118,7 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from (f"--etcd-servers=http://127.0.0.1:{ports.etcd}", f"--secure-port={ports.api}")
     yield from ("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
     yield from ("--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true")
+    yield "--enable-admission-plugins=NodeRestriction"  # not on by itself, and on in every cluster that is installed
     yield from ("--authorization-mode=Node,RBAC", f"--client-ca-file={files['ca.crt']}")
     yield from (f"--tls-cert-file={files['apiserver.crt']}", f"--tls-private-key-file={files['apiserver.key']}")
     yield from ("--service-account-issuer=https://kubernetes.default.svc", "--profiling=false")

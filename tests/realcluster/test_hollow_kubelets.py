@@ -116,10 +116,12 @@ def test_what_nvml_says_becomes_capacity(
     agent(cloud_node, "--nvml-library", str(library), **{"FAKE_NVML_SCRIPT": str(script)})
     want = {"gpufraction.io/gpu-memory": f"{T4}Mi", "gpufraction.io/gpu-cores": "100"}
     wait_for(lambda: ours_of(hollow, cloud_node) == [want, want], lambda: str(gpunode(hollow, cloud_node)))
+    wait_for(lambda: "gpus" in gpunode(hollow, cloud_node), lambda: str(gpunode(hollow, cloud_node)))
     (gpu,) = gpunode(hollow, cloud_node)["gpus"]
     assert (gpu["uuid"], gpu["model"], gpu["memoryBytes"]) == ("GPU-0001", "Tesla T4", T4 << 20)
-    create(hollow, pod("there").asks("gpufraction.io/gpu-memory", "14Gi").on(cloud_node))
-    (there,) = scenarios.settled(hollow.kube, 1)
+    named = {"nodeSelector": {"kubernetes.io/hostname": cloud_node}}
+    create(hollow, pod("there").asks("gpufraction.io/gpu-memory", "14Gi").spec(**named))
+    (there,) = scenarios.settled(hollow.kube, 1, running=1)
     assert scenarios.held(there) == {"GPU-0001": 14 << 30}
 
 
@@ -175,7 +177,7 @@ def test_a_pod_beyond_capacity_is_refused_and_its_share_comes_back(hollow: Clust
     hollow.kube.delete(kubepaths.pods("default", "beyond"))
     wait_for(lambda: len(scenarios.all_pods(hollow.kube)) == 1, lambda: "it is still there")
     create(hollow, t4("again", 10_000))
-    assert scenarios.outcome(scenarios.settled(hollow.kube, 2)).gpus == 2
+    assert scenarios.outcome(scenarios.settled(hollow.kube, 2, running=2)).gpus == 2
 
 
 ENDS = {
@@ -187,8 +189,10 @@ ENDS = {
 
 @pytest.mark.parametrize("how", ENDS.values(), ids=ENDS.keys())
 def test_a_pod_that_ends_gives_its_share_to_who_waits(hollow: Cluster, how: JSON | None) -> None:
-    for name in ("one", "two", "waits"):
+    for name in ("one", "two"):
         create(hollow, t4(name, 10_000))
+    scenarios.settled(hollow.kube, 2, running=2)
+    create(hollow, t4("waits", 10_000))
     scenarios.settled(hollow.kube, 3, running=2)
     assert scenarios.waits(found(hollow, "waits")) == "Memory"
     hollow.kube.delete(kubepaths.pods("default", "one"), how)
@@ -230,7 +234,7 @@ def test_a_node_that_is_deleted_gives_back_all_that_was_on_it(hollow: Cluster) -
     program.start()
     wait_for(lambda: ours_of(hollow, "t4") == [CAPACITY, CAPACITY], lambda: str(ours_of(hollow, "t4")))
     create(hollow, t4("again"))
-    assert scenarios.outcome(scenarios.settled(hollow.kube, 1)).running == 1
+    scenarios.settled(hollow.kube, 1, running=1)
 
 
 def test_a_node_whose_gpus_a_vendors_plugin_hands_out_is_left_to_it(

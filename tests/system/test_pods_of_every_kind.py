@@ -35,6 +35,13 @@ def create(cluster: Cluster, builder: PodBuilder, namespace: str = "default") ->
     return cluster.kube.create(kubepaths.pods(namespace), builder.manifest())
 
 
+def run(cluster: Cluster, *builders: PodBuilder) -> None:
+    """Create them, and wait until they run: who comes later, however busy this machine is, finds them there."""
+    for builder in builders:
+        create(cluster, builder)
+    scenarios.settled(cluster.kube, len(builders), running=len(builders))
+
+
 def found(cluster: Cluster, name: str) -> JSON:
     return cluster.kube.get(kubepaths.pods("default", name))
 
@@ -66,7 +73,7 @@ RUNS = {
 def test_it_runs_with_its_share(cluster: Cluster, case: tuple[PodBuilder, int, int]) -> None:
     builder, gpus, held = case
     create(cluster, builder)
-    (there,) = scenarios.settled(cluster.kube, 1)
+    (there,) = scenarios.settled(cluster.kube, 1, running=1)
     assert scenarios.outcome([there]) == Outcome(running=1, nodes=("t4",), gpus=gpus)
     assert sum(scenarios.held(there).values()) >= held
 
@@ -103,10 +110,10 @@ def test_somebody_elses_gate_goes_first(cluster: Cluster) -> None:
 
 
 def test_resources_of_the_whole_pod_are_counted(cluster: Cluster) -> None:
-    for name in ("first", "second"):
-        create(cluster, t4(name).spec(resources={"requests": {"cpu": "20"}}))
+    whole = {"requests": {"cpu": "20"}}
+    run(cluster, t4("first").spec(resources=whole))
+    create(cluster, t4("second").spec(resources=whole))
     scenarios.settled(cluster.kube, 2)
-    assert scenarios.is_running(found(cluster, "first"))
     assert "short of CPU" in scenarios.condition(found(cluster, "second"))["message"]
 
 
@@ -115,22 +122,18 @@ def test_a_runtimes_overhead_is_counted(cluster: Cluster) -> None:
     heavy = {"metadata": {"name": "heavy"}, "handler": "heavy", "overhead": {"podFixed": {"cpu": "20"}}}
     cluster.kube.create(path, heavy)
     try:
-        create(cluster, t4("first").spec(runtimeClassName="heavy"))
-        scenarios.settled(cluster.kube, 1)
+        run(cluster, t4("first").spec(runtimeClassName="heavy"))
         create(cluster, t4("second").spec(runtimeClassName="heavy"))
         scenarios.settled(cluster.kube, 2)
-        assert scenarios.is_running(found(cluster, "first"))
-        assert scenarios.waits(found(cluster, "second"))
         assert "short of CPU" in scenarios.condition(found(cluster, "second"))["message"]
     finally:
         cluster.kube.delete(kubepaths.runtimeclasses("heavy"))
 
 
 def test_a_port_of_the_host_is_given_once(cluster: Cluster) -> None:
-    for name in ("first", "second"):
-        create(cluster, t4(name).host_port(8080))
+    run(cluster, t4("first").host_port(8080))
+    create(cluster, t4("second").host_port(8080))
     scenarios.settled(cluster.kube, 2)
-    assert scenarios.is_running(found(cluster, "first"))
     assert "port" in scenarios.condition(found(cluster, "second"))["message"]
     cluster.kube.delete(kubepaths.pods("default", "first"))
     wait_for(lambda: scenarios.is_running(found(cluster, "second")), lambda: str(found(cluster, "second")))
@@ -142,8 +145,8 @@ def test_a_port_of_the_host_is_given_once(cluster: Cluster) -> None:
 @pytest.fixture
 def full(cluster: Cluster) -> Cluster:
     """Both cards of the node are given away, to `one` and `two`; `waits` wants one of them."""
-    for name in ("one", "two", "waits"):
-        create(cluster, t4(name, CARD))
+    run(cluster, t4("one", CARD), t4("two", CARD))
+    create(cluster, t4("waits", CARD))
     scenarios.settled(cluster.kube, 3)
     assert scenarios.waits(found(cluster, "waits")) == "Memory"
     return cluster
@@ -210,9 +213,9 @@ def test_a_job_that_is_suspended_holds_nothing(cluster: Cluster) -> None:
         kubepaths.jobs("default"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}
     )
     cluster.kube.patch_merge(path, {"spec": {"suspend": False}})
-    assert scenarios.outcome(scenarios.settled(cluster.kube, 2)).running == 2
+    scenarios.settled(cluster.kube, 2, running=2)
     cluster.kube.patch_merge(path, {"spec": {"suspend": True}})
     wait_for(lambda: scenarios.all_pods(cluster.kube) == [], lambda: scenarios.shown(scenarios.all_pods(cluster.kube)))
     invariants.check(cluster)
     cluster.kube.patch_merge(path, {"spec": {"suspend": False}})
-    assert scenarios.outcome(scenarios.settled(cluster.kube, 2)).running == 2
+    scenarios.settled(cluster.kube, 2, running=2)
