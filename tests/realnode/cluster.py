@@ -133,7 +133,7 @@ class RealNodeCluster:
     def _install_driver(self) -> None:
         """The libraries by which NVIDIA's programs know that there is a driver, and its version."""
         folder = "/usr/lib/x86_64-linux-gnu" if platform.machine() == "x86_64" else "/usr/lib/aarch64-linux-gnu"
-        commands = [f"mkdir -p {folder}"]
+        commands = [f"mkdir -p {folder}", f"ln -sf {self.script} /run/nvml.script"]
         for name in ("libnvidia-ml", "libcuda"):
             commands.append(f"cp {self.library} {folder}/{name}.so.{DRIVER}")
             commands.append(f"ln -sf {name}.so.{DRIVER} {folder}/{name}.so.1")
@@ -238,10 +238,10 @@ class RealNodeCluster:
         scenarios.wait_for(told, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
         return found[0]
 
-    def told(self, name: str) -> list[str]:
-        """The Events of pods of that name, for whoever waits for one in vain."""
-        events = self.kube.list(kubepaths.events("default")).items
-        return [f"{e['reason']}: {e['message']}" for e in events if e["involvedObject"]["name"] == name]
+    def told(self, name: str, uid: str = "") -> list[str]:
+        """The Events of pods of that name, of one only where its uid is given."""
+        events = self.kube.list(kubepaths.events("default"), {"fieldSelector": f"involvedObject.name={name}"}).items
+        return [f"{e['reason']}: {e['message']}" for e in events if uid in (e["involvedObject"].get("uid"), "")]
 
     def clear(self) -> None:
         """Delete all pods, and wait until they are gone."""
