@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from contract import names
+from contract.model import SHARE_KIND
 from nodeagent.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from runtime import kubepaths
 from runtime.kube import KubeForbidden, KubeNotFound
 from tests.realnode.assets import node_assets
-from tests.realnode.cluster import JSON, RealNodeCluster, container
+from tests.realnode.cluster import CDI_KIND, JSON, RealNodeCluster, container
 from tests.realnode.crio import Crio
 from tests.realnode.inside import Inside
 from tests.realnode.test_what_containers_see import NOTHING, share
@@ -90,6 +92,13 @@ def usr(node: RealNodeCluster) -> str:
     return done.stdout
 
 
+def promised(node: RealNodeCluster) -> str:
+    """The allocation that a pod would get now: the allocator hears of a GPUNode a moment after everybody else."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry"}, "spec": {"containers": [restricted(4)]}}
+    dry = node.kube.create(kubepaths.pods("default"), body, {"dryRun": "All"})
+    return str(dry["metadata"]["annotations"].get(names.ALLOCATION, ""))
+
+
 def process_of(pod: JSON) -> int:
     """The first process of the pod's only container, by the path of its control group."""
     cid = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("cri-o://")
@@ -107,6 +116,7 @@ def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_nothing_is_written_to_u
     before = usr(node)
     status = node.await_gpunode(lambda status: bool(status.get("delivery")))
     assert (status["delivery"]["modes"], status["delivery"]["runtimeClasses"]) == (["env-class-cdi"], ["nvidia"])
+    scenarios.wait_for(lambda: CDI_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
     for name, amount in (("a", 10), ("b", 12), ("c", 4)):
         node.submit(name, restricted(amount))
         node.running(name)
@@ -160,6 +170,7 @@ def test_a_container_that_starts_again_while_the_agent_is_away_has_its_gpu_and_w
     node.node.machine.path("/run/cdi").mkdir(exist_ok=True)
     node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/run/cdi")
     node.await_gpunode(lambda status: "preload" in status["isolation"])
+    scenarios.wait_for(lambda: SHARE_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
     node.submit("a", restricted(4))
     wanted = sees(4, 0)
     wanted = replace(
