@@ -23,7 +23,7 @@ from playground import scenarios
 from runtime import kubepaths
 from runtime.kube import KubeForbidden, KubeNotFound
 from tests.realnode.assets import node_assets
-from tests.realnode.cluster import CDI_KIND, JSON, RealNodeCluster, container
+from tests.realnode.cluster import JSON, RealNodeCluster, container
 from tests.realnode.crio import Crio
 from tests.realnode.inside import Inside
 from tests.realnode.test_what_containers_see import NOTHING, share
@@ -116,7 +116,7 @@ def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_nothing_is_written_to_u
     before = usr(node)
     status = node.await_gpunode(lambda status: bool(status.get("delivery")))
     assert (status["delivery"]["modes"], status["delivery"]["runtimeClasses"]) == (["env-class-cdi"], ["nvidia"])
-    scenarios.wait_for(lambda: CDI_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
+    scenarios.wait_for(lambda: WAYS["cdi"].kind in promised(node), lambda: f"a pod is promised {promised(node)}")
     for name, amount in (("a", 10), ("b", 12), ("c", 4)):
         node.submit(name, restricted(amount))
         node.running(name)
