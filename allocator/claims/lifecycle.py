@@ -76,9 +76,9 @@ def of_claim(claim: Claim, share: Share | None, *, in_use: bool, card: bool, pen
         )
         said = gone if claim.bound else pending
         return _say_of_claim(claim, said) if said is not None else None
-    if share.deleting:
-        return of_orphan(share, in_use=in_use)
-    if not (claim.kept and claim.bound):
+    if share.deleting and not in_use:
+        return of_orphan(share, in_use=False)
+    if not (share.deleting or (claim.kept and claim.bound)):
         return _adopt(claim, share)
     if not card:
         gone = Status(LOST, "GPUGone", "its GPU is not there any more; the claim is bound again should it come back")
