@@ -6,6 +6,7 @@ NRI are on as it ships.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from playground.programs import Program
@@ -20,9 +21,11 @@ runroot = "/run/containers/storage"
 graphroot = "/var/lib/containers/storage"
 """
 _MOUNTED_ONLY = "awk 'NR == 1 || $2 != 0' /proc/cgroups >/run/cgroups && mount --bind /run/cgroups /proc/cgroups"
-# Not every root may have the kernel spare a process, and a test's node need not.
+# Not every root may have the kernel spare a process, and a test's node need not. CRI-O starts runtimes with an
+# environment of its own.
 _WRAPPER = """\
 #!/bin/sh
+{exports}
 before=
 for word; do
     case $before in --bundle | -b) sed -i 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj":0/' "$word/config.json" ;; esac
@@ -51,8 +54,9 @@ class Crio:
         self._machine.write("/etc/containers/policy.json", json.dumps(_POLICY))
         self._machine.write("/etc/containers/storage.conf", _STORAGE)
         self._machine.write("/etc/crio/crio.conf.d/00-default", self._configuration())
+        exports = "\n".join(f"export {key}={shlex.quote(text)}" for key, text in self._machine.environment.items())
         for program in ("runc", "nvidia-container-runtime"):
-            text = _WRAPPER.format(program=self._assets.program(program))
+            text = _WRAPPER.format(program=self._assets.program(program), exports=exports)
             self._machine.write(f"/opt/runtimes/{program}", text, mode=0o755)
         # As `nvidia-ctk runtime configure --runtime=crio` writes it.
         self._machine.write("/etc/crio/crio.conf.d/99-nvidia.toml", self._handler("nvidia", "nvidia-container-runtime"))
