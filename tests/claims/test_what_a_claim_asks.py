@@ -92,7 +92,7 @@ PROBLEMS = {
     "negative": (
         {f"{P}/gpu-memory": -1},
         None,
-        f"{NAMED}[{P}/gpu-memory]: found -1; give a whole number from 1 to 1048576",
+        f"{NAMED}[{P}/gpu-memory]: found -1; give a whole number from 1 to 65536",
     ),
     "less than 1 MiB": ({f"{P}/gpu-memory": "1Ki"}, None, f"{NAMED}[{P}/gpu-memory]: found '1Ki'; give at least 1Mi"),
     "twice": (
