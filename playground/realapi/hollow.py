@@ -8,8 +8,10 @@ configuration, so what it does to a machine is kept small from outside: without 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,8 +20,6 @@ from playground.programs import Program
 from playground.realapi.components import KUBELETS, Assets
 
 _ROOT = re.compile(r"Using (/tmp/hollow-kubelet\.\d+) as root dir for hollow-kubelet")
-_SOCKET = re.compile(r"(\d+) (/tmp/kubelet_remote_\d+\.sock)$", re.MULTILINE)
-"""A line of /proc/net/unix: its last words are the inode and the path."""
 
 
 class HollowKubelets:
@@ -66,9 +66,8 @@ class HollowKubelets:
     def kill(self, name: str) -> None:
         """End a node's kubelet without warning; its pods stay as they are."""
         program = self.programs[name]
-        left = _left_behind(program)
         program.kill()
-        _remove(left)
+        _remove([*_roots(program), *_deserted()])
 
     def restart(self, name: str) -> None:
         """End a node's kubelet and start it again, over a runtime that has forgotten every container."""
@@ -94,19 +93,16 @@ def _roots(program: Program) -> list[Path]:
     return [Path(path) for path in _ROOT.findall(text)]
 
 
-def _left_behind(program: Program) -> list[Path]:
-    """Its files outside of our directory: kubemark asks for no other place."""
-    return [*_roots(program), *_sockets(program)]
-
-
-def _sockets(program: Program) -> Iterator[Path]:
-    if not program.alive():
-        return
-    files = (each.resolve().name for each in Path(f"/proc/{program.pid}/fd").iterdir())
-    inodes = {name.removeprefix("socket:[").removesuffix("]") for name in files if name.startswith("socket:[")}
-    for inode, path in _SOCKET.findall(Path("/proc/net/unix").read_text()):
-        if inode in inodes:
-            yield Path(path)
+def _deserted() -> Iterator[Path]:
+    """Sockets of runtimes that are no more: kubemark gives them a name of its own in /tmp, and tells nobody which."""
+    for path in Path("/tmp").glob("kubelet_remote_*.sock"):
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as caller:
+            try:
+                caller.connect(str(path))
+            except ConnectionRefusedError:
+                yield path
+            except OSError:
+                continue  # somebody else has removed it
 
 
 def _remove(paths: Iterable[Path]) -> None:
