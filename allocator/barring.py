@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from datetime import UTC, datetime
 from typing import Any
 
 from allocator.controller import Controller
@@ -77,10 +76,8 @@ class Barrier:
         """Fail every pod that came when its share had been given away; what was not answered is asked again."""
         for late in self._controller.late():
             namespace, name = late.key.split("/", 1)
-            path = kubepaths.pods(namespace, name, "status")
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             try:
-                self._kube.patch_strategic(path, _failed(late, now), timeout=self._timeout)
+                self._kube.patch_merge(kubepaths.pods(namespace, name), failing(late), timeout=self._timeout)
                 log.warning("late pod failed", extra={"pod": late.key, "reason": late.why})
                 self._failed()
             except (KubeNotFound, KubeConflict):
@@ -91,11 +88,13 @@ class Barrier:
             self._controller.failed(late)
 
 
-def _failed(late: Late, now: str) -> JSON:
+def failing(late: Late) -> JSON:
     """
-    A pod's end as its kubelet would write it for want of room. A kubelet does not start a pod that has this phase, and
-    ends one that it has started; a Job may take the disruption as no failure of its own.
+    A merge patch after which no container of the pod is given a GPU, and after which its kubelet ends it.
+
+    A container's environment is read when it starts, so one that starts from now on sees no card. The deadline is the
+    one field by which a kubelet can be told that a pod has failed: the phase itself is the kubelet's, which takes back
+    what others write there. It counts from when the kubelet took the pod in.
     """
-    said = {"reason": names.SHARE_TAKEN, "message": late.why}
-    disrupted = {"type": "DisruptionTarget", "status": "True", **said, "lastTransitionTime": now}
-    return {"metadata": {"uid": late.uid}, "status": {"phase": "Failed", **said, "conditions": [disrupted]}}
+    annotations = {key: None for key in late.annotations}
+    return {"metadata": {"uid": late.uid, "annotations": annotations}, "spec": {"activeDeadlineSeconds": 1}}

@@ -47,6 +47,8 @@ class Intake:
         """The leadership in which pods were told what is noted that they were told."""
         self._amid_a_list = False
         """Some of a list was taken in and some was not: pods may be known that are gone."""
+        self._failing: set[str] = set()
+        """Pods that hold a share for as long as it takes until they have failed."""
         self._sharers = Sharers()
         self._untried = False
         """Something happened that may help the line, and the line has not been tried since."""
@@ -110,6 +112,7 @@ class Intake:
         if not known:
             self._tell_what_is_asked(uid, pod, holding)
         if holding is None:
+            self._failing.discard(uid)
             self._unbound.drop(uid)
             self._sharers.drop(uid)
             if self._cluster.known(uid) == NOBODY:
@@ -117,7 +120,7 @@ class Intake:
             return might_help
         self._sharers.see(pod, holding, self._cluster.compute_of(uid), now)
         cured = self._unbound.see(pod, holding.allocation.node, now)
-        if self._mandate.leads() and (cured or not _says_allocated(pod)):
+        if self._mandate.leads() and (cured or not _says_allocated(pod)) and uid not in self._failing:
             text = answering.allocated(holding.allocation)
             if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._wake()
@@ -137,6 +140,7 @@ class Intake:
             self._asked(holding.request, cpu)
 
     def _drop_pod(self, uid: str) -> bool:
+        self._failing.discard(uid)
         self._line.drop(uid)
         self._unbound.drop(uid)
         self._sharers.drop(uid)

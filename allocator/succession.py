@@ -4,8 +4,7 @@ What a leader owes to the one before: nothing that was promised then may be give
 Two things may still be on their way when a leadership begins. A waiting pod's placement, which is barred before
 anything is decided (`allocator.fencing`). And an admitted pod that the API server has not stored yet, because other
 webhooks take their time over it: nobody can know of that one. It shows itself when it comes: a pod with a share that
-this leader neither listed nor gave, on a GPU that has no more room for it. That pod, and none of those that were there
-before it, is failed before it starts.
+this leader neither listed nor gave, on a GPU that has no more room for before it, is failed before it uses a GPU.
 
 Like all that works on the state it works in memory, under the one lock, and returns what is to be written.
 """
@@ -21,7 +20,7 @@ from allocator.fencing import Fence
 from allocator.intake import Intake
 from allocator.line import Told
 from allocator.queue import Waiting
-from contract import names, pods
+from contract import codec, names, pods
 
 JSON = dict[str, Any]
 
@@ -34,6 +33,8 @@ class Late:
     """`namespace/name`."""
     uid: str
     why: str
+    annotations: tuple[str, ...] = ()
+    """Those that its containers' environment is read from."""
 
 
 class Succession(Intake):
@@ -98,13 +99,16 @@ class Succession(Intake):
     def _if_late(self, uid: str) -> Late | None:
         holding = self._cluster.ledger.holding(uid)
         said = auditing.too_much_for(self._cluster, holding) if holding is not None else ""
-        return Late(holding.pod, uid, f"{said}. {_LATE}") if holding is not None and said else None
+        if holding is None or not said:
+            return None
+        return Late(holding.pod, uid, f"{said}. {_LATE}", tuple(codec.container_annotations(holding.allocation)))
 
     def failed(self, late: Late) -> None:
-        """The pod was failed, or is gone."""
+        """Its kubelet was asked to fail the pod, or it is gone."""
         with self._lock:
-            if late.uid in self._newcomers:
-                self._newcomers.remove(late.uid)
+            self._newcomers.discard(late.uid)
+            if self._cluster.ledger.holding(late.uid) is not None:
+                self._failing.add(late.uid)
                 reason = names.SHARE_TAKEN
                 self._line.tell(Told(late.key, late.uid, False, reason, late.why, warning=reason), self._clock())
                 self._rouse()
@@ -112,6 +116,6 @@ class Succession(Intake):
 
 _LATE = (
     "The share was reserved when the pod was admitted, and given to others before the pod was stored, by a new leader "
-    "that could not know of it. So the pod is failed before it starts; its controller makes another, and without one "
-    "it must be created again"
+    "that could not know of it. So the pod sees no GPU and is failed in its first second; its controller makes "
+    "another. Where it has none, create it again"
 )

@@ -301,7 +301,7 @@ ALLOCATED_CONDITION = Key(
     doc="`True` when the pod has its share; `False` with the reason while it waits.",
 )
 SHARE_TAKEN = "GPUShareTaken"
-"""The reason of a pod that was failed before it started, since its share had been given away by then."""
+"""Told of a pod that is failed in its first second, since its share had been given away before it was stored."""
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",

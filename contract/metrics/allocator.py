@@ -94,7 +94,7 @@ OVERFULL_GPUS = MetricSpec(
 LATE_PODS = MetricSpec(
     "gpufraction_late_pods_total",
     "counter",
-    "Pods that were stored when their share had been given away by a new leader, and were failed before they started.",
+    "Pods that were stored when their share had been given away by a new leader, and were failed before they used it.",
     "allocator",
 )
 CLAIMS = MetricSpec(

@@ -86,6 +86,7 @@ class Kubelet:
             "start": self._start,
             "report": self._report,
             "complete": self._complete,
+            "deadline": self._past_deadline,
             "remove": self._remove,
             "heartbeat": self._heartbeat,
             "node-gone": self._collect,
@@ -174,7 +175,7 @@ class Kubelet:
         self._refused.discard(uid)
         self._restarts.reset(uid)
         self._unsaid.pop(uid, None)
-        for action in ("start", "report", "complete", "remove"):
+        for action in ("start", "report", "complete", "deadline", "remove"):
             self._timers.cancel((action, uid))
 
     def _release(self, node: str, uid: str) -> None:
@@ -191,13 +192,14 @@ class Kubelet:
         ended = _ended(pod)
         if ended:
             self._release(name, uid)
-            if uid in self._runs:
-                self._runs[uid].kill(timestamp(self._clock()))
         if metadata.get("deletionTimestamp"):
             grace = min(self._timing.terminate, float(metadata.get("deletionGracePeriodSeconds") or 0))
             self._arm("remove", uid, 0.0 if ended else grace)
         elif not ended and uid not in self._runs and uid not in self._refused:
             self._take(pod, node)
+        seconds = pod["spec"].get("activeDeadlineSeconds")
+        if seconds and not ended and uid in self._runs:
+            self._arm("deadline", uid, float(seconds))
 
     def _take(self, pod: JSON, node: JSON) -> None:
         """Admit the pod or fail it. One that ran before this program did is taken over as it is."""
@@ -265,6 +267,16 @@ class Kubelet:
         if any(state.reason == RESTARTING for state in run.troubles.values()):
             self._arm("start", uid, self._restarts.failed(uid))
 
+    def _past_deadline(self, uid: str) -> None:
+        run = self._runs.get(uid)
+        if run is None or self._keeper.get(run.node) is None or _ended(run.pod):
+            return
+        now = timestamp(self._clock())
+        run.kill(now)
+        self._timers.cancel(("start", uid))
+        before = run.status(now) if run.states else {**(run.pod.get("status") or {}), "startTime": run.placed.started}
+        self._write(run.pod, {**before, **podstatus.past_deadline()})
+
     def _remove(self, uid: str) -> None:
         pod = next((pods[uid] for pods in self._bound.values() if uid in pods), None)
         if pod is None:
@@ -300,17 +312,11 @@ class Kubelet:
         """Send a status; one that is not taken, again and again until it is or a newer one stands in its place."""
         uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
         self._unsaid.pop(uid, None)
-        if status.get("phase") not in _ENDED and self._is_over(pod):
-            return  # whoever said so before us, a kubelet never takes back that a pod is over
         answer = client.patch(PODS, pod, {"status": status}, sub="status")
         if isinstance(answer, Refused) and not answer.gone:
             log.warning("status refused", extra={"pod": pod["metadata"]["name"], "said": answer.message})
             self._unsaid[uid] = pod, status
             self._arm("report", uid, self._timing.report)
-
-    def _is_over(self, pod: JSON) -> bool:
-        found = self._client.get(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
-        return not isinstance(found, Refused) and _ended(found)
 
     def _report(self, uid: str) -> None:
         if uid in self._unsaid:

@@ -80,7 +80,7 @@ class PodRun:
                 self.states[name] = Ended(0, state.since, now)
 
     def kill(self, now: str) -> None:
-        """End whatever runs, as a kubelet does with a pod that somebody has declared failed."""
+        """End whatever runs."""
         self._end_sidecars(now)
 
     @property

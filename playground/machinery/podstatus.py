@@ -102,6 +102,12 @@ def phase_of(states: Iterable[State]) -> str:
     return "Running"
 
 
+def past_deadline() -> JSON:
+    """What a kubelet says of a pod that was active for longer than `activeDeadlineSeconds`."""
+    message = "Pod was active on the node longer than the specified deadline"
+    return {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
+
+
 def rejected(pod: JSON, reason: str, message: str, now: str) -> JSON:
     """The status of a pod that its node did not take."""
     old = pod.get("status") or {}

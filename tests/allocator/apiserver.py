@@ -44,6 +44,12 @@ class ApiServer:
         changed.setdefault("status", {}).update(status)
         self._store(changed, "put")
 
+    def end_what_is_past_its_deadline(self) -> None:
+        """The kubelets' part."""
+        for key, each in list(self.pods.items()):
+            if "activeDeadlineSeconds" in each["spec"] and (each.get("status") or {}).get("phase") != "Failed":
+                self.change(key, phase="Failed", reason="DeadlineExceeded")
+
     def delete(self, key: str) -> None:
         self._version += 1
         gone = self.pods.pop(key)
@@ -69,7 +75,7 @@ class ApiServer:
         if path.endswith("/namespaces"):
             assert (query or {})["labelSelector"] == "gpufraction.io/inject=enabled"
             return 200, {"items": [{"metadata": {"name": name}} for name in self.served], "metadata": {}}
-        *_, namespace, _, name = path.removesuffix("/status").split("/")
+        *_, namespace, _, name = path.split("/")
         key = f"{namespace}/{name}"
         if method == "GET":
             return self._answer(self.pods.get(key))
@@ -88,14 +94,15 @@ class ApiServer:
         return self._answer(self._store(patched, "put"))
 
     def _merge(self, key: str, patch: JSON) -> tuple[int, JSON]:
-        """A merge patch of metadata and status, to the pod of the uid that it names."""
+        """A merge patch of annotations and spec, to the pod of the uid that it names."""
         pod = copy.deepcopy(self.pods.get(key))
         if pod is None:
             return _status(404, "NotFound")
         if patch["metadata"].get("uid") != pod["metadata"]["uid"]:
             return _status(409, "Conflict")
-        pod["metadata"].setdefault("annotations", {}).update(patch["metadata"].get("annotations", {}))
-        pod.setdefault("status", {}).update(patch.get("status", {}))
+        annotations = pod["metadata"].setdefault("annotations", {}) | patch["metadata"].get("annotations", {})
+        pod["metadata"]["annotations"] = {key: text for key, text in annotations.items() if text is not None}
+        pod["spec"].update(patch.get("spec", {}))
         return self._answer(self._store(pod, "put"))
 
     def _store(self, pod: JSON, event: str) -> JSON:

@@ -240,6 +240,7 @@ class History(RuleBasedStateMachine):
 
     def _fail_those_that_came_late(self) -> None:
         self.barrier.fail_late()
+        self.api.end_what_is_past_its_deadline()
         if self.listing is None:
             self.strays &= {pods.uid(seen) for _, seen in self.api.events}
 

@@ -191,14 +191,18 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     leader.see()
     assert leader.controller.look().overfull == 1
     leader.barrier.fail_late()
-    status = api.pods["default/late"]["status"]
-    assert (status["phase"], status["reason"]) == ("Failed", "GPUShareTaken")
-    assert status["message"].startswith("GPU 0 of node n: more is promised than there is: 24576 of 16384 MiB")
-    assert [c["type"] for c in status["conditions"]] == ["DisruptionTarget"]
+    late = api.pods["default/late"]
+    assert late["spec"]["activeDeadlineSeconds"] == 1
+    assert set(pods.annotations_of(late)) == {names.REQUEST, names.ALLOCATION}, "no container sees a card any more"
+    leader.see()
+    assert leader.controller.look().confirmed == 2, "until it has ended it has its share"
+    api.end_what_is_past_its_deadline()
     leader.see()
     assert (leader.failed, leader.controller.look().overfull, leader.controller.look().confirmed) == (1, 0, 1)
     told = {n.key: n for n in leader.controller.place_waiting()[1] if isinstance(n, Told)}
-    assert (told["default/late"].code, told["default/late"].warning) == ("GPUShareTaken", "GPUShareTaken")
+    said = told["default/late"]
+    assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
+    assert said.reason.startswith("GPU 0 of node n: more is promised than there is: 24576 of 16384 MiB")
     leader.barrier.fail_late()
     assert leader.failed == 1
 
@@ -271,7 +275,7 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     api.create(made)
     leader.see()
     leader.barrier.fail_late()
-    assert (leader.failed, api.pods["default/late"].get("status")) == (0, None)
+    assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
 
 
 def test_what_is_overfull_when_a_leadership_begins_is_only_said() -> None:
