@@ -100,6 +100,19 @@ class RealNodeCluster:
             self.node.stop()
         self.cluster.stop()
 
+    def restart_runtime(self) -> None:
+        """
+        End the container runtime and start it again. NVIDIA's NRI plugin comes back some seconds later; a container
+        that starts before has no GPU.
+        """
+        before = self._plugin_starts()
+        self.node.runtime.restart()
+        if self._plugin is not None:
+            scenarios.wait_for(lambda: self._plugin_starts() > before, lambda: "the NRI plugin does not come back")
+
+    def _plugin_starts(self) -> int:
+        return self._plugin.log.read_text().count("Started plugin") if self._plugin is not None else 0
+
     def _hide_gpus(self) -> None:
         """What the component changes of the webhook's configuration, and whoever looks after its certificates does."""
         (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")

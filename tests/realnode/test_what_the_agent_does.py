@@ -96,7 +96,7 @@ def test_what_runs_outlives_kubelet_runtime_and_agent(node: RealNodeCluster, way
     pod, before = node.running("b"), resources(node)
     assert set(before) == {names.GPU_MEMORY, names.GPU_CORES}
     node.stop_agent()
-    node.node.runtime.restart()
+    node.restart_runtime()
     node.node.restart_kubelet()
     os.kill(process_of(pod), 9)
     assert node.inside("b", restart=1) == share(3072, 1)
