@@ -202,7 +202,8 @@ def test_the_webhook_and_the_allocator_stay_restricted_everywhere() -> None:
     for name in OVERLAYS:
         spec = template(built(f"overlays/{name}"), "Deployment", "gpufraction")
         before = template(built(), "Deployment", "gpufraction")
-        assert spec["securityContext"] == before["securityContext"]
+        ours = before["securityContext"] | ({"runAsUser": None, "runAsGroup": None} if name == "openshift" else {})
+        assert spec["securityContext"] == {key: value for key, value in ours.items() if value is not None}
         assert [c["securityContext"] for c in spec["containers"]] == [
             c["securityContext"] for c in before["containers"]
         ]
@@ -247,6 +248,13 @@ def test_certificates_of_others_are_served_from_their_secret(name: str) -> None:
     [mount] = [m for m in webhook_container(items)["volumeMounts"] if m["name"] == "certs"]
     assert str(serve_settings(items).certificates) == mount["mountPath"]
     assert "gpufraction-certs" not in str(items)
+
+
+def test_on_openshift_users_are_its_own_to_assign() -> None:
+    items = built("overlays/openshift")
+    for kind, name in (("Deployment", "gpufraction"), ("DaemonSet", "gpufraction-nodeagent")):
+        assert "runAsUser" not in str(template(items, kind, name))
+        assert "runAsGroup" not in str(template(items, kind, name))
 
 
 def test_on_openshift_its_authority_fills_the_secret_and_the_configuration() -> None:

@@ -10,9 +10,19 @@ from tests.manifests.install import command, containers, pods, serve_settings
 from tests.manifests.kube import MANIFESTS, ROOT, one, sources
 
 
+def images_user() -> dict[str, int]:
+    """The user and the group that the Containerfile ends with."""
+    [named] = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    return {"runAsUser": int(named[0]), "runAsGroup": int(named[1])}
+
+
 def test_every_pod_keeps_the_restricted_standard() -> None:
     for spec in pods():
-        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True,
+            **images_user(),
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
         assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
         assert {kind for v in spec["volumes"] for kind in v if kind != "name"} <= {
             "emptyDir",
