@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from playground.api.values import JSON
 from playground.machinery.environment import Surroundings
 from playground.machinery.gpuruntime import NodeGpu
-from playground.machinery.podrun import EXIT_CODE, RUN_SECONDS, PodRun, run_seconds
+from playground.machinery.podrun import EXIT_CODE, RUN_SECONDS, START_SECONDS, PodRun, run_seconds, start_seconds
 from playground.machinery.podstatus import Ended, Placed, Running, Waiting
 from tests.playground.machinery.builders import pod
 
@@ -85,7 +89,8 @@ def test_how_a_pod_ends_is_its_restart_policys_choice() -> None:
     }
 
 
-def test_run_seconds() -> None:
+@pytest.mark.parametrize(("read", "annotation"), [(run_seconds, RUN_SECONDS), (start_seconds, START_SECONDS)])
+def test_seconds_in_annotations(read: Callable[[JSON], float | None], annotation: str) -> None:
     texts = {"2.5": 2.5, "-1": 0.0, "long": None}
-    assert {text: run_seconds(pod(annotations={RUN_SECONDS: text})) for text in texts} == texts
-    assert run_seconds(pod()) is None
+    assert {text: read(pod(annotations={annotation: text})) for text in texts} == texts
+    assert read(pod()) is None
