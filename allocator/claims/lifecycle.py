@@ -33,6 +33,7 @@ from allocator.claims.objects import (
 from contract import names
 
 JSON = dict[str, Any]
+_GPU_GONE = "its GPU is not there any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def of_claim(claim: Claim, share: Share | None, *, in_use: bool, card: bool, pen
     `in_use`: a pod has the share. `card`: its GPUs are there. `pending`: why it is not bound, where that is known.
     """
     if claim.deleting:
-        return _end(claim, share, in_use)
+        return _end(claim, share, in_use, card)
     if share is None:
         gone = Status(
             LOST, "ElasticGPUGone", f"ElasticGPU {claim.own_share} is gone; delete the claim and make it anew"
@@ -82,7 +83,7 @@ def of_claim(claim: Claim, share: Share | None, *, in_use: bool, card: bool, pen
         return _adopt(claim, share)
     if not card:
         gone = Status(LOST, "GPUGone", "its GPU is not there any more; the claim is bound again should it come back")
-        failed = Status(FAILED, "GPUGone", "its GPU is not there any more")
+        failed = Status(FAILED, "GPUGone", _GPU_GONE)
         return _say_of_share(share, failed) or _say_of_claim(claim, gone)
     return _say_of_share(share, Status(BOUND, "Bound", "")) or _say_of_claim(claim, Status(BOUND, "Bound", ""))
 
@@ -99,14 +100,16 @@ def of_orphan(share: Share, *, in_use: bool) -> Step | None:
     return _say_of_share(share, Status(RELEASED, "ClaimGone", text))
 
 
-def _end(claim: Claim, share: Share | None, in_use: bool) -> Step | None:
+def _end(claim: Claim, share: Share | None, in_use: bool, card: bool) -> Step | None:
     """A claim that is deleted: its share goes first, by the reclaim policy, and then our hold on the claim."""
     if not claim.kept:
         return None
     if in_use:
-        return _say_of_claim(
-            claim, Status(claim.status.phase, "InUse", "deleted; it goes when no pod uses it any more")
-        )
+        told = "deleted; it goes when no pod uses it any more"
+        if share is None:
+            return _say_of_claim(claim, Status(claim.status.phase, "InUse", told))
+        stands = Status(BOUND, "Bound", "") if card else Status(FAILED, "GPUGone", _GPU_GONE)
+        return _say_of_share(share, stands) or _say_of_claim(claim, Status(BOUND if card else LOST, "InUse", told))
     if share is not None and share.reclaim == DELETE:
         return of_orphan(share, in_use=False) if share.deleting else Delete(share.name, share.uid)
     step = of_orphan(share, in_use=False) if share is not None else None

@@ -283,20 +283,22 @@ def test_what_is_retained_counts_until_it_is_given_back() -> None:
     assert status(on, "next") == (BOUND, "Bound")
 
 
-def test_an_elastic_gpu_that_is_deleted_in_use_tells_on_whether_its_card_is_there() -> None:
+@pytest.mark.parametrize(("deleted", "why"), [(objects.SHARES, ("GPUGone", "Bound")), (objects.CLAIMS, ("InUse",) * 2)])
+def test_what_is_deleted_in_use_tells_on_whether_its_card_is_there(deleted: str, why: tuple[str, str]) -> None:
     on = bench(node("a").gpus(1, mib=16384))
     on.a_claim("c", of="now")
     on.a_pod("p", "c")
     on.quiet()
     name = on.share_of("c").name
-    on.delete(objects.SHARES, name)
+    on.delete(deleted, name if deleted == objects.SHARES else "c")
+    on.quiet()
     found = []
     for gpus in (0, 1):
         on.nodes["a"] = node("a").gpus(gpus, mib=16384)
         on.cards()
         on.quiet()
         found.append((status(on, "c"), on.get(objects.SHARES, name)["status"]["phase"]))
-    assert found == [((LOST, "GPUGone"), objects.FAILED), ((BOUND, "Bound"), BOUND)]
+    assert found == [((LOST, why[0]), objects.FAILED), ((BOUND, why[1]), BOUND)]
 
 
 def test_with_retain_the_share_stays_booked_until_its_elastic_gpu_is_deleted() -> None:
