@@ -15,8 +15,8 @@ class Options:
     """`auto`, `nodeName` or `affinity`, where the pod does not say."""
     unsatisfiable: str = "deny"
     """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
-    assume_ttl: float = 65.0
-    """Seconds until a reservation whose pod was not seen is dropped; longer than an API request may take (60 s)."""
+    assume_ttl: float = 40.0
+    """Seconds until a reservation whose pod was not seen is dropped; longer than an API server works at a creation (34 s)."""
     unbound: str = "keep"
     """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
     unbound_after: float = 300.0

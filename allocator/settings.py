@@ -84,10 +84,10 @@ class Settings:
     listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(
-        65.0,
-        "How long a share stays reserved for a pod that was admitted and has not appeared. It must be longer than the "
-        "API server's own `--request-timeout` (60 s), within which other webhooks may hold the pod up: a pod that "
-        "appears later finds its share given to another.",
+        40.0,
+        "How long a share stays reserved for a pod that was admitted and has not appeared. It must be longer than "
+        "the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that appears "
+        "later finds its share given to another.",
         unit="duration",
         minimum=1,
     )
