@@ -16,7 +16,7 @@ class Options:
     unsatisfiable: str = "deny"
     """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
     assume_ttl: float = 40.0
-    """Seconds until a reservation whose pod was not seen is dropped; longer than an API server works at a creation (34 s)."""
+    """Seconds until a reservation whose pod was not seen is dropped; an API server gives up a creation after 34 s."""
     unbound: str = "keep"
     """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
     unbound_after: float = 300.0

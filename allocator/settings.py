@@ -86,8 +86,8 @@ class Settings:
     assume_ttl: float = setting(
         40.0,
         "How long a share stays reserved for a pod that was admitted and has not appeared. It must be longer than "
-        "the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that appears "
-        "later finds its share given to another.",
+        "the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that "
+        "appears later finds its share given to another.",
         unit="duration",
         minimum=1,
     )

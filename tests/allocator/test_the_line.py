@@ -4,47 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from allocator.line import Commit, Told
-from allocator.nodes import facts, trim
+from allocator.line import Told
+from allocator.nodes import facts
 from allocator.options import Options
 from allocator.settings import Settings
 from contract import names
-from contract.model import Allocation
 from contract.protocol import Placed, Wait
 from tests.allocator.desk import Desk, admitted, question
-from tests.builders import PodBuilder, node, pod
-
-JSON = dict[str, Any]
-ONE_GPU = node("t4").gpus(1)
-FULL = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 5109 MiB, wanted 10000)"
-
-
-def worker(name: str, *, created: str = "2030-01-01T00:00:00Z", mib: int = 10_000) -> PodBuilder:
-    return pod(name).uid(f"uid-{name}").created(created).asks("gpufraction.io/gpu-memory", f"{mib}Mi")
-
-
-def waiting(builder: PodBuilder) -> JSON:
-    return admitted(builder, gated=True)
-
-
-def running(builder: PodBuilder, allocation: Allocation) -> JSON:
-    return admitted(builder.on(allocation.node), allocation=allocation)
-
-
-def occupied() -> tuple[Desk, Allocation]:
-    """A desk whose only GPU is taken by the pod `first`."""
-    desk = Desk([ONE_GPU])
-    answer = desk.controller.reserve(question(worker("first")))
-    assert isinstance(answer, Placed)
-    desk.controller.put_pod(running(worker("first"), answer.allocation))
-    desk.controller.place_waiting()
-    return desk, answer.allocation
-
-
-def keys(commits: list[Commit]) -> list[str]:
-    return [commit.pod.key for commit in commits]
+from tests.allocator.lining import FULL, ONE_GPU, keys, occupied, running, waiting, worker
+from tests.builders import node, pod
 
 
 def test_a_waiting_pod_is_told_why_once_and_starts_when_a_share_comes_back() -> None:
@@ -130,7 +98,6 @@ def test_a_new_node_starts_a_waiting_pod() -> None:
 
 
 def _facts(builder: Any) -> Any:
-    from allocator.nodes import facts
 
     return facts(builder.json())
 
@@ -354,178 +321,3 @@ def test_a_reservation_outlives_the_longest_creation() -> None:
     """kube-apiserver's `requestTimeoutUpperBound`, for which other webhooks may hold a creation up after ours."""
     longest_creation = 34.0
     assert Settings().assume_ttl == Options().assume_ttl > longest_creation
-
-
-LESS = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 2037 MiB, wanted 10000)"
-MINUTE = 60.0
-SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": FULL}
-
-
-def shrunken() -> Desk:
-    """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
-    desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
-    desk.controller.place_waiting()
-    answer = desk.controller.reserve(question(worker("third", mib=3072)))
-    assert isinstance(answer, Placed)
-    desk.controller.put_pod(running(worker("third", mib=3072), answer.allocation))
-    return desk
-
-
-def about(desk: Desk, name: str) -> list[object]:
-    """What a pass tells the pod."""
-    return [told for told in desk.controller.place_waiting()[1] if isinstance(told, Told) and told.key.endswith(name)]
-
-
-def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
-    desk = shrunken()
-    assert about(desk, "second") == [], "the old ones are a moment old"
-    desk.now += MINUTE
-    want = Told("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)
-    assert (about(desk, "second"), about(desk, "second")) == ([want], [])
-
-
-def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None:
-    desk = shrunken()
-    assert about(desk, "second") == []
-    for _ in range(4):
-        desk.now += MINUTE / 4
-        woken = desk.woken
-        desk.controller.settle()
-        assert desk.woken == woken + 1
-        last = about(desk, "second")
-    assert last == [Told("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
-
-
-def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
-    desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
-    desk.controller.place_waiting()
-    desk.now += MINUTE
-    desk.controller.settle()
-    woken = desk.woken
-    desk.controller.drop_node("elsewhere")
-    assert desk.woken == woken, "nobody is helped by a node that goes"
-    desk.controller.settle()
-    assert desk.woken == woken + 1
-    desk.controller.place_waiting()
-    for _ in range(2):
-        desk.controller.settle()
-    assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
-
-
-def test_new_figures_are_told_to_so_many_at_once() -> None:
-    desk = shrunken()
-    for number in range(60):
-        desk.controller.put_pod(waiting(worker(f"w{number}")))
-    desk.controller.place_waiting()
-    desk.now += MINUTE
-    answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
-    assert isinstance(answer, Placed)
-    fresh = [told for told in desk.controller.place_waiting()[1] if isinstance(told, Told) and not told.event]
-    assert len(fresh) == 50
-
-
-STOOD: dict[str, tuple[dict[str, str], list[Told]]] = {
-    "the same": (SAME, []),
-    "other figures": (
-        SAME | {"message": LESS},
-        [Told("default/second", "uid-second", False, "Memory", FULL, turned=False, event=False)],
-    ),
-    "another reason": (
-        SAME | {"reason": "Cores", "message": "waiting"},
-        [Told("default/second", "uid-second", False, "Memory", FULL, turned=False)],
-    ),
-    "that it has a share": (
-        SAME | {"status": "True", "reason": "Allocated"},
-        [Told("default/second", "uid-second", False, "Memory", FULL)],
-    ),
-}
-
-
-@pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
-def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, str], want: list[Told]) -> None:
-    """Or every change of leader would be an Event on each pod in line."""
-    desk, _ = occupied()
-    stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
-    desk.controller.put_pod(stood)
-    assert about(desk, "second") == want
-
-
-def test_the_time_of_transition_is_that_of_the_status() -> None:
-    desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
-    (first,) = about(desk, "second")
-    assert first == Told("default/second", "uid-second", False, "Memory", FULL)
-    desk.controller.put_node(facts(trim(ONE_GPU.cordoned().json())))
-    (second,) = about(desk, "second")
-    assert isinstance(second, Told)
-    assert (second.code, second.turned, second.event) == ("Cordoned", False, True)
-
-
-def long_line(desk: Desk, length: int = 30) -> None:
-    """Pods of as many shapes as there are pods, none of which fits."""
-    for i in range(length):
-        desk.controller.put_pod(waiting(worker(f"w{i:02}", mib=12_000 + i)))
-
-
-def test_a_long_line_is_gone_down_in_turns_and_others_have_the_state_in_between() -> None:
-    desk, _ = occupied()
-    long_line(desk)
-    seen: list[int] = []
-    desk.give_way = lambda: seen.append(desk.controller.look().waiting)
-    commits, news = desk.controller.place_waiting()
-    assert (commits, len(news), seen) == ([], 30, [30, 30])
-
-
-def test_who_comes_between_two_turns_is_not_placed_before_the_line() -> None:
-    desk, _ = occupied()
-    long_line(desk)
-    answers: list[object] = []
-    desk.give_way = lambda: answers.append(desk.controller.reserve(question(worker("late", mib=1000))))
-    desk.controller.place_waiting()
-    assert [type(answer) for answer in answers] == [Wait, Wait]
-    assert isinstance(desk.controller.reserve(question(worker("later", mib=1000))), Placed)
-
-
-def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> None:
-    desk, _ = occupied()
-    long_line(desk)
-    labelled, gone = worker("z-labelled", mib=1000), worker("z-gone", mib=1000)
-    for each in (labelled, gone):
-        desk.controller.put_pod(waiting(each))
-
-    def change() -> None:
-        desk.controller.put_pod(waiting(labelled.labelled("a", "b")))
-        desk.controller.drop_pod("uid-z-gone")
-
-    desk.give_way = change
-    [commit], _ = desk.controller.place_waiting()
-    assert (commit.pod.key, commit.pod.pod["metadata"]["labels"]) == ("default/z-labelled", {"a": "b"})
-    desk.controller.check_invariants()
-
-
-def test_who_leads_no_more_after_a_turn_decides_no_more() -> None:
-    desk, _ = occupied()
-    long_line(desk)
-    desk.controller.put_pod(waiting(worker("z-last", mib=1000)))
-
-    def lose() -> None:
-        desk.leads = False
-
-    desk.give_way = lose
-    assert desk.controller.place_waiting() == ([], [])
-    desk.leads, desk.give_way = True, lambda: None
-    commits, _ = desk.controller.place_waiting()
-    assert keys(commits) == ["default/z-last"]
-
-
-def test_a_share_that_comes_back_between_two_turns_is_for_the_next_pass() -> None:
-    desk, _ = occupied()
-    long_line(desk)
-    desk.give_way = lambda: desk.controller.drop_pod("uid-first")
-    commits, _ = desk.controller.place_waiting()
-    assert desk.woken > 0
-    more, _ = desk.controller.place_waiting()
-    assert len([*commits, *more]) == 1, "the card has room for one"
-    desk.controller.check_invariants()

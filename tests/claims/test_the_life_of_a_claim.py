@@ -8,43 +8,13 @@ import pytest
 
 from allocator.claims import objects
 from allocator.claims.objects import BOUND, LOST, PENDING, RELEASED
-from allocator.options import Options
-from contract import codec, names, pods, quantity
+from contract import names, pods, quantity
 from contract.model import Usage
 from contract.protocol import Wait
 from tests.allocator.desk import question
-from tests.allocator.test_looking_in import scrape
 from tests.builders import node, pod
-from tests.claims.bench import CLAIM_OF, Bench
-
-NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1, mib=16384))
-
-
-def bench(*nodes: Any, options: Options | None = None) -> Bench:
-    """A cluster with two classes: one binds at once and gives back, one waits for a pod and keeps."""
-    made = Bench(*(nodes or NODES), options=options)
-    made.a_class("now")
-    made.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
-    return made
-
-
-def taken(on: Bench) -> dict[str, Usage]:
-    """What the leader has booked, of the GPUs that are not free."""
-    found = {g.uuid: u for n in on.desk.controller.nodes() for g, u in zip(n.gpus, n.usage, strict=True)}
-    return {uuid: usage for uuid, usage in found.items() if usage != Usage()}
-
-
-def status(on: Bench, claim: str) -> tuple[str, str]:
-    """A claim's phase, and why."""
-    found = on.get(objects.CLAIMS, claim)["status"]
-    return found["phase"], found["reason"]
-
-
-def of_pod(on: Bench, name: str) -> dict[str, int]:
-    """Bytes by GPU of a pod's allocation."""
-    text = on.get("pods", name)["metadata"]["annotations"][names.ALLOCATION]
-    containers = codec.allocation_from_text(text).containers
-    return {share.uuid: share.memory for container in containers for share in container.shares}
+from tests.claims.bench import CLAIM_OF
+from tests.claims.classes import bench, of_pod, status, taken
 
 
 def test_a_claim_is_bound_at_once_and_books_its_share_without_any_pod() -> None:
@@ -160,127 +130,6 @@ def test_a_leader_whose_watch_is_late_deletes_no_share_of_a_claim_that_is_there(
     assert on.get(objects.SHARES, before["metadata"]["name"]) == before
     on.quiet()
     assert (status(on, "c"), on.share_of("c").uid) == ((BOUND, "Bound"), before["metadata"]["uid"])
-
-
-def events(on: Bench, claim: str) -> list[tuple[str, str, bool]]:
-    """What was told in Events on a claim: reason, message, whether it warns."""
-    return [(n.code, n.reason, n.warns) for n in on.noted if (n.kind, n.key) == (objects.CLAIM, f"default/{claim}")]
-
-
-def test_a_claims_events_tell_its_life_each_once_whoever_leads() -> None:
-    on = bench(node("a").gpus(1, mib=16384))
-    on.a_pod("big", memory="12Gi")
-    on.quiet()
-    on.a_claim("c", memory=8, of="missing")
-    on.quiet()
-    on.a_class("missing")
-    on.quiet()
-    on.take_over()
-    on.quiet()
-    on.ended("big")
-    on.quiet()
-    share = on.share_of("c").name
-    on.a_pod("p", "c")
-    on.quiet()
-    on.delete(objects.CLAIMS, "c")
-    on.quiet()
-    found = events(on, "c")
-    assert [(code, warns) for code, _, warns in found] == [
-        ("ClaimRefused", True),
-        ("ClaimWaiting", False),
-        ("ClaimBound", False),
-        ("ClaimInUse", False),
-    ]
-    assert found[0][1] == "ElasticGPUClass missing is not there; create it"
-    assert found[1][1].startswith("0 of 1 GPU nodes fit: 1 short of memory")
-    assert found[2][1] == f"it has its share, ElasticGPU {share}"
-
-
-def test_a_lost_claim_warns() -> None:
-    on = bench()
-    on.a_claim("c", of="now")
-    on.quiet()
-    on.delete(objects.SHARES, on.share_of("c").name)
-    on.quiet()
-    assert [(code, warns) for code, _, warns in events(on, "c")] == [("ClaimBound", False), ("ClaimLost", True)]
-
-
-def test_claims_and_their_shares_are_counted_by_what_they_are() -> None:
-    on = bench()
-    for name, of in (("a", "now"), ("b", "now"), ("c", "later"), ("d", "none")):
-        on.a_claim(name, of=of)
-    on.a_pod("p", "c")
-    on.quiet()
-    on.delete("pods", "p")
-    on.delete(objects.CLAIMS, "c")
-    on.quiet()
-    found = {name: value for name, value in scrape(on.desk.controller).items() if "claims" in name or "elastic" in name}
-    assert found == {
-        'gpufraction_claims{phase="Bound",reason="Bound"}': 2,
-        'gpufraction_claims{phase="Pending",reason="ClassMissing"}': 1,
-        'gpufraction_elasticgpus{phase="Bound"}': 2,
-        'gpufraction_elasticgpus{phase="Released"}': 1,
-    }
-
-
-def test_claims_of_a_namespace_have_together_what_the_administrator_allows() -> None:
-    on = bench(options=Options(claim_memory=8 * quantity.GIB))
-    for name, memory in (("a", 5), ("b", 4), ("c", 3)):
-        on.a_claim(name, memory=memory, of="now")
-        on.quiet()
-    assert [status(on, name) for name in "abc"] == [(BOUND, "Bound"), (PENDING, "NamespaceLimit"), (BOUND, "Bound")]
-    assert on.get(objects.CLAIMS, "b")["status"]["message"] == (
-        "it takes 4096 MiB, and the claims of its namespace have 5120 of the 8192 MiB that they may have together; "
-        "delete one, or ask the administrator for more"
-    )
-    on.a_pod("p", "b")
-    on.quiet()
-    assert on.told("p") == "ClaimNamespaceLimit"
-    on.take_over()
-    on.quiet()
-    assert (status(on, "b"), on.told("p")) == ((PENDING, "NamespaceLimit"), "ClaimNamespaceLimit")
-    on.delete(objects.CLAIMS, "a")
-    on.quiet()
-    assert (status(on, "b"), on.told("p")) == ((BOUND, "Bound"), "Allocated")
-
-
-def test_the_bound_is_each_namespaces_own_and_counts_what_is_on_its_way() -> None:
-    on = bench(options=Options(claim_memory=4 * quantity.GIB))
-    on.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
-    on.look()
-    for name, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
-        made = on.a_claim(name, memory=4, of="now", namespace=namespace)
-        on.desk.controller.put_claim(objects.CLAIMS, made)
-    on.decide()
-    _, bindings, _ = on.desk.controller.take_claim_work()
-    assert sorted(bind.claim.key for bind in bindings) == ["default/a", "other/c"]
-
-
-def test_a_claim_that_moves_does_not_count_against_itself() -> None:
-    on = bench(node("a").gpus(1, mib=16384), node("z").gpus(1, mib=16384).labelled("disk", "fast"))
-    on.options = Options(claim_memory=4 * quantity.GIB)
-    on.take_over()
-    on.a_claim("c", memory=4, of="now")
-    on.quiet()
-    on.a_pod("p", "c", nodeSelector={"disk": "fast"})
-    on.quiet()
-    assert (set(taken(on)), set(of_pod(on, "p"))) == ({"GPU-z-0"}, {"GPU-z-0"})
-
-
-def test_what_is_retained_counts_until_it_is_given_back() -> None:
-    on = bench(options=Options(claim_memory=4 * quantity.GIB))
-    on.a_claim("c", memory=4, of="later")
-    on.a_pod("p", "c")
-    on.quiet()
-    name = on.share_of("c").name
-    on.delete("pods", "p")
-    on.delete(objects.CLAIMS, "c")
-    on.a_claim("next", memory=1, of="now")
-    on.quiet()
-    assert status(on, "next") == (PENDING, "NamespaceLimit")
-    on.delete(objects.SHARES, name)
-    on.quiet()
-    assert status(on, "next") == (BOUND, "Bound")
 
 
 @pytest.mark.parametrize(("deleted", "why"), [(objects.SHARES, ("GPUGone", "Bound")), (objects.CLAIMS, ("InUse",) * 2)])
