@@ -251,6 +251,18 @@ class RealNodeCluster:
         scenarios.wait_for(told, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
         return found[0]
 
+    def await_gone(self, name: str) -> None:
+        """Wait until the pod is no longer there, by whoever's doing."""
+
+        def gone() -> bool:
+            try:
+                self.kube.get(kubepaths.pods("default", name))
+            except KubeNotFound:
+                return True
+            return False
+
+        scenarios.wait_for(gone, lambda: f"pod {name} stays: {self.told(name)}; {self.agent and self.agent.tail()}")
+
     def told(self, name: str, uid: str = "") -> list[str]:
         """The Events of pods of that name, of one only where its uid is given."""
         events = self.kube.list(kubepaths.events("default"), {"fieldSelector": f"involvedObject.name={name}"}).items

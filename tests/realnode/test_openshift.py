@@ -21,7 +21,7 @@ from contract.model import SHARE_KIND
 from nodeagent.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from runtime import kubepaths
-from runtime.kube import KubeForbidden, KubeNotFound
+from runtime.kube import KubeForbidden
 from tests.realnode.assets import node_assets
 from tests.realnode.cluster import JSON, RealNodeCluster, container
 from tests.realnode.crio import Crio
@@ -141,15 +141,7 @@ def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNo
         node.running(name)
     greedy, modest = (process_of(node.running(name)) for name in "ab")
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
-
-    def gone() -> bool:
-        try:
-            node.kube.get(kubepaths.pods("default", "a"))
-        except KubeNotFound:
-            return True
-        return False
-
-    scenarios.wait_for(gone, lambda: f"pod a stays: {node.told('a')}; {node.agent and node.agent.tail()}")
+    node.await_gone("a")
     told = [line for line in node.told("a") if line.startswith("GpuMemoryOveruse")]
     assert any("container c uses 5120 MiB" in line and "1024 MiB more than its share" in line for line in told), told
     assert not any(line.startswith("GpuMemoryOveruse") for line in node.told("b"))

@@ -19,7 +19,6 @@ from contract import names
 from nodeagent.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from runtime import kubepaths
-from runtime.kube import KubeNotFound
 from tests.realnode.cluster import JSON, NODE, RealNodeCluster, container
 from tests.realnode.inside import Inside
 from tests.realnode.test_what_containers_see import CLOSED, share
@@ -73,15 +72,7 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     node.submit("modest", container(gpu_memory="4Gi"))
     greedy, modest = (process_of(node.running(name)) for name in ("deaf", "modest"))
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
-
-    def gone() -> bool:
-        try:
-            node.kube.get(kubepaths.pods("default", "deaf"))
-        except KubeNotFound:
-            return True
-        return False
-
-    scenarios.wait_for(gone, lambda: f"it stays: {node.told('deaf')}; {node.agent and node.agent.tail()}")
+    node.await_gone("deaf")
     events = node.told("deaf", submitted["metadata"]["uid"])
     told = [line.partition("; ")[2] for line in events if line.startswith("GpuMemoryOveruse")]
     assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 1 s"]
