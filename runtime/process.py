@@ -15,8 +15,8 @@ Must not: know what the program does, or read the environment.
 from __future__ import annotations
 
 import logging
-import queue
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -59,10 +59,9 @@ class Process:
         self.stop = threading.Event()
         self._failed: str | None = None
         self._lock = threading.Lock()
-        # Setting an Event in a signal handler can deadlock: the interrupted thread may hold its lock.
-        # SimpleQueue.put is made for this, and a thread of our own passes the word on.
-        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._before: dict[int, Any] = {}
+        self._told: tuple[socket.socket, socket.socket] | None = None
+        """What a signal writes its number to, and where that is read."""
 
     @property
     def failed(self) -> str | None:
@@ -71,16 +70,28 @@ class Process:
 
     def handle_signals(self, signals: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
         """Stop on these signals; a second one kills. Only from the main thread."""
+        # A handler runs when the main thread next runs Python, which may be waiting for just this. And setting an Event
+        # there can deadlock, since that thread may hold its lock. So the number of a signal is written to a socket at
+        # once, whatever the main thread does, and a thread of our own passes the word on.
+        reading, writing = socket.socketpair()
+        writing.setblocking(False)
+        self._told = (reading, writing)
+        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         for number in signals:
-            self._before[number] = signal.signal(number, self._on_signal)
-        threading.Thread(target=self._relay, name="signals", daemon=True).start()
+            self._before[number] = signal.signal(number, _die_of_the_next)
+        threading.Thread(target=self._relay, args=(reading,), name="signals", daemon=True).start()
 
     def restore_signals(self) -> None:
         """Put back what `handle_signals` replaced."""
+        if self._told is None:
+            return
+        signal.set_wakeup_fd(-1)
         while self._before:
             number, before = self._before.popitem()
             signal.signal(number, before)
-        self._signals.put(0)
+        _, writing = self._told
+        self._told = None
+        writing.close()
 
     def spawn(self, name: str, target: Callable[[], None]) -> threading.Thread:
         """Run `target` on a daemon thread of that name; what it raises ends the process."""
@@ -115,15 +126,11 @@ class Process:
         log.info("stopping")
         return 0
 
-    def _on_signal(self, number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        self._signals.put(number)
-
-    def _relay(self) -> None:
-        number = self._signals.get()
-        if number:
-            log.info("signal received", extra={"signal": signal.Signals(number).name})
-            self.stop.set()
+    def _relay(self, reading: socket.socket) -> None:
+        with reading:
+            for number in reading.recv(1):
+                log.info("signal received", extra={"signal": signal.Signals(number).name})
+                self.stop.set()
 
     def _on_thread_death(self, args: threading.ExceptHookArgs) -> None:
         name = args.thread.name if args.thread is not None else "?"
@@ -132,6 +139,10 @@ class Process:
         details = (args.exc_type, args.exc_value, args.exc_traceback)
         log.critical("thread died", exc_info=details, extra={"thread_name": name})
         self.fail(f"thread {name}: {args.exc_type.__name__}")
+
+
+def _die_of_the_next(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)
 
 
 Check = Callable[[], str | None]

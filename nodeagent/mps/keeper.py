@@ -17,13 +17,13 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
 _SET_CHILD_SUBREAPER = 36
 """prctl(2): orphans below us become our children even where we are not process 1, as with the host's process ids."""
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _PAUSE = 1.0
 """Seconds before a supervisor that ended is started again."""
 
@@ -31,40 +31,35 @@ _PAUSE = 1.0
 def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
     """Run `command` until it ends well or we are told to stop; its exit status."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    told: list[int] = []
-    child = 0
+    # Held back by the kernel and asked for. A handler would run when the wait for children is over: what comes just
+    # before that wait would be heard with the next child's end only.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_STOPS})
+    try:
+        while True:
+            child = os.posix_spawn(command[0], list(command), os.environ, setsigmask=())
+            told, status = _wait(child)
+            if told or status == 0:
+                return max(0, status)
+            log.error("the supervisor ended and is started again; the daemons run on", extra={"status": status})
+            if signal.sigtimedwait(_STOPS, pause):
+                return 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def stop(number: int, frame: object) -> None:
-        told.append(number)
-        if child:
-            _end(child)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+def _wait(child: int) -> tuple[bool, int]:
+    """Whether we were told to stop, and the child's exit status once it has ended. Orphans are let go meanwhile."""
+    told = False
     while True:
-        child = os.spawnv(os.P_NOWAIT, command[0], list(command))
-        if told:
-            _end(child)
-        status = _wait(child)
-        child = 0
-        if told or status == 0:
-            return max(0, status)
-        log.error("the supervisor ended and is started again; the daemons run on", extra={"status": status})
-        time.sleep(pause)
-
-
-def _end(child: int) -> None:
-    # It is not waited for here, so the number is still its own even if it has ended.
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGTERM)
-
-
-def _wait(child: int) -> int:
-    """Until the child has ended, letting orphans go meanwhile."""
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            return os.waitstatus_to_exitcode(status)
+        if signal.sigwait({signal.SIGCHLD, *_STOPS}) in _STOPS:
+            told = True
+            # It is not waited for yet, so the number is still its own even if it has ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+        # One SIGCHLD may stand for several that have ended.
+        for pid, status in iter(lambda: os.waitpid(-1, os.WNOHANG), (0, 0)):
+            if pid == child:
+                return told, os.waitstatus_to_exitcode(status)
 
 
 def supervisor_command(arguments: Sequence[str]) -> tuple[str, ...]:

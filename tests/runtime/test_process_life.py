@@ -95,6 +95,28 @@ def test_a_signal_stops_in_order(logged: io.StringIO) -> None:
     assert lines(logged)[0]["signal"] == "SIGUSR1"
 
 
+BESIDE = """
+import signal, sys, threading, time
+from runtime.process import Process
+process = Process()
+process.handle_signals()
+def other():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    time.sleep(3600)
+threading.Thread(target=other, daemon=True).start()
+sys.exit(process.wait())
+"""
+
+
+def test_a_signal_that_another_thread_gets_ends_a_main_thread_that_waits() -> None:
+    """A handler would not run: the main thread goes on waiting."""
+    with subprocess.Popen([sys.executable, "-c", BESIDE]) as child:
+        try:
+            assert child.wait(60) == 0
+        finally:
+            child.kill()
+
+
 STUBBORN = """
 import sys
 from runtime.process import Process
