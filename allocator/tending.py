@@ -57,7 +57,8 @@ class Tending(Succession):
                 for stuck in self._unbound.due(now):
                     self._say_unbound(stuck, now)
             self._tend_the_kept_node(now)
-            if self._changed and now - self._passed >= _TELL_EVERY:
+            # Only who decides makes the pass that this asks for.
+            if self._changed and self._mandate.holds() and now - self._passed >= _TELL_EVERY:
                 self._wake()
 
     def _tend_the_kept_node(self, now: float) -> None:

@@ -69,6 +69,20 @@ def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
     assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
 
 
+def test_who_does_not_lead_is_not_woken_to_tell() -> None:
+    """It makes no pass, so it would be woken for ever."""
+    desk = shrunken()
+    desk.leads = False
+    desk.now += MINUTE
+    woken = desk.woken
+    for _ in range(3):
+        desk.controller.settle()
+    assert desk.woken == woken
+    desk.leads = True
+    desk.controller.settle()
+    assert desk.woken == woken + 1
+
+
 def test_new_figures_are_told_to_so_many_at_once() -> None:
     desk = shrunken()
     for number in range(60):
