@@ -1,9 +1,9 @@
 """
 What users of the older systems would check after the move, one test for each row, under the row's number.
 
-The input is a manifest as they have it; the proof is what the API server, the container or their own tool shows. Rows
-that need what this suite has not (hardware) say so at the end; row 35, a node with CRI-O, is in
-`tests/realnode/test_openshift.py`.
+The input is a manifest as they have it; the proof is what the API server, the container or their own tool shows. Two
+rows need more than a cluster and are elsewhere: row 35, a node with CRI-O, in `tests/realnode/test_openshift.py`, and
+row 38, an allocation beyond its limit that fails on a GPU, in `tests/nodeagent/test_limits_on_a_gpu.py`.
 """
 
 from __future__ import annotations
@@ -347,13 +347,3 @@ def test_row_19_each_card_has_its_own_memory(
 def test_indexes_are_the_cards_own(cluster: Cluster) -> None:
     found = run(cluster, gpu_mem("a", 10), gpu_mem("b", 10))
     assert sorted(indexes(found["a"]) + indexes(found["b"])) == [0, 1]
-
-
-NEEDS = {
-    "38": "a GPU, to see an allocation beyond its limit fail",
-}
-
-
-@pytest.mark.parametrize("rows", NEEDS)
-def test_rows_that_need_more_than_this_suite_has(rows: str) -> None:
-    pytest.skip(f"row {rows} needs {NEEDS[rows]}")
