@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image image-steps clean
+.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image image-steps clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver fro
 test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }
 	$(RUN) -m pytest -q -m realnode tests/realnode
+
+test-hostile: $(STAMP) ## attacks on a running cluster, the long ones too; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
+	$(RUN) -m pytest -q -m 'hostile' tests/hostile
 
 storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
 	$(RUN) -m pytest -q -m 'storm and not realcluster'
