@@ -75,7 +75,7 @@ class Hostile:
             within,
         )
         took = time.monotonic() - started
-        self.kube.delete(path, {"gracePeriodSeconds": "0"})
+        self.kube.delete(path, {"gracePeriodSeconds": 0})
         return took
 
 
