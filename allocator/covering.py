@@ -27,6 +27,11 @@ class Budget:
         return self.steps < 0
 
 
+_DEEPEST = 100
+"""Givers that are searched for one by one, each within the search for the one before: more are a Python stack too deep,
+and a search that no bound on steps would end with the fewest anyway."""
+
+
 class _TooHard(Exception):
     """The bound on the search is reached."""
 
@@ -95,6 +100,8 @@ def cover(
         return None
     try:
         for count in range(least, min(most, total) + 1):
+            if count > _DEEPEST:
+                raise _TooHard
             found = search.least(count, total, lacks)
             if found is not None:
                 return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from allocator import fitting, linking, scores
 from allocator.filters import DEFAULT_LIMITS, Limits, node_reason
-from allocator.fitting import Fit
+from allocator.fitting import Fit, Steps
 from allocator.policies import plain
 from allocator.policies.tables import Tables
 from allocator.reasons import Reason, Tally, tally
@@ -92,8 +92,18 @@ Verdict = tuple[int, Fit] | Reason
 """What one node answers: its score (smaller is better) and the fit, or why not."""
 
 
-def judge(node: NodeState, ask: Ask, limits: Limits, policy: Policy, tables: Tables | None = None) -> Verdict:
-    """Whether and how one node takes the pod. `policy` is what `Ask.policy` says, `tables` what was learnt, if any."""
+def judge(
+    node: NodeState,
+    ask: Ask,
+    limits: Limits,
+    policy: Policy,
+    tables: Tables | None = None,
+    steps: Steps | None = None,
+) -> Verdict:
+    """
+    Whether and how one node takes the pod. `policy` is what `Ask.policy` says, `tables` what was learnt, if any,
+    `steps` what is left of a search that is bounded over several nodes.
+    """
     reason = node_reason(node, ask.needs)
     if reason is not None:
         return reason
@@ -102,7 +112,7 @@ def judge(node: NodeState, ask: Ask, limits: Limits, policy: Policy, tables: Tab
         if learnt is not None:
             return plain.judge(node, ask.request, ask.needs.compute.cpu, limits, learnt)
         policy = DEFAULT_POLICY
-    found = fitting.fit(node, ask.request, limits, scores.GPU_SCORES[policy.gpu])
+    found = fitting.fit(node, ask.request, limits, scores.GPU_SCORES[policy.gpu], steps)
     if isinstance(found, Reason):
         return found
     return scores.NODE_SCORES[policy.node](scores.used_share(node, found.memory, found.cores)), found

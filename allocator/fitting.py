@@ -3,23 +3,29 @@ Fit one pod onto the GPUs of one node: which GPUs each container gets, or why it
 
 Pure. The common case, one container on one GPU, is a single pass. Several containers or GPUs are searched depth first
 in the policy's order of preference, so that a greedy first choice never turns a pod away that fits; the search is
-bounded, and a node on which it gives up counts as not fitting.
+bounded, and a node on which it gives up counts as not fitting. It is a loop and not a recursion: how many containers
+there are is whoever creates the pod's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import chain, combinations
 
-from allocator.demand import Demand, per_gpu
+from allocator.demand import Demand, Running, per_gpu
 from allocator.filters import Limits, gpu_reason
 from allocator.reasons import Code, Reason
 from allocator.scores import GpuScore
 from contract.model import WHOLE, ContainerAllocation, FractionRequest, GpuShare, NodeState, PodRequest
 
-_MOST_STEPS = 2_000
-"""Combinations tried on one node before giving up; 8 GPUs and 3 containers need a few hundred at worst."""
+_MOST_STEPS = 4_000
+"""Containers put on GPUs for a try on one node before giving up: some ten milliseconds. 8 GPUs and 3 containers need a
+few hundred at worst."""
+MOST_STEPS_IN_ALL = 40_000
+"""The same for all nodes that one decision looks at. A pod whose containers fit alone and never together would
+otherwise cost the bound of one node on each."""
 
 Chosen = tuple[tuple[int, ...], ...]
 """Per container of the request, the positions of its GPUs in `NodeState.gpus`."""
@@ -34,14 +40,32 @@ class Fit:
     cores: int
 
 
-def fit(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
-    """The preferred GPUs for each container, or the reason why the node's GPUs do not do."""
+@dataclass(slots=True)
+class Steps:
+    """How much of the search over several nodes is left."""
+
+    left: int = MOST_STEPS_IN_ALL
+
+    @property
+    def spent(self) -> bool:
+        """Whether the nodes that are left are not searched any more."""
+        return self.left <= 0
+
+
+def fit(
+    node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps | None = None
+) -> Fit | Reason:
+    """
+    The preferred GPUs for each container, or the reason why the node's GPUs do not do.
+
+    `steps` is shared by the nodes that one decision looks at, where that is to be bounded.
+    """
     containers = request.containers
     if len(containers) == 1 and containers[0].count == 1:
         return _fit_one(node, containers[0], limits, score)
     if request.same_gpus:
         return _fit_together(node, request, limits, score)
-    return _search(node, request, limits, score)
+    return _search(node, request, limits, score, steps)
 
 
 def allocate(node: NodeState, request: PodRequest, chosen: Chosen) -> tuple[ContainerAllocation, ...]:
@@ -137,7 +161,9 @@ def joined(request: PodRequest) -> PodRequest | None:
     return None if max(whole.percent, whole.cores) > WHOLE else replace(request, same_gpus=True)
 
 
-def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+def _search(
+    node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps | None = None
+) -> Fit | Reason:
     candidates: list[list[int]] = []
     for fraction in request.containers:
         fitting, reason = _candidates(node, fraction, limits, score)
@@ -148,11 +174,12 @@ def _search(node: NodeState, request: PodRequest, limits: Limits, score: GpuScor
             if most < fraction.count:
                 return Reason(Code.NUMA, fraction.count, most)
         candidates.append(fitting)
-    for chosen in islice(choices(node, request, candidates, len(candidates)), _MOST_STEPS):
+    load = _Load(node, request, limits, steps or Steps())
+    chosen = next(_choices(node, request, candidates, load), None)
+    if chosen is not None:
         demands = demands_of(node, request, chosen)
-        if all(_bears(node, position, demand, limits) for position, demand in demands.items()):
-            memory = sum(demand.memory for demand in demands.values())
-            return Fit(chosen, memory, sum(demand.cores for demand in demands.values()))
+        memory = sum(demand.memory for demand in demands.values())
+        return Fit(chosen, memory, sum(demand.cores for demand in demands.values()))
     most = max(limits.capacity(gpu) - usage.memory for gpu, usage in zip(node.gpus, node.usage, strict=True))
     wanted = sum(f.count * f.memory_on(node.gpus[0].usable) for f in request.containers if not f.init)
     return Reason(Code.MEMORY, wanted, max(0, most))
@@ -187,24 +214,98 @@ def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def choices(node: NodeState, request: PodRequest, candidates: list[list[int]], end: int) -> Iterator[Chosen]:
-    """Every choice of GPUs for the first `end` containers, in the order of preference of the first, then the next."""
-    if end == 0:
+def choices(node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]]) -> Iterator[Chosen]:
+    """Every choice of GPUs for the containers, in the order of preference of the first, then the next."""
+    return _choices(node, request, candidates, None)
+
+
+def _choices(
+    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None
+) -> Iterator[Chosen]:
+    """The same; with a load only those that it bears, until it is spent."""
+    if not candidates:
         yield ()
         return
-    position = end - 1
-    fraction = request.containers[position]
-    for before in choices(node, request, candidates, position):
-        preferred = _used_first(candidates[position], before)
-        for group in _by_numa(node, preferred) if fraction.one_numa else (preferred,):
-            for chosen in combinations(group, fraction.count):
-                yield (*before, chosen)
+    chosen: list[tuple[int, ...]] = []
+    used: Counter[int] = Counter()
+    to_try = [_options(node, request, candidates, 0, used)]
+    while to_try and not (load is not None and load.spent):
+        taken = next(to_try[-1], None)
+        if taken is None:
+            to_try.pop()
+            if chosen:
+                used.subtract(chosen.pop())
+                if load is not None:
+                    load.take_back()
+        elif load is not None and not load.put(taken):
+            continue
+        elif len(chosen) + 1 == len(candidates):
+            yield (*chosen, taken)
+            if load is not None:
+                load.take_back()
+        else:
+            chosen.append(taken)
+            used.update(taken)
+            to_try.append(_options(node, request, candidates, len(chosen), used))
 
 
-def _used_first(candidates: list[int], before: Chosen) -> list[int]:
-    """GPUs that the pod is on already come first: fewer cards are touched, and init shares cost nothing there."""
-    used = {position for positions in before for position in positions}
-    return [p for p in candidates if p in used] + [p for p in candidates if p not in used]
+def _options(
+    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], place: int, used: Mapping[int, int]
+) -> Iterator[tuple[int, ...]]:
+    """
+    The GPUs that one container may get. Those that the pod is on already come first: fewer cards are touched, and init
+    shares cost nothing there.
+    """
+    fraction = request.containers[place]
+    preferred = sorted(candidates[place], key=lambda position: not used.get(position))
+    groups = _by_numa(node, preferred) if fraction.one_numa else (preferred,)
+    return chain.from_iterable(combinations(group, fraction.count) for group in groups)
+
+
+class _Load:
+    """
+    What the GPUs of a node bear with the containers that were put on them so far, in the order of the request.
+
+    It only grows with each container, so a choice is given up at the first one that is too much.
+    """
+
+    def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:
+        self._node, self._request, self._limits = node, request, limits
+        self._steps, self._here = steps, _MOST_STEPS
+        self._running: dict[int, Running] = {}
+        self._before: list[dict[int, Running | None]] = []
+
+    @property
+    def spent(self) -> bool:
+        return self._here <= 0 or self._steps.spent
+
+    def put(self, taken: tuple[int, ...]) -> bool:
+        """Put the next container there. False if that is too much; then it is not put."""
+        self._here -= 1
+        self._steps.left -= 1
+        fraction = self._request.containers[len(self._before)]
+        before = {position: self._running.get(position) for position in taken}
+        for position, known in before.items():
+            running = replace(known) if known is not None else Running()
+            memory = fraction.memory_on(self._node.gpus[position].usable)
+            running.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
+            self._running[position] = running
+            if not _bears(self._node, position, running.demand(), self._limits):
+                self._restore(before)
+                return False
+        self._before.append(before)
+        return True
+
+    def take_back(self) -> None:
+        """Take the last container off again."""
+        self._restore(self._before.pop())
+
+    def _restore(self, before: Mapping[int, Running | None]) -> None:
+        for position, running in before.items():
+            if running is not None:
+                self._running[position] = running
+            else:
+                self._running.pop(position, None)
 
 
 def demands_of(node: NodeState, request: PodRequest, chosen: Chosen) -> dict[int, Demand]:

@@ -17,7 +17,7 @@ from allocator import engine, fitting, telling
 from allocator.columns import Amounts, Columns, Flags
 from allocator.engine import Ask, Chosen, Decision, Unplaced
 from allocator.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
-from allocator.fitting import Fit
+from allocator.fitting import Fit, Steps
 from allocator.kinds import Kinds
 from allocator.policies.ranks import Ranks
 from allocator.policies.tables import Tables
@@ -228,18 +228,21 @@ class Engine:
         return engine.given(node, ask.request, chosen, self.limits)
 
     def _node_by_node(self, columns: Columns, ask: Ask, shares: list[Share], passing: Flags) -> Chosen | None:
-        """The most promising node first; ends where no node that is left can do better."""
+        """
+        The most promising node first; ends where no node that is left can do better, or where the search gets too long.
+        """
         policy = ask.policy(self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
         rows = _room_together(columns, shares, np.flatnonzero(passing))
         bound = _best_possible(columns, shares, policy)[rows]
         best: tuple[int, int] | None = None
         best_fit: Fit | None = None
+        steps = Steps()
         for at in bound.argsort(kind="stable"):
             row = int(rows[at])
-            if best is not None and best < (int(bound[at]), row):
+            if steps.spent or (best is not None and best < (int(bound[at]), row)):
                 break
-            verdict = engine.judge(columns.nodes[row], ask, self.limits, policy)
+            verdict = engine.judge(columns.nodes[row], ask, self.limits, policy, steps=steps)
             if not isinstance(verdict, Reason) and (best is None or (verdict[0], row) < best):
                 best, best_fit = (verdict[0], row), verdict[1]
         if best is None or best_fit is None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from allocator import engine, fitting, preferring, scores
 from allocator.engine import Ask, Chosen, Decision, Unplaced
 from allocator.filters import Limits, gpu_reason, lasting_reason
+from allocator.fitting import Steps
 from allocator.index import Engine
 from allocator.reasons import Code, Reason, Tally
 from allocator.scores import FINE
@@ -160,15 +161,17 @@ def soonest(nodes: Iterable[NodeState], ask: Ask, limits: Limits, kept: str = ""
 
     The node that is kept already stays it unless another lacks strictly less. Ties go to the lesser name.
     """
-    lacking = []
+    lacking, steps = [], Steps()
     for node in nodes:
         lack = shortage(node, ask, limits)
         if lack is not None:
             lacking.append((lack, node.name != kept, node.name, node))
     for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
         emptied = replace(node, usage=(FREE,) * len(node.gpus))
-        if not isinstance(fitting.fit(emptied, ask.request, limits, scores.least_free), Reason):
+        if not isinstance(fitting.fit(emptied, ask.request, limits, scores.least_free, steps), Reason):
             return name
+        if steps.spent:
+            break
     return None
 
 

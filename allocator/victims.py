@@ -147,7 +147,7 @@ def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[M
         [position for position, gpu in enumerate(node.gpus) if gpu_reason(gpu, FREE, fraction, limits) is None]
         for fraction in request.containers
     ]
-    choices = fitting.choices(node, request, accepted, len(accepted))
+    choices = fitting.choices(node, request, accepted)
     return (fitting.demands_of(node, request, chosen) for chosen in islice(choices, _TARGETS))
 
 
