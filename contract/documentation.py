@@ -172,7 +172,7 @@ def metrics_page() -> str:
 
 
 _SCRAPED = (
-    ("webhook", "Port `https` of the Deployment's pods (9443), over TLS."),
+    ("webhook", "Port `health` of the Deployment's pods (9444)."),
     ("allocator", "Port `http` of the Deployment's pods (9402). Where replicas differ, the leader's count is the one."),
     ("nodeagent", "Port `http` of the DaemonSet's pods (9445)."),
 )

@@ -17,6 +17,7 @@ from nodeagent.health import IGNORED_XIDS
 from nodeagent.limitersettings import LimiterSettings
 from runtime import pooloptions
 from runtime.settings import setting
+from runtime.settingvalues import parse_address
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,5 @@ class BenchSettings:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"listen is {text!r}; give address and port such as 0.0.0.0:9445")
-    return host.strip("[]"), int(port)
+    """Host and port of the setting `listen`. Raises ValueError."""
+    return parse_address(text, "listen", "0.0.0.0:9445")

@@ -55,6 +55,7 @@ class Replica:
     number: int
     webhook_port: int
     allocator_port: int
+    health_port: int
     socket: Path
 
     def name(self, program: str) -> str:
@@ -94,7 +95,7 @@ class Cluster:
         self.control_plane = (control_plane or _embedded)(self._gpus_of)
         self._settings = dict(settings or {})
         self.replicas = tuple(
-            Replica(number, free_port(), free_port(), self._run / f"allocator-{number}.sock")
+            Replica(number, free_port(), free_port(), free_port(), self._run / f"allocator-{number}.sock")
             for number in range(replicas)
         )
         self._service = Balancer(lambda: [replica.webhook_port for replica in self.replicas])
@@ -153,6 +154,10 @@ class Cluster:
     def allocator_url(self, replica: int = 0) -> str:
         """Where an allocator serves its health and metrics."""
         return f"http://127.0.0.1:{self.replicas[replica].allocator_port}"
+
+    def webhook_url(self, replica: int = 0) -> str:
+        """Where a webhook serves its health and metrics."""
+        return f"http://127.0.0.1:{self.replicas[replica].health_port}"
 
     def webhook_answers(self, replica: int = 0) -> bool:
         """Whether a webhook takes TLS connections."""
@@ -233,6 +238,7 @@ class Cluster:
             [
                 *("webhook", "serve", "--bind", f"127.0.0.1:{replica.webhook_port}", "--certificates", str(certs)),
                 *("--socket", str(replica.socket), "--options", str(self._options / names.OPTIONS_FILE)),
+                *("--listen", f"127.0.0.1:{replica.health_port}"),
                 *self._settings.get("webhook", ()),
             ],
             None,

@@ -32,7 +32,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-Address = tuple[str, int] | Path
+Address = tuple[str, int] | Path | socket.socket
 JSON_TYPE = "application/json"
 
 
@@ -130,16 +130,21 @@ def serve_http(
     """Serve `routes`, keyed by (method, path), on a thread; returns once connections are accepted.
 
     address: (host, port), port 0 for any; or the path of a unix socket, whose file gets `mode` before
-    anybody can connect. A socket file that nobody serves is replaced. Raises SocketInUse or OSError.
+    anybody can connect; or what `listening` made. A socket file that nobody serves is replaced. Raises SocketInUse or
+    OSError.
     """
-    bound = _bind_unix(address, mode) if isinstance(address, Path) else _bind_tcp(address)
+    if isinstance(address, socket.socket):
+        bound = address
+    else:
+        bound = _bind_unix(address, mode) if isinstance(address, Path) else listening(address)
     server = _Server(bound, routes, limits or Limits())
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name=f"http-{name}", daemon=True)
     thread.start()
     return HttpServer(server, thread, address if isinstance(address, Path) else None)
 
 
-def _bind_tcp(address: tuple[str, int]) -> socket.socket:
+def listening(address: tuple[str, int]) -> socket.socket:
+    """A TCP socket that listens there, for `serve_http` in this process or in a child of it. Raises OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -123,6 +123,14 @@ def format_duration(seconds: float) -> str:
     return text + (f"{rest / 1000:g}s" if rest or not text else "")
 
 
+def parse_address(text: str, name: str, example: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`. Raises ValueError with the setting's name and an example."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{name} is {text!r}; give address and port such as {example}")
+    return host.strip("[]"), int(port)
+
+
 def write(unit: str, value: Any) -> Any:
     """`value` as it would be written in a settings file: plain data, with its unit."""
     if value is None or isinstance(value, bool):

@@ -21,6 +21,7 @@ from runtime import logs
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 
 if TYPE_CHECKING:
+    from webhook.serving import Service
     from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
 log = logging.getLogger("webhook")
@@ -66,7 +67,6 @@ def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
 def _serve(settings: ServeSettings) -> int:
     from webhook.serving import Listening, serve
     from webhook.tls import ServingContext
-    from webhook.wiring import make_app
 
     _set_up_log(settings)
     try:
@@ -83,21 +83,30 @@ def _serve(settings: ServeSettings) -> int:
         threads=settings.threads,
         grace=round(settings.grace),
         silence=settings.silence,
+        health=settings.health_address(),
     )
-    serve(
-        listening,
-        lambda: make_app(
-            certificates=settings.certificates,
-            socket=settings.socket,
-            patience=settings.patience,
-            options=settings.dialects.options(),
-            file=settings.options,
-            hide_gpus=settings.hide_gpus,
-            runtime_class=settings.runtime_class,
-            limiters=settings.limiters(),
-        ),
-    )
+    try:
+        serve(listening, lambda: _service(settings))
+    except OSError as error:
+        log.error("cannot listen", extra={"listen": settings.listen, "reason": str(error)})
+        return 1
     return 0
+
+
+def _service(settings: ServeSettings) -> Service:
+    """Called in the process that serves."""
+    from webhook.wiring import make_app
+
+    return make_app(
+        certificates=settings.certificates,
+        socket=settings.socket,
+        patience=settings.patience,
+        options=settings.dialects.options(),
+        file=settings.options,
+        hide_gpus=settings.hide_gpus,
+        runtime_class=settings.runtime_class,
+        limiters=settings.limiters(),
+    )
 
 
 def _conditions(settings: ConditionsSettings) -> int:

@@ -9,6 +9,7 @@ that it is never our end that closes one while a review is on its way.
 from __future__ import annotations
 
 import gc
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from gunicorn.glogging import Logger
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import ThreadWorker
 
+from runtime.httpserver import Routes, listening, serve_http
+from webhook import health
 from webhook.certfiles import CERTIFICATE, KEY
 from webhook.tls import SILENCE, ServingContext
 
@@ -47,6 +50,16 @@ class Listening:
     """Seconds that running requests get when the process is stopped."""
     silence: float = SILENCE
     """Seconds that a client may take over a handshake or over sending a request."""
+    health: tuple[str, int] | None = None
+    """Host and port of the probes and the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is served: the reviews, and what is told on the port for probes."""
+
+    app: Flask
+    health: Routes
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -75,8 +88,8 @@ class _Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    def __init__(self, settings: dict[str, Any], make: Callable[[], Flask]) -> None:
-        self._settings, self._make = settings, make
+    def __init__(self, settings: dict[str, Any], make: Callable[[], Service], probes: socket.socket | None) -> None:
+        self._settings, self._make, self._probes = settings, make, probes
         super().__init__()
 
     def load_config(self) -> None:
@@ -87,32 +100,34 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
     def load(self) -> Flask:
         """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
         made = self._make()
+        if self._probes is not None:
+            serve_http(made.health, self._probes, name="health", limits=health.LIMITS)
         # What is there by now stays. Looking for garbage among all of it holds every review up.
         gc.collect()
         gc.freeze()
-        return made
+        return made.app
 
 
-def gunicorn_settings(listening: Listening) -> dict[str, Any]:
+def gunicorn_settings(where: Listening) -> dict[str, Any]:
     """The settings by gunicorn's own names. The files' existence is checked by gunicorn as it reads them."""
-    context = ServingContext(listening.certificates, silence=listening.silence)
+    context = ServingContext(where.certificates, silence=where.silence)
 
     def current(config: object, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         return context.current()
 
     return {
-        "bind": listening.bind,
-        "certfile": str(listening.certificates / CERTIFICATE),
-        "keyfile": str(listening.certificates / KEY),
+        "bind": where.bind,
+        "certfile": str(where.certificates / CERTIFICATE),
+        "keyfile": str(where.certificates / KEY),
         "ssl_context": current,
         # An older gunicorn does so by itself.
         "worker_class": _Worker if hasattr(gthread, "_DEFER") else ThreadWorker,
         "workers": 1,
-        "threads": listening.threads,
+        "threads": where.threads,
         "worker_connections": CONNECTIONS,
         "backlog": BACKLOG,
         "keepalive": KEEPALIVE,
-        "graceful_timeout": listening.grace,
+        "graceful_timeout": where.grace,
         "timeout": 60,
         "proc_name": "gpufraction-webhook",
         "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,
@@ -122,6 +137,11 @@ def gunicorn_settings(listening: Listening) -> dict[str, Any]:
     }
 
 
-def serve(listening: Listening, make: Callable[[], Flask]) -> None:
-    """Serve the application that `make` makes until SIGTERM or SIGINT, then let running requests finish."""
-    _Application(gunicorn_settings(listening), make).run()
+def serve(where: Listening, make: Callable[[], Service]) -> None:
+    """
+    Serve what `make` makes until SIGTERM or SIGINT, then let running requests finish.
+
+    Raises OSError where the port for probes cannot be listened on.
+    """
+    probes = listening(where.health) if where.health is not None else None
+    _Application(gunicorn_settings(where), make, probes).run()

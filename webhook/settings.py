@@ -14,6 +14,7 @@ from contract import names, quantity
 from contract.dialects import Options
 from runtime import pooloptions
 from runtime.settings import setting
+from runtime.settingvalues import parse_address
 from webhook.certfiles import Places
 from webhook.certs import service_names
 from webhook.volumes import MPS, PRELOAD, Given
@@ -68,6 +69,9 @@ class ServeSettings:
     """`python -m webhook serve`."""
 
     bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
+    listen: str = setting(
+        "0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz, without TLS; empty serves none."
+    )
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "The allocator's unix socket.")
     patience: float = setting(
@@ -109,9 +113,14 @@ class ServeSettings:
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 
     def __post_init__(self) -> None:
+        self.health_address()
         strangers = [word for word in self.host_paths if word not in (MPS, PRELOAD)]
         if strangers:
             raise ValueError(f"host_paths has {strangers[0]!r}; give {MPS}, {PRELOAD} or both")
+
+    def health_address(self) -> tuple[str, int] | None:
+        """Host and port of the probes and the metrics; None where they are not wanted."""
+        return parse_address(self.listen, "listen", "0.0.0.0:9444") if self.listen else None
 
     def limiters(self) -> Given:
         """The volumes that pods with a share get."""

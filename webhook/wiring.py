@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flask import Flask
-
 from contract.dialects import Options
 from contract.metrics import metrics_of
 from contract.metrics.webhook import CERTIFICATE_EXPIRY, WEBHOOK_OPTIONS_REFUSED
@@ -22,10 +20,12 @@ from runtime import pooloptions
 from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
+from webhook import health
 from webhook.app import create_app
 from webhook.asking import asker
 from webhook.certfiles import CERTIFICATE
 from webhook.certs import expiry
+from webhook.serving import Service
 from webhook.volumes import NOTHING, Given
 
 log = logging.getLogger(__name__)
@@ -81,20 +81,24 @@ def make_app(
     runtime_class: str = "",
     limiters: Given = NOTHING,
     file: Path = Path(),
-) -> Flask:
+) -> Service:
     """
-    The webhook over the allocator's `socket`. `patience`: seconds that a review waits for an answer. `hide_gpus`: from
-    pods that ask for none. `runtime_class`: for pods with a share that name none. `limiters`: volumes that these all
-    get. `file`: the administrator's document of options, which goes before `options`; one that could never be read says
-    nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card, which takes from
-    nobody.
+    The webhook, and its probes, over the allocator's `socket`. `patience`: seconds that a review waits for an answer.
+    `hide_gpus`: from pods that ask for none. `runtime_class`: for pods with a share that name none. `limiters`: volumes
+    that these all get. `file`: the administrator's document of options, which goes before `options`; one that could
+    never be read says nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card,
+    which takes from nobody.
     """
     document = Document(pooloptions.follow(file), clock=time.monotonic)
     metrics = Metrics(metrics_of("webhook"))
     certificate = certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
-    return create_app(
+
+    def ready() -> str | None:
+        return unready(certificate, datetime.datetime.now(datetime.UTC))
+
+    app = create_app(
         ask=asker(UnixClient(socket), patience=patience),
         metrics=metrics,
         options=options,
@@ -104,8 +108,9 @@ def make_app(
         pools=document.options,
         unread=document.warning,
         trouble=document.trouble,
-        ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
+        ready=ready,
     )
+    return Service(app, health.routes(metrics=metrics, ready=ready, trouble=document.trouble))
 
 
 def unready(certificate: Path, now: datetime.datetime) -> str | None:

@@ -27,8 +27,11 @@ def certs_settings() -> webhook.settings.CertsSettings:
 
 def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
     serve, certs = serve_settings(), certs_settings()
-    [https] = containers()["webhook"]["ports"]
-    assert serve.bind == f"0.0.0.0:{https['containerPort']}"
+    ports = {port["name"]: port["containerPort"] for port in containers()["webhook"]["ports"]}
+    assert ports == {
+        "https": int(serve.bind.removeprefix("0.0.0.0:")),
+        "health": (serve.health_address() or ("", 0))[1],
+    }
     assert serve.certificates == certs.dir
     assert serve.socket == allocator_settings().socket
     assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)

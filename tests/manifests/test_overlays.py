@@ -320,9 +320,25 @@ def test_in_the_hosts_network_replicas_keep_apart() -> None:
 
 def test_another_port_is_the_same_in_flag_and_pod() -> None:
     items = with_components("port-10250")
-    [port] = webhook_container(items)["ports"]
+    [port, health] = webhook_container(items)["ports"]
     assert serve_settings(items).bind == f"0.0.0.0:{port['containerPort']}"
     assert port == {"name": "https", "containerPort": 10250}
+    assert health == {"name": "health", "containerPort": 9444}
+
+
+def test_probes_of_the_webhook_have_a_port_that_no_stranger_can_keep_busy() -> None:
+    """Where the reviews go everywhere, whatever their port is; see `webhook.health`."""
+    for items in (built(), with_components("port-10250"), with_components("host-network")):
+        container = webhook_container(items)
+        asked = {kind: container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
+        assert asked == {
+            "readinessProbe": {"path": "/readyz", "port": "health"},
+            "livenessProbe": {"path": "/healthz", "port": "health"},
+        }
+        policy = one(items, "NetworkPolicy", "gpufraction-admission")
+        reviews, metrics = policy["spec"]["ingress"]
+        assert reviews == {"ports": [{"port": "https"}]}
+        assert metrics == {"from": [{"namespaceSelector": {}}], "ports": [{"port": "http"}, {"port": "health"}]}
 
 
 def test_cert_manager_goes_with_a_clouds_component() -> None:
@@ -362,7 +378,7 @@ def test_what_is_scraped_has_those_ports() -> None:
     items = with_components("monitoring")
     ports = [e["port"] for e in one(items, "PodMonitor", "gpufraction")["spec"]["podMetricsEndpoints"]]
     specs = [template(items, "Deployment", "gpufraction"), template(items, "DaemonSet", "gpufraction-nodeagent")]
-    assert {port["name"] for spec in specs for c in spec["containers"] for port in c["ports"]} == set(ports)
+    assert {port["name"] for spec in specs for c in spec["containers"] for port in c["ports"]} == {*ports, "https"}
 
 
 def test_docs_name_every_overlay_and_component() -> None:

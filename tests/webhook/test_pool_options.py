@@ -42,7 +42,7 @@ def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path) -> No
         options=Options(default_cores=7),
         hide_gpus=False,
         file=file,
-    ).test_client()
+    ).app.test_client()
     by_cores = container(nvidia_com__gpu="1", nvidia_com__gpucores="10")
     by_memory = container(nvidia_com__gpumem="1000")
     assert read(client, pod(by_cores)) == FractionRequest("main", percent=100, cores=10)
@@ -80,7 +80,7 @@ class Wrong:
             options=Options(),
             hide_gpus=False,
             file=self.file,
-        ).test_client()
+        ).app.test_client()
 
     def warnings(self, made: JSON) -> list[str]:
         """On this pod, those apart that say that it waits."""

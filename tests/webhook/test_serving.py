@@ -26,7 +26,7 @@ from playground.probes import free_port
 from tests.webhook.builders import container, pod, review
 from webhook import certfiles
 from webhook.certfiles import Places
-from webhook.certs import Lives, renewed, service_names
+from webhook.certs import Bundle, Lives, renewed, service_names
 from webhook.ensuring import SETTLING, Ensure
 from webhook.serving import KEEPALIVE, Listening, gunicorn_settings
 
@@ -43,9 +43,18 @@ def utcnow() -> datetime.datetime:
 class Running:
     """A started webhook, and connections to it that check its certificate as the API server does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, ca: bytes) -> None:
-        self.process, self.port = process, port
+    def __init__(self, process: subprocess.Popen[bytes], port: int, health: int, ca: bytes) -> None:
+        self.process, self.port, self.health = process, port, health
         self.context = ssl.create_default_context(cadata=ca.decode())
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """What kubelet is told on the port for probes, well before it would give up."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=1)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
 
     def connect(self) -> Connection:
         connection = Connection("127.0.0.1", self.port, context=self.context, timeout=10)
@@ -84,17 +93,18 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
     places = places_in(directory)
     bundle = certfiles.read(places) or renewed(None, utcnow(), NAMES)
     certfiles.write(places, bundle)
-    port = free_port()
+    port, health = free_port(), free_port()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "webhook", "serve", "--bind", f"127.0.0.1:{port}", *flags),
+            *("--listen", f"127.0.0.1:{health}"),
             *("--certificates", str(places.serving), "--socket", str(directory / "none.sock"), "--grace", "5s"),
         ],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},
     )
     try:
-        web = Running(process, port, bundle.ca)
+        web = Running(process, port, health, bundle.ca)
         until = time.monotonic() + DEADLINE
         while True:
             try:
@@ -241,6 +251,41 @@ def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Pa
         connection.close()
 
 
+def test_probes_and_metrics_are_answered_on_a_port_of_their_own(tmp_path: Path) -> None:
+    with running(tmp_path, "--threads", "1") as web, contextlib.ExitStack() as busy:
+        assert reviewed(web)
+        for _ in range(8):
+            busy.enter_context(socket.create_connection(("127.0.0.1", web.port))).sendall(b"\x16\x03\x01\x02\x00\x01")
+        assert web.probe("/healthz") == (200, "ok\n")
+        assert web.probe("/readyz") == (200, "ok\n")
+        status, metrics = web.probe("/metrics")
+        assert status == 200
+        assert 'gpufraction_admission_requests_total{dialect="native",outcome="gated"} 1.0' in metrics
+        certfiles.write(places_in(tmp_path), ended(certfiles.read(places_in(tmp_path))))
+        status, reason = web.probe("/readyz")
+        assert (status, reason.startswith("the serving certificate ended")) == (503, True)
+        assert web.probe("/healthz") == (200, "ok\n")
+
+
+def test_a_port_for_probes_that_is_taken_ends_with_a_message(tmp_path: Path) -> None:
+    with running(tmp_path) as web:
+        second = subprocess.run(
+            [
+                *(sys.executable, "-m", "webhook", "serve", "--bind", "127.0.0.1:0"),
+                *("--certificates", str(places_in(tmp_path).serving), "--listen", f"127.0.0.1:{web.health}"),
+            ],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    assert second.returncode == 1
+    assert "cannot listen" in second.stderr.decode()
+    assert f"127.0.0.1:{web.health}" in second.stderr.decode()
+    assert "Traceback" not in second.stderr.decode()
+
+
 def test_clients_that_say_nothing_have_no_thread(tmp_path: Path) -> None:
     with running(tmp_path, "--threads", "2") as web, contextlib.ExitStack() as silent:
         for _ in range(40):
@@ -267,6 +312,11 @@ def drip(web: Running, begun: threading.Event, stop: threading.Event) -> None:
         while not stop.wait(0.05):
             client.sock.sendall(b"x")
             begun.set()
+
+
+def ended(bundle: Bundle | None) -> Bundle:
+    """A certificate that nobody accepts any more."""
+    return renewed(bundle, utcnow() - 2 * YEAR, NAMES)
 
 
 def reviewed(web: Running) -> bool:

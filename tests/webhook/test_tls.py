@@ -1,0 +1,82 @@
+"""What TLS the webhook speaks: each version and suite that this machine's OpenSSL can offer is tried."""
+
+from __future__ import annotations
+
+import ssl
+import warnings
+
+import pytest
+
+from tests.webhook.test_serving import NAMES, places_in, utcnow
+from webhook import certfiles
+from webhook.certs import renewed
+from webhook.tls import ServingContext
+
+TLS_1_2 = {
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
+"""With a certificate of ours. One with an RSA key, of somebody else's authority, adds the same with RSA."""
+TLS_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+VERSIONS = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    places = places_in(tmp_path_factory.mktemp("certs"))
+    certfiles.write(places, renewed(None, utcnow(), NAMES))
+    return ServingContext(places.serving).current()
+
+
+def client(version: ssl.TLSVersion, suite: str = "ALL:COMPLEMENTOFALL") -> ssl.SSLContext:
+    """A client of one version that takes whatever it is given, and offers one suite where there is a choice."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers(f"{suite}:@SECLEVEL=0")
+    return context
+
+
+def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str] | None:
+    """Version and suite of a handshake, without a network; None where there is none."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(back, there, server_side=False), server.wrap_bio(there, back, server_side=True)]
+    done: set[int] = set()
+    for _ in range(10):
+        for number, end in enumerate(ends):
+            try:
+                end.do_handshake()
+                done.add(number)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                return None
+        if len(done) == len(ends):
+            break
+    found = ends[0].cipher()
+    assert found is not None
+    return ends[0].version() or "", found[0]
+
+
+def test_of_tls_1_2_only_authenticated_encryption_with_forward_secrecy_is_spoken(server: ssl.SSLContext) -> None:
+    offered = {each["name"] for each in client(ssl.TLSVersion.TLSv1_2).get_ciphers() if each["protocol"] != "TLSv1.3"}
+    assert any(name.endswith("CBC-SHA") or name == "AES128-SHA" for name in offered)
+    answered = {name: agreed(server, client(ssl.TLSVersion.TLSv1_2, name)) for name in offered}
+    assert {name: found for name, found in answered.items() if found} == {name: ("TLSv1.2", name) for name in TLS_1_2}
+
+
+def test_tls_1_3_is_spoken_and_nothing_older_than_1_2(server: ssl.SSLContext) -> None:
+    spoken = {version.name: (agreed(server, client(version)) or ("",))[0] for version in VERSIONS}
+    assert spoken == {"TLSv1": "", "TLSv1_1": "", "TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}
+    named = {each["name"] for each in server.get_ciphers()}
+    assert {name for name in named if name.startswith("TLS_")} == TLS_1_3
+    assert {name for name in named if not name.startswith("TLS_")} == TLS_1_2 | {
+        name.replace("ECDSA", "RSA") for name in TLS_1_2
+    }
+
+
+def test_a_client_cannot_begin_the_handshake_again(server: ssl.SSLContext) -> None:
+    assert server.options & ssl.OP_NO_RENEGOTIATION

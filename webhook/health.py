@@ -1,0 +1,42 @@
+"""
+What kubelet and scrapers ask the webhook, on a port of its own without TLS: no client of the reviews' port can keep a
+probe waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtime.httpserver import Limits, Reply, Routes
+from runtime.metrics import Metrics
+
+LIMITS = Limits(max_body=0, max_connections=64)
+"""Nobody has anything to send here."""
+Reason = Callable[[], str | None]
+
+
+def routes(*, metrics: Metrics, ready: Reason, trouble: Callable[[], str], alive: Reason = lambda: None) -> Routes:
+    """
+    `/healthz` (restart me?), `/readyz` (send me reviews?) and `/metrics`.
+
+    `ready` and `alive` give the reason why not, or None. `trouble` is what is wrong without keeping anybody from being
+    served.
+    """
+
+    def healthz() -> Reply:
+        reason = alive()
+        return _plain(reason, 503) if reason else _plain("ok")
+
+    def readyz() -> Reply:
+        reason, beside = ready(), trouble()
+        return _plain(reason, 503) if reason else _plain(f"ok; {beside}" if beside else "ok")
+
+    return {
+        ("GET", "/healthz"): lambda request: healthz(),
+        ("GET", "/readyz"): lambda request: readyz(),
+        ("GET", "/metrics"): lambda request: Reply(200, metrics.render(), metrics.content_type),
+    }
+
+
+def _plain(text: str, status: int = 200) -> Reply:
+    return Reply(status, f"{text}\n".encode())
