@@ -15,7 +15,7 @@ from allocator.reasons import Code
 from allocator.unbound import Stuck
 from contract import dialects
 from contract.model import Allocation, FractionRequest, PodRequest
-from contract.protocol import Never, Question, Wait
+from contract.protocol import NOT_LEADING, Never, Question, Wait
 
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
@@ -51,6 +51,11 @@ def wait(decision: Unplaced, request: PodRequest, smallest: Smallest) -> Wait:
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
     return Wait("InLine", "pods that came earlier are served first; it is placed in its turn", floor(request, smallest))
+
+
+def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
+    """The pod fits, as far as a replica knows that must not reserve."""
+    return Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads", floor(request, smallest))
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:

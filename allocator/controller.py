@@ -48,7 +48,7 @@ nodes."""
 
 
 class NotReady(Exception):
-    """This replica may not decide now: it does not lead, or has not seen the cluster yet."""
+    """This replica can say nothing yet: it has not seen the cluster."""
 
 
 class Controller(Repairing):
@@ -90,17 +90,23 @@ class Controller(Repairing):
     # -- the webhook's question -----------------------------------------------------------------------------------
 
     def reserve(self, question: Question) -> Answer:
-        """Place a pod at admission, or say why not. Raises `NotReady` where this replica may not decide."""
+        """
+        Place a pod at admission, or say why not. Raises `NotReady` where this replica has not seen the cluster.
+
+        A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
+        and a pod that fits waits for the leader with the memory counted that it will have at least.
+        """
         ask = Ask(question.request, scheduling.needs_of(question.pod, several=question.request.several))
         with self._lock:
-            lacks = self._mandate.lacks()
-            if lacks:
-                raise NotReady(lacks)
+            unready = self._mandate.unready()
+            if unready:
+                raise NotReady(unready)
+            decides = self._mandate.holds()
             if question.request.claim:
                 # Only a pod that is there can be tied to a claim: its finalizer looks at pods.
                 told = self._desk.waits(question.namespace, question.request.claim)
                 return Wait(told.reason, told.message)
-            held = self._confirmed_hold(question)
+            held = self._confirmed_hold(question) if decides else None
             if held is not None:
                 return Placed(held, self._pin(question.pod, ask, held.node))
             foreign = [gate for gate in pods.gates(question.pod) if gate != names.GATE]
@@ -109,6 +115,8 @@ class Controller(Repairing):
             decision = self._cluster.decide(ask, priority=pods.priority(question.pod))
             if not isinstance(decision, Chosen):
                 return self._refuse(ask, decision)
+            if not decides:
+                return answering.wait_for_leader(ask.request, self._cluster.engine.smallest_accepted)
             waits = self._untried or self._trying
             if waits and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
                 return answering.wait_in_line(ask.request, self._cluster.engine.smallest_accepted)

@@ -13,7 +13,7 @@ from allocator import engine
 from allocator.engine import Ask, Unplaced
 from allocator.filters import Limits, kind_accepted
 from allocator.reasons import Code, Tally
-from contract.model import FractionRequest, NodeState, Sharing
+from contract.model import FractionRequest, Gpu, NodeState, Sharing
 
 Kind = tuple[tuple[str, int, int, Sharing, int], ...]
 """Model, memory in all, usable memory, how it is shared and the NUMA node of each GPU, in their order."""
@@ -89,11 +89,18 @@ class Kinds:
                 yield self._nodes[next(name for name in members if name not in apart)], number
 
     def smallest_accepted(self, fraction: FractionRequest) -> int:
-        """Usable bytes of the smallest GPU whose model the request accepts; 0 where there is none."""
-        gpus = {gpu for kind in self._members for gpu in kind}
-        return min(
-            (usable for model, memory, usable, _, _ in gpus if kind_accepted(model, memory, fraction)), default=0
-        )
+        """Usable bytes of the smallest GPU that the request accepts by kind and UUID; 0 where there is none."""
+        wishes = fraction.wishes
+        apart = {name for name, _ in self.owners((*wishes.use_uuids, *wishes.avoid_uuids))}
+        gpus = (gpu for node, _ in self._groups(apart) for gpu in node.gpus)
+        return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction)), default=0)
+
+
+def _accepted(gpu: Gpu, fraction: FractionRequest) -> bool:
+    wishes = fraction.wishes
+    if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
+        return False
+    return kind_accepted(gpu.model, gpu.memory, fraction)
 
 
 def _plus(before: Tally | None, found: Tally, number: int) -> Tally:

@@ -76,6 +76,11 @@ _RULES: tuple[tuple[str, str], ...] = (
         "a container without a share beside others with one",
         "sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` of it",
     ),
+    (
+        "a percentage, or a whole GPU",
+        "a quota of `gpufraction.io/gpu-memory` counts the bytes that it is on its card; while the pod waits, and from "
+        "then on, those on the smallest card that it accepts; refused while nobody can say how much that is",
+    ),
     ("wishes for models, cards and policies", "go with every dialect, see [names.md](names.md)"),
     ("a scheduler of one of the systems as `schedulerName`", "the default scheduler takes the pod"),
 )

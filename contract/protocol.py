@@ -2,8 +2,10 @@
 What the webhook and the allocator say to each other over the unix socket: one question, four answers.
 
 JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect already, so the question is canonical; the
-pod goes along trimmed to what a placement needs. Any other outcome (no socket, late, HTTP 503 because this replica does
-not lead) has no shape here: the webhook gates the pod and the leader places it a moment later.
+pod goes along trimmed to what a placement needs. A replica that does not lead reserves nothing; it answers by what it
+sees of the cluster, and with a `Wait` of the code `NOT_LEADING` where the pod would fit. Any other outcome (no socket,
+late, HTTP 503 because the cluster was not seen yet) has no shape here: the webhook gates the pod, and the leader places
+it a moment later.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from contract.model import Allocation, PodRequest
 from contract.reading import Malformed
 
 RESERVE_PATH = "/v1/reserve"
+NOT_LEADING = "NotLeading"
+"""The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
 
 JSON = dict[str, Any]
 

@@ -43,6 +43,10 @@ class Balancer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut every connection that is open: who made them makes others, and is given a server anew."""
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):

@@ -98,7 +98,8 @@ class Cluster:
             Replica(number, free_port(), free_port(), free_port(), self._run / f"allocator-{number}.sock")
             for number in range(replicas)
         )
-        self._service = Balancer(lambda: [replica.webhook_port for replica in self.replicas])
+        self._asked: int | None = None
+        self._service = Balancer(self._webhook_ports)
         self._namespaces = tuple(namespaces)
         self._route = route
         self._components = tuple(components)
@@ -162,6 +163,14 @@ class Cluster:
     def webhook_answers(self, replica: int = 0) -> bool:
         """Whether a webhook takes TLS connections."""
         return accepts_tls(self.replicas[replica].webhook_port)
+
+    def ask_only(self, replica: int | None) -> None:
+        """Have the API server's reviews go to this replica from now on; None: to all in turn."""
+        self._asked = replica
+        self._service.cut()
+
+    def _webhook_ports(self) -> list[int]:
+        return [each.webhook_port for each in self.replicas if self._asked in (None, each.number)]
 
     def label_namespace(self, name: str) -> None:
         """What an administrator does for a tenant: create the namespace where needed, and label it."""

@@ -20,11 +20,11 @@ from werkzeug.exceptions import HTTPException
 from contract.dialects import Options, dialect_named, standard
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
 from contract.pools import NOTHING_SAID, PoolOptions
-from contract.protocol import Answer, Placed, Question
+from contract.protocol import NOT_LEADING, Answer, Placed, Question, Wait
 from runtime.logs import REASON
 from runtime.metrics import Metrics
 from webhook import containers, mutate, review, shape, volumes
-from webhook.asking import NOT_LEADING, Asker, Silence
+from webhook.asking import Asker, Silence
 from webhook.hiding import debugged, hidden
 from webhook.review import BadReview, Review
 
@@ -169,9 +169,8 @@ class _Admission:
             case mutate.Ask():
                 answer = self._put(asked, plan)
         dialect = plan.request.dialect if dialect_named(plan.request.dialect) else "unknown"
-        elsewhere = isinstance(answer, Silence) and answer.code == NOT_LEADING
         answer = None if isinstance(answer, Silence) else answer
-        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns(), elsewhere=elsewhere)
+        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns())
         if isinstance(settled, mutate.Deny):
             return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
         sharing = {fraction.container for fraction in plan.request.containers}
@@ -200,12 +199,15 @@ class _Admission:
         )
         if isinstance(answer, Silence):
             self._questions.labels(answer.code).inc()
-            # Every other replica is one that does not lead, and all that one API server sends goes to one of them.
-            level = logging.DEBUG if answer.code == NOT_LEADING else logging.INFO
-            log.log(level, "the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
+            log.info("the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
             return answer
-        self._questions.labels(type(answer).__name__.lower()).inc()
+        self._questions.labels(_answer_label(answer)).inc()
         return answer
+
+
+def _answer_label(answer: Answer) -> str:
+    elsewhere = isinstance(answer, Wait) and answer.code == NOT_LEADING
+    return "not-leading" if elsewhere else type(answer).__name__.lower()
 
 
 def _without_text(error: Exception) -> BaseException:

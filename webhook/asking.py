@@ -18,7 +18,7 @@ from runtime import unixhttp
 DEFAULT_PATIENCE = 0.8
 """Seconds: far below the 3 s that the API server waits for us, and far above the few ms that a decision takes."""
 
-UNREACHABLE, LATE, NOT_LEADING, REFUSED, MALFORMED = "unreachable", "late", "not-leading", "refused", "malformed"
+UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED = "unreachable", "late", "not-ready", "refused", "malformed"
 _OK, _UNAVAILABLE = 200, 503
 
 
@@ -49,7 +49,7 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
         try:
             answered = client.post(RESERVE_PATH, question_to_json(question), timeout=patience)
             if answered.status == _UNAVAILABLE:
-                return Silence(NOT_LEADING)
+                return Silence(NOT_READY)
             if answered.status != _OK:
                 return Silence(REFUSED, f"HTTP {answered.status}")
             return _checked(question, answer_from_json(answered.json()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contract import dialects, names, pods, quantity, scheduling
+from contract import dialects, names, pods, scheduling
 from contract.dialects.base import env_from_annotation
 from contract.model import FractionRequest, PodRequest
 
@@ -33,12 +33,11 @@ def in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
     return {**pod, "spec": {**spec, "runtimeClassName": runtime_class}}
 
 
-def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int], *, keep_unknown: bool) -> None:
+def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int]) -> None:
     """
     Give every container of the pod its accounting resources and its environment.
 
-    `totals`: memory in bytes over all GPUs of a container, where it is known. `keep_unknown`: where it is not, the
-    amount from an earlier pass stays.
+    `totals`: memory in bytes over all GPUs of a container; none for one that uses a claim's.
     """
     asking = {fraction.container: fraction for fraction in request.containers}
     environments = {name: _environment(request, fraction) for name, fraction in asking.items()}
@@ -48,14 +47,9 @@ def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int], *, keep_
         fraction = asking.get(name)
         counted: dict[str, str] = {}
         if fraction is not None:
-            known = totals.get(name, 0) or (_counted_memory(container) if keep_unknown else 0)
-            counted = pods.accounting(fraction, known)
+            counted = pods.accounting(fraction, totals.get(name, 0))
         _set_resources(container, counted)
         _set_environment(container, environments.get(name, [_NOTHING]), ours)
-
-
-def _counted_memory(container: Mapping[str, Any]) -> int:
-    return quantity.integer(scheduling.request_of(container, names.GPU_MEMORY))
 
 
 def _set_resources(container: JSON, counted: dict[str, str]) -> None:

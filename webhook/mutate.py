@@ -18,7 +18,7 @@ from typing import Any
 from contract import codec, dialects, names, pinning, pods
 from contract.dialects import Options, Refusal
 from contract.model import Allocation, ContainerAllocation, PodRequest
-from contract.protocol import Answer, Never, Placed, Wait
+from contract.protocol import NOT_LEADING, Answer, Never, Placed, Wait
 from contract.reading import Malformed
 from webhook import containers, shape
 from webhook.review import FORBIDDEN, INVALID
@@ -27,6 +27,7 @@ JSON = dict[str, Any]
 
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
 _LINUX = "linux"
+_DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
 
 
@@ -62,7 +63,6 @@ class Ask:
     held: str
     pod: JSON
     """The pod trimmed to what a placement needs, without the pin of an allocation that may be stale."""
-    first_pass: bool
 
 
 Plan = Pass | Deny | Hold | Ask
@@ -98,7 +98,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     held = None if first_pass else _allocation_in(pod)
     if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod) and _is_counted(request):
         return Hold(request)
-    return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)), first_pass)
+    return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)))
 
 
 def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
@@ -162,31 +162,59 @@ def _of_daemonset(pod: Mapping[str, Any]) -> bool:
     return any(owner.get("kind") == _DAEMONSET for owner in owners)
 
 
-def settle(
-    pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int, elsewhere: bool = False
-) -> Admit | Deny:
+def settle(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
     """
     The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
 
-    `elsewhere`: it gave none because another replica's leads, which is nothing to be told as a fault.
     `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
     """
     if isinstance(answer, Never):
         return Deny(answer.reason, FORBIDDEN)
+    uncounted = _uncounted(decided.request, _totals(decided.request, answer))
+    if uncounted:
+        return Deny(_cannot_be_counted(uncounted, answer), FORBIDDEN)
     bound = _bound(pod)
-    if bound and not isinstance(answer, Placed):
+    if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
-    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, elsewhere))
+    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
 
 
-def _warnings(decided: Ask | Hold, answer: Answer | None, elsewhere: bool) -> tuple[str, ...]:
+def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
+    """
+    The first container that asks by percent and of which nobody can say how much memory that is at least; or empty.
+
+    Let in, it would be in no quota, and its resources can never be changed.
+    """
+    return next((f.container for f in request.containers if f.percent and not totals.get(f.container)), "")
+
+
+def _cannot_be_counted(container: str, answer: Answer | None) -> str:
+    because = answer.reason if isinstance(answer, Wait) else "the allocator is not answering here"
+    return (
+        f"container {container!r} asks for a whole GPU or a percentage of one, and nobody can say now how much memory "
+        f"a quota has to count for it ({because}); create it again in a moment, or ask for an amount of memory"
+    )
+
+
+def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
+    """
+    Whether a pod that names its node may wait behind the gate with a node affinity instead.
+
+    It may where its node has room and only this replica may not give it: a moment later it is where it wants to be.
+    kube-scheduler then binds it, so it must be its pod.
+    """
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
+    return isinstance(answer, Wait) and answer.code == NOT_LEADING and scheduler == _DEFAULT_SCHEDULER
+
+
+def _warnings(decided: Ask | Hold, answer: Answer | None, bound: str) -> tuple[str, ...]:
     said = decided.request.warnings
     if isinstance(decided, Hold) or isinstance(answer, Placed | Never):
         return said
-    if answer is None and elsewhere:
-        return (*said, "waiting: the pod is placed in a moment, by the allocator that leads")
     if answer is None:
         return (*said, "waiting: the allocator is not answering here; the pod will be placed as soon as it does")
+    if bound:
+        said = (*said, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
     return (*said, f"waiting: {answer.reason}")
 
 
@@ -195,6 +223,9 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in line"
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator is not answering; create it again soon, or {cure}"
+    if answer.code == NOT_LEADING:
+        why = "which only the replica that leads can give it, and this one does not"
+        return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 
 
@@ -204,11 +235,10 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
     standing = placed is not None and _stands(pod, decided, placed.allocation)
     changed = _copied(pod if standing else _without_stale_pin(pod))
     metadata, spec = changed["metadata"], changed["spec"]
-    first_pass = isinstance(decided, Ask) and decided.first_pass
-    totals = _totals(decided.request, answer)
-    containers.rewrite(spec, decided.request, totals, keep_unknown=not first_pass)
+    containers.rewrite(spec, decided.request, _totals(decided.request, answer))
     if placed is None:
         _annotate(metadata, {names.REQUEST: codec.request_to_text(decided.request)})
+        _unbind(spec)
         _gate(spec)
         return changed
     rendering = _rendering(pod, decided.request, placed.allocation, standing, now_ns)
@@ -287,6 +317,13 @@ def _gate(spec: JSON) -> None:
     gates = spec.get("schedulingGates") or []
     if not any(gate.get("name") == names.GATE for gate in gates):
         spec["schedulingGates"] = [*gates, {"name": str(names.GATE)}]
+
+
+def _unbind(spec: JSON) -> None:
+    """The API server refuses a gate beside `spec.nodeName`; a node affinity says the same."""
+    node = spec.pop("nodeName", None)
+    if node:
+        spec["affinity"] = pinning.pinned(spec, node)
 
 
 def _ungate(spec: JSON) -> None:

@@ -30,8 +30,8 @@ ADMISSION_SECONDS = MetricSpec(
 QUESTIONS = MetricSpec(
     "gpufraction_allocator_questions_total",
     "counter",
-    "Questions to the allocator, by its answer (placed, wait, never) or why there was none (unreachable, late, "
-    "not-leading, refused, malformed).",
+    "Questions to the allocator, by its answer (placed, wait, never; not-leading: the pod waits for the replica that "
+    "leads) or why there was none (unreachable, late, not-ready, refused, malformed).",
     "webhook",
     labels=("answer",),
 )

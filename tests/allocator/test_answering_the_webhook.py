@@ -17,7 +17,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.protocol import Never, Placed, Wait
 from contract.quantity import GIB, MIB
 from tests.allocator.desk import Desk, admitted, question
-from tests.builders import node, pod
+from tests.builders import PodBuilder, node, pod
 
 T4 = node("t4").gpus(2)
 TRAIN = pod("train").asks("aliyun.com/gpu-mem", 5)
@@ -135,10 +135,71 @@ def test_before_the_first_lists_nothing_is_decided() -> None:
         desk.controller.reserve(question(TRAIN))
 
 
-def test_only_the_leader_decides() -> None:
-    desk = Desk([T4], leads=False)
-    with pytest.raises(NotReady, match="another replica leads"):
-        desk.controller.reserve(question(TRAIN))
+MIXED = [node("a").gpus(2, mib=10_000), node("b").gpu("V100", mib=20_000)]
+PERCENT = pod("p").asks("nano-gpu/gpu-percent", 20)
+ELSEWHERE = "the pod is placed in a moment, by the allocator that leads"
+BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
+    "a share by bytes": (TRAIN, Wait("NotLeading", ELSEWHERE, {"main": 5 * GIB})),
+    "a percentage: the least that it may become": (PERCENT, Wait("NotLeading", ELSEWHERE, {"main": 2000 * MIB})),
+    "a whole GPU": (pod("p").asks("nvidia.com/gpu", 1), Wait("NotLeading", ELSEWHERE, {"main": 10_000 * MIB})),
+    "of one model": (
+        PERCENT.annotated("nvidia.com/use-gputype", "v100"),
+        Wait("NotLeading", ELSEWHERE, {"main": 2000 * MIB}),
+    ),
+    "behind somebody else's gate": (
+        PERCENT.gated("others/gate"),
+        Wait("ForeignGate", "the pod is held by the scheduling gate others/gate first", {"main": 2000 * MIB}),
+    ),
+    "on a node that has no room": (
+        TRAIN.on("gone"),
+        Wait("NodeName", "0 of 2 GPU nodes fit: 2 not the node that the pod names", {"main": 5 * GIB}),
+    ),
+    "never": (
+        pod("p").asks("gpufraction.io/gpu-memory", "40Gi"),
+        Never(
+            "Memory",
+            "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
+            "2 short of memory (largest 20000 MiB, wanted 40960)",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "want"), BY_A_FOLLOWER.values(), ids=BY_A_FOLLOWER.keys())
+def test_a_replica_that_does_not_lead_says_what_it_sees_and_reserves_nothing(
+    asked: PodBuilder, want: Wait | Never
+) -> None:
+    desk = Desk(MIXED, leads=False)
+    assert desk.controller.reserve(question(asked)) == want
+    assert desk.controller.look().assumed == 0
+
+
+def test_a_follower_confirms_no_allocation() -> None:
+    desk = Desk([T4])
+    desk.controller.reserve(question(TRAIN))
+    desk.leads = False
+    answer = desk.controller.reserve(question(TRAIN, held="id-1"))
+    assert isinstance(answer, Wait)
+    assert answer.code == "NotLeading"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "want"),
+    [
+        ({"nvidia.com/use-gpuuuid": "GPU-b-0"}, 4000),
+        ({"nvidia.com/nouse-gpuuuid": "GPU-a-0"}, 2000),
+        ({"nvidia.com/nouse-gpuuuid": "GPU-a-0,GPU-a-1"}, 4000),
+        ({"nvidia.com/use-gpuuuid": "GPU-nowhere"}, 0),
+    ],
+)
+def test_the_floor_is_that_of_the_gpus_that_are_wished_for(wishes: dict[str, str], want: int) -> None:
+    """Else its author would name a large card, and have a small one counted."""
+    asked = pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem-percentage", 20).gated("others/gate")
+    for key, value in wishes.items():
+        asked = asked.annotated(key, value)
+    answer = Desk(MIXED).controller.reserve(question(asked))
+    assert isinstance(answer, Wait)
+    assert answer.floor == {"main": want * MIB}
 
 
 def test_the_pods_own_word_on_pinning_counts() -> None:

@@ -10,11 +10,10 @@ import pytest
 from allocator import writer
 from allocator.barring import Barrier
 from allocator.claims import objects
-from allocator.controller import NotReady
 from allocator.line import Told
 from allocator.writer import NotDone
 from contract import names, pods
-from contract.protocol import Placed
+from contract.protocol import NOT_LEADING, Placed, Wait
 from runtime.kube import Kube
 from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
@@ -82,8 +81,9 @@ def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
     api = ApiServer()
     commit = an_orphan(api)
     leader = Leader(api, 2)
-    with pytest.raises(NotReady, match="still barring what the leader before"):
-        leader.controller.reserve(question(worker("b")))
+    answer = leader.controller.reserve(question(worker("b")))
+    assert isinstance(answer, Wait)
+    assert answer.code == NOT_LEADING
     assert leader.controller.place_waiting() == ([], [])
     leader.barrier.bar()
     assert words(api) == {"default/a": "word-2"}

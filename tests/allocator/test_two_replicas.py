@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from allocator.claims import objects
-from allocator.controller import NotReady
 from allocator.line import Commit, Told
 from allocator.loop import Counted, Loop
 from allocator.writer import Teller
 from contract import names, pods
-from contract.protocol import Placed
+from contract.protocol import NOT_LEADING, Placed, Wait
 from runtime.kube import Kube
 from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
@@ -88,8 +87,9 @@ def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> No
     new.lead(2)
     new.loop.once()
     assert allocated(api) == {"default/a"}, "its watch has not shown yet what the old leader placed"
-    with pytest.raises(NotReady, match="just elected"):
-        new.controller.reserve(question(worker("c")))
+    answer = new.controller.reserve(question(worker("c")))
+    assert isinstance(answer, Wait)
+    assert answer.code == NOT_LEADING
     assert new.controller.untrusted() == 2
     new.relist(2)
     assert new.controller.untrusted() is None

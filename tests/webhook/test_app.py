@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from contract.dialects import Options
 from contract.metrics import metrics_of
-from contract.protocol import Answer, Question, Wait
+from contract.protocol import NOT_LEADING, Answer, Question, Wait
 from runtime.logs import TextLines
 from runtime.metrics import Metrics
 from tests.webhook.builders import GIB, NOW_NS, WAIT, admitted_pod, allocation, container, patched, placed, pod, review
@@ -207,20 +207,25 @@ def test_reviews_and_questions_are_counted(
         assert f'gpufraction_allocator_questions_total{{answer="{asked}"}} 1.0' in page
 
 
-TOLD = {
-    "unreachable": ("the allocator is not answering here; the pod will be placed as soon as it does", ["INFO"]),
-    "not-leading": ("the pod is placed in a moment, by the allocator that leads", ["DEBUG"]),
+ELSEWHERE = "the pod is placed in a moment, by the allocator that leads"
+TOLD: dict[str, tuple[Answer | Silence, str, list[str]]] = {
+    "nobody there": (
+        Silence("unreachable"),
+        "the allocator is not answering here; the pod will be placed as soon as it does",
+        ["INFO"],
+    ),
+    "a replica that does not lead, as every other one": (Wait(NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
 }
 
 
-@pytest.mark.parametrize(("code", "want"), TOLD.items(), ids=TOLD.keys())
+@pytest.mark.parametrize(("answer", "told", "logged"), TOLD.values(), ids=TOLD.keys())
 def test_a_silence_is_told_and_logged_as_what_it_is(
-    code: str, want: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
+    answer: Answer | Silence, told: str, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="webhook.app")
-    answered = client(Recorder(Silence(code))).post("/mutate", data=json.dumps(review(ASKS))).get_json()
+    answered = client(Recorder(answer)).post("/mutate", data=json.dumps(review(ASKS))).get_json()
     levels = [record.levelname for record in caplog.records if record.name == "webhook.app"]
-    assert (answered["response"]["warnings"], levels) == ([f"waiting: {want[0]}"], want[1])
+    assert (answered["response"]["warnings"], levels) == ([f"waiting: {told}"], logged)
 
 
 def test_a_tenant_cannot_make_metric_labels() -> None:

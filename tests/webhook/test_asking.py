@@ -63,7 +63,7 @@ SILENCES = {
     "late": (unixhttp.TimedOut("no answer in time"), Silence("late", "no answer in time")),
     "cut off": (unixhttp.Unanswered("closed"), Silence("malformed", "closed")),
     "no HTTP": (unixhttp.BadAnswer("garbage"), Silence("malformed", "garbage")),
-    "not the leader": (unixhttp.Answer(503, b""), Silence("not-leading")),
+    "it has not seen the cluster": (unixhttp.Answer(503, b""), Silence("not-ready")),
     "refused": (unixhttp.Answer(400, b""), Silence("refused", "HTTP 400")),
     "no JSON": (unixhttp.Answer(200, b"{"), Silence("malformed", "200: body is not JSON")),
     "no verdict": (ok({}), Silence("malformed", "the answer's verdict is None")),
@@ -90,7 +90,7 @@ def test_an_allocation_on_another_node_than_the_pods_own_is_not_used() -> None:
 
 
 def test_over_a_real_socket(tmp_path: Path) -> None:
-    """Before the allocator listens, while it answers, does not lead or is slow, and after it is gone."""
+    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after it is gone."""
     path = tmp_path / "allocator.sock"
     ask = asker(unixhttp.UnixClient(path), patience=0.3)
     script: list[Any] = [placed(), WAIT, None, "slow"]
@@ -114,7 +114,7 @@ def test_over_a_real_socket(tmp_path: Path) -> None:
         release.set()
         server.close()
     after = ask(question())
-    assert answers[:3] == [placed(), WAIT, Silence("not-leading")]
+    assert answers[:3] == [placed(), WAIT, Silence("not-ready")]
     assert [silence.code for silence in (before, answers[3], after) if isinstance(silence, Silence)] == [
         "unreachable",
         "late",

@@ -56,7 +56,7 @@ def test_a_first_pass_asks_for_what_the_dialect_says() -> None:
     made = pod(container(aliyun_com__gpu_mem="5"), container("side"), nodeSelector={"pool": "gpu"})
     decided = plan(made, Options())
     assert isinstance(decided, Ask)
-    assert (decided.held, decided.first_pass, decided.pod) == ("", True, pods.trim(made))
+    assert (decided.held, decided.pod) == ("", pods.trim(made))
     assert [(f.container, f.memory) for f in decided.request.containers] == [("main", 5 * GIB)]
 
 
@@ -69,32 +69,32 @@ def test_the_administrators_unit_is_used() -> None:
 ADMITTED = {
     "an admitted pod with an allocation: is it live?": (
         admitted_pod(allocated=allocation("alloc-1")),
-        Ask(EIGHT, "alloc-1", pods.trim(admitted_pod(allocated=allocation("alloc-1"))), False),
+        Ask(EIGHT, "alloc-1", pods.trim(admitted_pod(allocated=allocation("alloc-1")))),
     ),
     "the same behind the gate, as in a backup": (
         admitted_pod(allocated=OLD, gated=True),
-        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD, gated=True)), False),
+        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD, gated=True))),
     ),
     "an admitted pod that waits goes on waiting": (admitted_pod(gated=True), Hold(EIGHT)),
     "an admitted pod with gate and node cannot wait, so it is asked for": (
         admitted_pod(gated=True, nodeName="gpu-1"),
-        Ask(EIGHT, "", pods.trim(admitted_pod(gated=True, nodeName="gpu-1")), False),
+        Ask(EIGHT, "", pods.trim(admitted_pod(gated=True, nodeName="gpu-1"))),
     ),
     "an admitted pod without gate and allocation is asked for again": (
         admitted_pod(),
-        Ask(EIGHT, "", pods.trim(admitted_pod()), False),
+        Ask(EIGHT, "", pods.trim(admitted_pod())),
     ),
     "the pin of an allocation that may be stale is not asked for": (
         pinned_to("gpu-9", admitted_pod(allocated=OLD)),
-        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD)), False),
+        Ask(EIGHT, "old", pods.trim(admitted_pod(allocated=OLD))),
     ),
     "a pin to another node is the tenant's": (
         pinned_to("gpu-5", admitted_pod(allocated=OLD)),
-        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-5", admitted_pod(allocated=OLD))), False),
+        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-5", admitted_pod(allocated=OLD)))),
     ),
     "a DaemonSet's pin is its controller's": (
         pinned_to("gpu-9", with_owner("DaemonSet", admitted_pod(allocated=OLD))),
-        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-9", with_owner("DaemonSet", admitted_pod(allocated=OLD)))), False),
+        Ask(EIGHT, "old", pods.trim(pinned_to("gpu-9", with_owner("DaemonSet", admitted_pod(allocated=OLD))))),
     ),
     "an unreadable allocation is none": (
         annotated(admitted_pod(gated=True), **{str(names.ALLOCATION): "{"}),
@@ -128,7 +128,6 @@ FORGED = {
 def test_a_request_annotation_that_disagrees_does_not_count(made: JSON) -> None:
     decided = plan(made, Options())
     assert isinstance(decided, Ask)
-    assert decided.first_pass
     assert decided.held == ""
     assert [(f.container, f.memory) for f in decided.request.containers] == [("main", GIB)]
 

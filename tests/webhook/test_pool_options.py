@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from contract import codec, names
 from contract.dialects import Options
 from contract.metrics import metrics_of
 from contract.model import FractionRequest
+from contract.protocol import RESERVE_PATH, Wait, answer_to_json, question_from_json
 from contract.quantity import MIB
 from runtime import pooloptions
+from runtime.httpserver import Reply, Request, json_reply, serve_http
 from runtime.metrics import Metrics
 from tests.webhook.builders import JSON, container, patched, pod, review
 from webhook.app import create_app
@@ -22,10 +25,24 @@ from webhook.wiring import Document, make_app
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
-    """The share that a pod is read to ask for; nobody answers for the allocator, so the pod waits."""
+    """The share that a pod is read to ask for; whoever answers for the allocator lets all wait."""
     answer = client.post("/mutate", data=json.dumps(review(made))).get_json()["response"]
     text = patched(made, answer)["metadata"]["annotations"][names.REQUEST]
     return codec.request_from_text(text).containers[0]
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[Path]:
+    """An allocator that has room for nobody."""
+
+    def reserve(request: Request) -> Reply:
+        containers = question_from_json(request.json()).request.containers
+        return json_reply(answer_to_json(Wait("NoRoom", "full", {fraction.container: MIB for fraction in containers})))
+
+    path = tmp_path / "allocator.sock"
+    server = serve_http({("POST", RESERVE_PATH): reserve}, path, name="allocator")
+    yield path
+    server.close()
 
 
 def refused(client: FlaskClient) -> str:
@@ -33,12 +50,12 @@ def refused(client: FlaskClient) -> str:
     return next(line for line in lines if line.startswith("gpufraction_webhook_options_refused")).split()[1]
 
 
-def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path) -> None:
+def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socket: Path) -> None:
     file = tmp_path / "options.yaml"
     client = make_app(
         certificates=tmp_path,
-        socket=tmp_path / "allocator.sock",
-        patience=0.1,
+        socket=socket,
+        patience=2,
         options=Options(default_cores=7),
         hide_gpus=False,
         file=file,
@@ -70,13 +87,13 @@ def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path) -> No
 class Wrong:
     """A document that the webhook finds when it starts, and its application."""
 
-    def __init__(self, folder: Path, text: str) -> None:
+    def __init__(self, folder: Path, socket: Path, text: str) -> None:
         self.file = folder / "options.yaml"
         self.file.write_text(text)
         self.client = make_app(
             certificates=folder,
-            socket=folder / "allocator.sock",
-            patience=0.1,
+            socket=socket,
+            patience=2,
             options=Options(),
             hide_gpus=False,
             file=self.file,
@@ -89,8 +106,10 @@ class Wrong:
         return [text for text in answer.get("warnings") or [] if "options" in text]
 
 
-def test_a_webhook_that_starts_with_a_wrong_document_says_so_on_every_pod_with_a_share(tmp_path: Path) -> None:
-    found = Wrong(tmp_path, "defaultMem: much\n")
+def test_a_webhook_that_starts_with_a_wrong_document_says_so_on_every_pod_with_a_share(
+    tmp_path: Path, socket: Path
+) -> None:
+    found = Wrong(tmp_path, socket, "defaultMem: much\n")
     asks, plain = container(nvidia_com__gpu="1", nvidia_com__gpucores="10"), container()
     assert [len(found.warnings(pod(each))) for each in (asks, asks, plain)] == [1, 1, 0]
     assert "so this pod is read without them" in found.warnings(pod(asks))[0]

@@ -39,5 +39,5 @@ PRELOADED: dict[str, tuple[JSON, list[JSON]]] = {
 @pytest.mark.parametrize(("entry", "kept"), PRELOADED.values(), ids=PRELOADED.keys())
 def test_a_tenants_own_limiter(entry: JSON, kept: list[JSON]) -> None:
     spec: JSON = {"containers": [{"name": "main", "env": [dict(entry)]}]}
-    rewrite(spec, PodRequest(dialect="native", containers=()), {}, keep_unknown=False)
+    rewrite(spec, PodRequest(dialect="native", containers=()), {})
     assert spec["containers"][0]["env"] == [VOID, *kept]

@@ -22,7 +22,7 @@ from tests.webhook.builders import (
     share,
 )
 from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.mutate import Admit, Ask, Hold, plan
+from webhook.mutate import Admit, Ask, Deny, Hold, plan
 
 DIALECTS = {
     "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),
@@ -48,8 +48,16 @@ def test_a_confirmed_allocation_changes_nothing(made: JSON, pin: str) -> None:
         assert settled(once, answer_for(made, second_pin), NOW_NS + 5) == Admit(once)
 
 
-@pytest.mark.parametrize("answer", [WAIT, None, Wait("NoRoom", "full", {"main": GIB})], ids=["wait", "none", "floor"])
-@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
+FLOOR = Wait("NoRoom", "full", {"main": GIB})
+WAITING = {
+    f"{name}-{answered}": (made, answer)
+    for answered, answer in {"wait": WAIT, "none": None, "floor": FLOOR}.items()
+    for name, made in DIALECTS.items()
+    if made is not PERCENT or answer is FLOOR
+}
+
+
+@pytest.mark.parametrize(("made", "answer"), WAITING.values(), ids=WAITING.keys())
 def test_a_pod_that_waits_comes_out_unchanged(made: JSON, answer: Answer | None) -> None:
     once = admitted(made, answer)
     assert isinstance(plan(once, Options()), Ask if made is PERCENT else Hold)
@@ -61,7 +69,7 @@ def test_a_pod_that_waits_comes_out_unchanged(made: JSON, answer: Answer | None)
 @pytest.mark.parametrize("written", [{}, {"gpufraction.io/gpu-memory": "1"}], ids=["nothing", "a byte"])
 def test_a_tenant_does_not_choose_what_a_quota_counts_of_a_percentage(written: dict[str, str]) -> None:
     """As if it had been admitted before: the annotation, the gate, and an amount of their own liking."""
-    forged = admitted(PERCENT, WAIT)
+    forged = admitted(PERCENT, FLOOR)
     forged["spec"]["containers"][0]["resources"] = {"limits": dict(written), "requests": dict(written)}
     cores = {"gpufraction.io/gpu-cores": "40"}
     for amounts in forged["spec"]["containers"][0]["resources"].values():
@@ -69,6 +77,7 @@ def test_a_tenant_does_not_choose_what_a_quota_counts_of_a_percentage(written: d
     again = admitted(forged, Wait("NoRoom", "full", {"main": 4 * GIB}))
     counted = {"gpufraction.io/gpu-memory": "4Gi", **cores}
     assert again["spec"]["containers"][0]["resources"] == {"limits": counted, "requests": counted}
+    assert isinstance(settled(forged, None), Deny), "nor does it count where nobody says how much it is"
 
 
 def test_a_container_that_another_webhook_added_meanwhile_sees_no_gpu() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract import codec, pinning
-from contract.dialects import Options
-from contract.protocol import Answer, Never, Wait
+from contract.protocol import NOT_LEADING, Answer, Never, Wait
 from tests.webhook.builders import (
     GIB,
     WAIT,
@@ -19,8 +18,9 @@ from tests.webhook.builders import (
     share,
 )
 from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.mutate import Admit, Ask, Deny, plan, settle
+from webhook.mutate import Admit, Deny
 
+ELSEWHERE = Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 
@@ -121,10 +121,7 @@ def test_without_an_answer_the_pod_waits_and_says_why() -> None:
 
 def test_what_another_replica_decides_is_not_told_as_a_fault() -> None:
     """All that one API server sends may go to a replica that does not lead."""
-    asked = pod(container(gpufraction_io__gpu_memory="5Gi"))
-    decided = plan(asked, Options())
-    assert isinstance(decided, Ask)
-    outcome = settle(asked, decided, None, now_ns=0, elsewhere=True)
+    outcome = settled(pod(ASKS), ELSEWHERE)
     assert isinstance(outcome, Admit)
     assert outcome.warnings == ("waiting: the pod is placed in a moment, by the allocator that leads",)
 
@@ -152,8 +149,6 @@ MEMORY = {
         "6Gi",
     ),
     "waiting for percent: the floor that the answer gives": (PERCENT, Wait("NoRoom", "full", {"main": GIB}), "1Gi"),
-    "waiting for percent with nothing known: none": (PERCENT, Wait("NoRoom", "full"), None),
-    "unasked for percent: none": (PERCENT, None, None),
 }
 
 
@@ -162,17 +157,48 @@ def test_the_memory_that_is_counted(made: JSON, answer: Answer | None, want: str
     assert memory_of(admitted(made, answer)) == (want, want)
 
 
+TWO_CONTAINERS = pod(container(gpufraction_io__gpu_memory="5Gi"), container("side", gpufraction_io__gpu_percent="1"))
+UNCOUNTED: dict[str, tuple[JSON, Answer | None, str, str]] = {
+    "nobody to ask": (PERCENT, None, "main", "the allocator is not answering here"),
+    "no GPU that it accepts": (PERCENT, Wait("NoGpus", "none here yet"), "main", "none here yet"),
+    "a share of nothing": (PERCENT, Wait("NoRoom", "full", {"main": 0}), "main", "full"),
+    "a whole GPU": (pod(container(nvidia_com__gpu="1")), None, "main", "the allocator is not answering here"),
+    "cores that stand for memory": (
+        pod(container(elasticgpu_io__gpu_core="50")),
+        None,
+        "main",
+        "the allocator is not answering here",
+    ),
+    "beside one that is counted": (TWO_CONTAINERS, Wait("X", "full", {"main": GIB}), "side", "full"),
+    "bound to a node too": (
+        pod(container(gpufraction_io__gpu_percent="20"), nodeName="gpu-1"),
+        None,
+        "main",
+        "the allocator is not answering here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "answer", "which", "because"), UNCOUNTED.values(), ids=UNCOUNTED.keys())
+def test_a_percentage_of_which_nobody_knows_how_much_it_is_is_refused(
+    made: JSON, answer: Answer | None, which: str, because: str
+) -> None:
+    assert settled(made, answer) == Deny(
+        f"container {which!r} asks for a whole GPU or a percentage of one, and nobody can say now how much memory a "
+        f"quota has to count for it ({because}); create it again in a moment, or ask for an amount of memory",
+        403,
+    )
+
+
 def test_cores_are_counted_over_all_gpus_and_percent_resources_go() -> None:
-    made = admitted(PERCENT, None)
-    assert made["spec"]["containers"][0]["resources"] == {
-        "limits": {"gpufraction.io/gpu-cores": "40"},
-        "requests": {"gpufraction.io/gpu-cores": "40"},
-    }
+    made = admitted(PERCENT, Wait("NoRoom", "full", {"main": GIB}))
+    counted = {"gpufraction.io/gpu-cores": "40", "gpufraction.io/gpu-memory": "1Gi"}
+    assert made["spec"]["containers"][0]["resources"] == {"limits": counted, "requests": counted}
 
 
 def test_limits_that_held_nothing_else_are_gone() -> None:
-    made = pod(container())
-    made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem-percentage": "20"}, "claims": []}
+    made = pod(container("other"), container(aliyun_com__gpu_mem="5"))
+    made["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": "0"}, "claims": []}
     assert admitted(made, None)["spec"]["containers"][0]["resources"] == {"claims": []}
 
 
@@ -293,12 +319,21 @@ def test_pin_and_gate(made: JSON, answer: Answer, want: JSON) -> None:
 
 BOUND = {
     "no room on it": (
+        pod(ASKS, nodeName="gpu-1"),
         WAIT,
         "spec.nodeName: found 'gpu-1', which cannot take the pod now: 0 of 3 GPU nodes fit: 2 short of memory (largest "
         "free 5120 MiB, wanted 8192), 1 cordoned; remove spec.nodeName (a nodeSelector can choose the node) and the "
         "pod waits in line",
     ),
+    "a replica that does not lead, and a scheduler that may not bind it": (
+        pod(ASKS, nodeName="gpu-1", schedulerName="volcano"),
+        ELSEWHERE,
+        "spec.nodeName: found 'gpu-1', which only the replica that leads can give it, and this one does not; create it "
+        "again, remove spec.schedulerName, or remove spec.nodeName (a nodeSelector can choose the node) and the pod "
+        "waits in line",
+    ),
     "nobody to ask": (
+        pod(ASKS, nodeName="gpu-1"),
         None,
         "spec.nodeName: found 'gpu-1' while the allocator is not answering; create it again soon, or remove "
         "spec.nodeName (a nodeSelector can choose the node) and the pod waits in line",
@@ -306,9 +341,33 @@ BOUND = {
 }
 
 
-@pytest.mark.parametrize(("answer", "message"), BOUND.values(), ids=BOUND.keys())
-def test_a_pod_that_is_bound_to_a_node_cannot_wait(answer: Answer | None, message: str) -> None:
-    assert settled(pod(ASKS, nodeName="gpu-1"), answer) == Deny(message, 403)
+@pytest.mark.parametrize(("made", "answer", "message"), BOUND.values(), ids=BOUND.keys())
+def test_a_pod_that_is_bound_to_a_node_cannot_wait(made: JSON, answer: Answer | None, message: str) -> None:
+    assert settled(made, answer) == Deny(message, 403)
+
+
+def test_a_pod_that_is_bound_to_a_node_waits_for_the_replica_that_leads_by_affinity() -> None:
+    outcome = settled(pod(ASKS, nodeName="gpu-1", schedulerName="default-scheduler"), ELSEWHERE)
+    assert isinstance(outcome, Admit)
+    assert {key: value for key, value in outcome.pod["spec"].items() if key != "containers"} == {
+        "schedulerName": "default-scheduler",
+        "affinity": pinning.pinned({}, "gpu-1"),
+        "schedulingGates": [GATE],
+    }
+    assert outcome.warnings == (
+        "spec.nodeName: found 'gpu-1'; the pod has a node affinity for it instead, and waits",
+        "waiting: the pod is placed in a moment, by the allocator that leads",
+    )
+
+
+def test_its_own_affinity_goes_on_counting_beside_the_node() -> None:
+    wanted = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [wanted]}}
+    made = pod(ASKS, nodeName="gpu-1", affinity={"nodeAffinity": required})
+    spec = admitted(made, ELSEWHERE)["spec"]
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {**wanted, "matchFields": [pinning.requirement("gpu-1")]}
+    assert "nodeName" not in spec
 
 
 def test_what_no_gpu_could_ever_serve_is_refused() -> None:
