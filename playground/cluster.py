@@ -41,9 +41,10 @@ class NotUp(Exception):
     """The cluster did not come up in time; the message says what was still missing."""
 
 
-def account(name: str, *, node: str = "") -> User:
-    """One of our service accounts; an agent's token carries the node that its pod runs on."""
-    extra = {"authentication.kubernetes.io/node-name": (node,)} if node else {}
+def account(name: str, *, node: str = "", pod: str = "") -> User:
+    """One of our service accounts; an agent's token carries the node that its pod runs on, a holder's its pod."""
+    said = {"node-name": node, "pod-name": pod}
+    extra = {f"authentication.kubernetes.io/{key}": (value,) for key, value in said.items() if value}
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
     return User(f"system:serviceaccount:{names.NAMESPACE}:{name}", groups, extra)
 

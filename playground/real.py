@@ -40,7 +40,8 @@ from runtime.transport import Transport, connect_transport
 
 JSON = dict[str, Any]
 ENVIRONMENT = "KUBEBUILDER_ASSETS"
-_NODE_NAME = "authentication.kubernetes.io/node-name"
+_BOUND = {"authentication.kubernetes.io/node-name": "Node", "authentication.kubernetes.io/pod-name": "Pod"}
+"""What a token can be bound to, by what the API server then says of its user."""
 _ACCOUNT = "system:serviceaccount:"
 _READY_SECONDS = 60.0
 _TOKEN_SECONDS = 24 * 3600
@@ -173,7 +174,7 @@ class Real:
         """
         A kubeconfig, as YAML, with which a client is that user.
 
-        A service account gets a token that the API server issued, bound to its node where the user has one, exactly as
+        A service account gets a token that the API server issued, bound to its node or pod where the user has one, as
         its pod's would be; anybody else a client certificate. Raises ValueError for what neither can say of a user.
         """
         if user.name.startswith(_ACCOUNT):
@@ -207,12 +208,13 @@ class Real:
     def _token(self, user: User) -> str:
         namespace, _, name = user.name.removeprefix(_ACCOUNT).partition(":")
         spec: JSON = {"expirationSeconds": _TOKEN_SECONDS}
-        others = sorted(set(user.extra) - {_NODE_NAME})
-        if others:
-            raise ValueError(f"user {user.name}: extra {others} is nothing that a token can carry")
-        if _NODE_NAME in user.extra:
-            (node,) = user.extra[_NODE_NAME]
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node}
+        others = sorted(set(user.extra) - set(_BOUND))
+        if others or len(user.extra) > 1:
+            raise ValueError(
+                f"user {user.name}: extra {others or sorted(user.extra)} is nothing that a token can carry"
+            )
+        for key, (name_of_bound,) in user.extra.items():
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": _BOUND[key], "name": name_of_bound}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         answer = self._kube().create(kubepaths.path("v1", "serviceaccounts", namespace, name, "token"), request)
         return str(answer["status"]["token"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from contract import keptout, names
+from contract import codec, dialects, keptout, names
+from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from tests.manifests.install import CONFIGURATION, pods
 from tests.manifests.kube import of, one, sources, texts
 
@@ -95,8 +96,8 @@ def test_policies_keep_exactly_the_reserved_annotations() -> None:
         for text in texts(policy)
         for found in re.findall(r"matches\(\s*'(.+?)'\)", text)
     }
-    # The shortest is that of annotations by which a pod names devices to its runtime.
-    devices, pattern = sorted(patterns, key=len)
+    # The shortest: annotations by which a pod names devices to its runtime. The longest: what the allocator writes.
+    devices, pattern, _ = sorted(patterns, key=len)
     named = [names.nri_annotation("main"), *(f"{prefix}a" for prefix in names.DEVICE_ANNOTATION_PREFIXES)]
     assert [name for name in named if not re.search(devices, name)] == []
     reserved = [*names.RESERVED_ANNOTATIONS, *(names.per_container(p, "main") for p in names.CONTAINER_PREFIXES)]
@@ -105,6 +106,37 @@ def test_policies_keep_exactly_the_reserved_annotations() -> None:
     assert [name for name in [*free, f"x{names.REQUEST}", f"{names.REQUEST}x"] if re.search(pattern, name)] == []
     others = [*reserved, *free, "example.com/cdi.k8s.io/a", "acdi.k8s.io/a", "nvidia.cdi.k8s.iox/a"]
     assert [name for name in others if re.search(devices, name)] == []
+
+
+def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_placement_and_no_others() -> None:
+    policy = one(sources(), "ValidatingAdmissionPolicy", "gpufraction-allocator-pods")
+    said = "\n".join(texts(policy))
+    [pattern] = re.findall(r"matches\(\s*'(.+?)'\)", said)
+    [listed] = re.findall(r"variables.labels.all\(l, l in \[(.+?)\]", said)
+    share = ContainerAllocation("main", (GpuShare("GPU-1", 0, 1 << 30, 10, 1 << 34, nri=True),))
+    allocation = Allocation("a", "n1", (share,))
+    written = {str(names.FENCE), str(names.ALLOCATION), *codec.container_annotations(allocation)}
+    labels: set[str] = set()
+    for dialect in dialects.DIALECTS:
+        request = PodRequest(dialect.name, (FractionRequest("main", memory=1 << 30),))
+        rendering = dialects.render({"spec": {"containers": [{"name": "main"}]}}, request, allocation, 1)
+        started = dialect.started(rendering.annotations)
+        written |= rendering.annotations.keys() | started.keys()
+        labels |= rendering.labels.keys()
+    assert {name for name in written if not re.search(pattern, name)} == set()
+    assert set(re.findall(r"'(.+?)'", listed)) == labels
+    others = [
+        k for k in names.REGISTRY if "annotation" in k.on and k not in names.CONTAINER_PREFIXES and k not in written
+    ]
+    strange = [
+        *others,
+        "example.com/a",
+        "nvidia.cdi.k8s.io/a",
+        "cdi.k8s.io/a",
+        f"x{names.ALLOCATION}",
+        f"{names.FENCE}x",
+    ]
+    assert [name for name in strange if re.search(pattern, name)] == []
 
 
 def test_policies_name_our_accounts_gate_and_resources() -> None:

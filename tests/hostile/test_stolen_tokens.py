@@ -1,0 +1,149 @@
+"""B4: what somebody who has one of our tokens can write with it, on both control planes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names
+from playground.api.values import User
+from playground.cluster import account
+from playground.shapes import DEMO
+from runtime import kubepaths
+from tests.clusters import control_planes
+from tests.hostile.attack import hostile_cluster
+from tests.hostile.stolen import (
+    ALLOWED,
+    BY_POLICY,
+    BY_RBAC,
+    OURS,
+    SERVED,
+    SYSTEM,
+    Attempt,
+    Tokens,
+    prepare,
+)
+
+pytestmark = pytest.mark.hostile
+
+JSON = dict[str, Any]
+ALLOCATOR = account("gpufraction-allocator")
+HOLDER = account("gpufraction-holder", pod="holder-a")
+UNBOUND_HOLDER = account("gpufraction-holder")
+
+
+@pytest.fixture(scope="module", params=control_planes())
+def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
+    directory = tmp_path_factory.mktemp("tokens")
+    for attacked in hostile_cluster(
+        request.param, directory, nodes=DEMO[:1], components=("holders", "allocator-eviction")
+    ):
+        prepare(attacked.cluster)
+        yield Tokens(attacked.cluster, directory)
+
+
+def annotated(**values: str | None) -> JSON:
+    """A merge patch of annotations of ours."""
+    return {"metadata": {"annotations": {f"{names.GROUP}/{key.replace('_', '-')}": v for key, v in values.items()}}}
+
+
+def image(container: str = "main") -> JSON:
+    return {"spec": {"containers": [{"name": container, "image": "thief"}]}}
+
+
+PLACED, WAITING = kubepaths.pods(SERVED, "placed"), kubepaths.pods(SERVED, "waiting")
+DNS, PLAIN = kubepaths.pods(SYSTEM, "dns"), kubepaths.pods(SERVED, "plain")
+OWN, OTHER, MPS = (kubepaths.pods(OURS, name) for name in ("holder-a", "holder-b", "mps"))
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PIN = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}
+COMMIT = [
+    {"op": "test", "path": "/spec/schedulingGates/1/name", "value": str(names.GATE)},
+    {"op": "add", "path": "/metadata/annotations/gpufraction.io~1allocation", "value": "{}"},
+    {"op": "add", "path": "/metadata/annotations/gpufraction.io~1devices.main", "value": "GPU-1"},
+    {"op": "add", "path": "/metadata/annotations/nvidia.cdi.k8s.io~1container.main", "value": "GPU-1"},
+    {"op": "add", "path": "/metadata/annotations/ALIYUN_COM_GPU_MEM_ASSIGNED", "value": "false"},
+    {"op": "add", "path": "/metadata/labels", "value": {"nano-gpu/assume": "true"}},
+    {"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": {REQUIRED: PIN}}},
+    {"op": "remove", "path": "/spec/schedulingGates/1"},
+]
+
+
+def condition(name: str) -> JSON:
+    return {"status": {"conditions": [{"type": name, "status": "False", "reason": "No", "message": "no"}]}}
+
+
+def gone(*annotations: str) -> JSON:
+    """What fails a pod that came late."""
+    return {
+        "metadata": {"annotations": dict.fromkeys(annotations)},
+        "spec": {"activeDeadlineSeconds": 1},
+    }
+
+
+def patched(want: str, path: str, body: Any, who: User = ALLOCATOR, form: str = "strategic") -> Attempt:
+    return Attempt(want, who, form, path, body)
+
+
+POD_ATTEMPTS = {
+    "the allocator commits a placement": patched(ALLOWED, WAITING, COMMIT, form="json"),
+    "the allocator tells a pod how it stands": patched(
+        ALLOWED, f"{WAITING}/status", condition(names.ALLOCATED_CONDITION)
+    ),
+    "the allocator bars what the leader before had under way": patched(ALLOWED, WAITING, annotated(fence="x")),
+    "the allocator fails a late pod": patched(ALLOWED, PLACED, gone(names.per_container(names.DEVICES_PREFIX, "main"))),
+    "another image for the cluster's own pod": patched(BY_POLICY, DNS, image()),
+    "another image for a pod with a share": patched(BY_POLICY, PLACED, image()),
+    "another image beside a commit": patched(
+        BY_POLICY,
+        WAITING,
+        [*COMMIT, {"op": "replace", "path": "/spec/containers/0/image", "value": "thief"}],
+        form="json",
+    ),
+    "a toleration": patched(
+        BY_POLICY, PLACED, [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}], form="json"
+    ),
+    "the end of the cluster's own pod": patched(BY_POLICY, DNS, {"spec": {"activeDeadlineSeconds": 1}}),
+    "the end of a pod that keeps its share": patched(BY_POLICY, PLACED, {"spec": {"activeDeadlineSeconds": 1}}),
+    "a label that a Service or a policy selects by": patched(BY_POLICY, PLACED, {"metadata": {"labels": {"app": "x"}}}),
+    "a label of the cluster's own pod": patched(BY_POLICY, DNS, {"metadata": {"labels": {"k8s-app": "x"}}}),
+    "an owner": patched(BY_POLICY, PLACED, {"metadata": {"ownerReferences": [OWNER]}}),
+    "a finalizer": patched(BY_POLICY, PLACED, {"metadata": {"finalizers": ["example.com/stay"]}}),
+    "somebody's annotation": patched(BY_POLICY, PLACED, {"metadata": {"annotations": {"example.com/a": "b"}}}),
+    "another request": patched(BY_POLICY, PLACED, annotated(request="{}")),
+    "devices for the cluster's own pod": patched(
+        BY_POLICY, DNS, {"metadata": {"annotations": {names.nri_annotation("main"): "all"}}}
+    ),
+    "devices by another way": patched(BY_POLICY, PLACED, {"metadata": {"annotations": {"cdi.k8s.io/a": "x"}}}),
+    "an allocation for a pod that asked for nothing": patched(BY_POLICY, PLAIN, annotated(allocation="{}")),
+    "somebody else's gate": patched(
+        BY_POLICY, WAITING, [{"op": "remove", "path": "/spec/schedulingGates/0"}], form="json"
+    ),
+    "a node for a pod that goes on waiting": patched(BY_POLICY, WAITING, COMMIT[-2:-1], form="json"),
+    "a pod's readiness": patched(BY_POLICY, f"{PLACED}/status", condition("Ready")),
+    "a pod's phase": patched(BY_POLICY, f"{DNS}/status", {"status": {"phase": "Failed"}}),
+    "a pod's address": patched(
+        BY_POLICY, f"{DNS}/status", {"status": {"podIP": "10.6.6.6", "podIPs": [{"ip": "10.6.6.6"}]}}, form="merge"
+    ),
+    "an annotation by way of the status": patched(BY_POLICY, f"{PLACED}/status", annotated(allocation="{}")),
+    "a label by way of the status": patched(BY_POLICY, f"{PLACED}/status", {"metadata": {"labels": {"app": "x"}}}),
+    "a pod of its own": Attempt(BY_RBAC, ALLOCATOR, "create", kubepaths.pods(SYSTEM), {"metadata": {"name": "x"}}),
+    "no pod at all": Attempt(BY_RBAC, ALLOCATOR, "delete", DNS),
+    "a holder reports": patched(ALLOWED, OWN, annotated(held_gpus="GPU-1"), HOLDER),
+    "a holder reports for another": patched(BY_POLICY, OTHER, annotated(held_gpus="GPU-1"), HOLDER),
+    "a holder whose token is no pod's": patched(BY_POLICY, OWN, annotated(held_gpus="GPU-1"), UNBOUND_HOLDER),
+    "a holder gives another pod of ours its image": patched(BY_POLICY, MPS, image("holder"), HOLDER),
+    "a holder gives itself another image": patched(BY_POLICY, OWN, image("holder"), HOLDER),
+    "a holder labels itself": patched(BY_POLICY, OWN, {"metadata": {"labels": {"app": "x"}}}, HOLDER),
+    "a holder leaves its owner": patched(BY_POLICY, OWN, {"metadata": {"ownerReferences": [OWNER]}}, HOLDER),
+    "a holder writes another annotation": patched(BY_POLICY, OWN, annotated(gpu_uuids="x"), HOLDER),
+    "a holder writes a pod of others": patched(BY_RBAC, PLACED, annotated(held_gpus="x"), HOLDER),
+}
+
+
+@pytest.mark.parametrize("attempt", POD_ATTEMPTS.values(), ids=POD_ATTEMPTS.keys())
+def test_what_a_token_can_write_on_pods(attempt: Attempt, tokens: Tokens) -> None:
+    """B4: a holder's token and the allocator's write their own fields of pods, and nothing else."""
+    assert tokens.outcome(attempt) == attempt.want
