@@ -14,14 +14,16 @@ changed, a pod joined. Where only what it was told may have become untrue, the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from allocator import answering, keeping, looking, pinning
+from allocator import answering, judged, keeping, looking, pinning
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster
 from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
+from allocator.judged import Judged
 from allocator.keeping import Kept
 from allocator.known import NOBODY
 from allocator.ledger import Holding, State
@@ -95,8 +97,12 @@ class Controller(Repairing):
 
         A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
         and a pod that fits waits for the leader with the memory counted that it will have at least.
+
+        Admission may pass a pod through us twice. The place that it has from the first time stands only while
+        everything that it was judged by is as it was; else that reservation is forgotten, and the pod decided anew.
         """
         ask = Ask(question.request, scheduling.needs_of(question.pod, several=question.request.several))
+        seen = judged.judged(question.pod, ask, self._options.placement)
         with self._lock:
             unready = self._mandate.unready()
             if unready:
@@ -106,25 +112,37 @@ class Controller(Repairing):
                 # Only a pod that is there can be tied to a claim: its finalizer looks at pods.
                 told = self._desk.waits(question.namespace, question.request.claim)
                 return Wait(told.reason, told.message)
-            held = self._confirmed_hold(question) if decides else None
-            if held is not None:
-                return Placed(held, self._pin(question.pod, ask, held.node))
-            foreign = [gate for gate in pods.gates(question.pod) if gate != names.GATE]
-            if foreign:
-                return answering.wait_for_gate(foreign[0], ask.request, self._cluster.engine.smallest_accepted)
-            decision = self._cluster.decide(ask, priority=pods.priority(question.pod))
-            if not isinstance(decision, Chosen):
-                return self._refuse(ask, decision)
-            if not decides:
-                return answering.wait_for_leader(ask.request, self._cluster.engine.smallest_accepted)
-            waits = self._untried or self._trying
-            if waits and not ask.needs.node_name and self._somebody_is_before(pods.priority(question.pod)):
-                return answering.wait_in_line(ask.request, self._cluster.engine.smallest_accepted)
-            allocation = Allocation(self._new_id(), decision.node, decision.containers)
-            pin = self._pin(question.pod, ask, decision.node)
-            if not question.dry_run:
-                self._cluster.assume(self._holding(ask, allocation, answering.key_of(question)))
-            return Placed(allocation, pin)
+            held = self._held(question) if decides else None
+            if held is not None and held.judged is not None and judged.stands(held.judged, seen, held.allocation.node):
+                return Placed(held.allocation, held.pin)
+            if held is not None and not question.dry_run:
+                self._take_back(held)
+            return self._decided(question, seen, decides)
+
+    def _decided(self, question: Question, seen: Judged, decides: bool) -> Answer:
+        ask, smallest = seen.ask, self._cluster.engine.smallest_accepted
+        if seen.foreign_gates:
+            return answering.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
+        decision = self._cluster.decide(ask, priority=seen.priority)
+        if not isinstance(decision, Chosen):
+            return self._refuse(ask, decision)
+        if not decides:
+            return answering.wait_for_leader(ask.request, smallest)
+        waits = self._untried or self._trying
+        if waits and not ask.needs.node_name and self._somebody_is_before(seen.priority):
+            return answering.wait_in_line(ask.request, smallest)
+        allocation = Allocation(self._new_id(), decision.node, decision.containers)
+        pin = self._pin(seen, decision.node)
+        if not question.dry_run:
+            holding = self._holding(ask, allocation, answering.key_of(question))
+            self._cluster.assume(replace(holding, judged=seen, pin=pin))
+        return Placed(allocation, pin)
+
+    def _take_back(self, held: Holding) -> None:
+        """The pod was changed by others after it was given its place. Whoever waits may have that now."""
+        if self._cluster.forget(held.key):
+            self._forgotten("changed")
+            self._rouse()
 
     def untrusted(self) -> int | None:
         """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
@@ -143,13 +161,12 @@ class Controller(Repairing):
             for entry in self._cluster.queue.in_any_order()
         )
 
-    def _confirmed_hold(self, question: Question) -> Allocation | None:
+    def _held(self, question: Question) -> Holding | None:
         """The live reservation that the pod carries already: admission passed it through us a second time."""
         holding = self._cluster.ledger.holding(question.held) if question.held else None
-        if holding is None or holding.state is not State.ASSUMED or holding.request != question.request:
+        if holding is None or holding.state is not State.ASSUMED or holding.judged is None:
             return None
-        same_namespace = holding.pod.split("/", 1)[0] == question.namespace
-        return holding.allocation if same_namespace else None
+        return holding if holding.pod == answering.key_of(question) else None
 
     def _refuse(self, ask: Ask, decision: Unplaced) -> Answer:
         if self._options.unsatisfiable == "deny":
@@ -158,10 +175,11 @@ class Controller(Repairing):
                 return answering.never(never)
         return answering.wait(decision, ask.request, self._cluster.engine.smallest_accepted)
 
-    def _pin(self, pod: Mapping[str, Any], ask: Ask, node: str) -> str:
-        mode = pods.annotations_of(pod).get(names.PLACEMENT, "") or self._options.placement
+    def _pin(self, seen: Judged, node: str) -> str:
         state = self._cluster.snapshot.get(node)
-        return pinning.choose(mode, pod, ask.needs, state) if state is not None else "affinity"
+        if state is None:
+            return "affinity"
+        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state)
 
     def _holding(self, ask: Ask, allocation: Allocation, pod: str) -> Holding:
         return Holding(

@@ -25,6 +25,7 @@ from enum import Enum
 
 from allocator.demand import Demand, demands
 from allocator.filters import DEFAULT_LIMITS, Limits
+from allocator.judged import Judged
 from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
 
 OWN = "egpu/"
@@ -57,6 +58,10 @@ class Holding:
     since: float
     """When it was assumed or confirmed, by the injected clock."""
     host_ports: frozenset[tuple[str, str, int]] = frozenset()
+    judged: Judged | None = None
+    """What it was decided by, where that was at admission and no pod has been seen."""
+    pin: str = ""
+    """How admission was told to pin the pod."""
 
 
 class Ledger:

@@ -22,15 +22,16 @@ _JUDGED_HERE = frozenset({scheduling.CPU, scheduling.MEMORY, scheduling.STORAGE}
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 
 
-def choose(mode: str, pod: Mapping[str, Any], needs: PodNeeds, node: NodeState) -> Pin:
+def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState) -> Pin:
     """
     The pin for a pod that goes to `node`, whose state does not count the pod yet.
 
-    A mode other than `nodeName` and `affinity` counts as `auto`.
+    `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. A mode other than `nodeName` and `affinity`
+    counts as `auto`.
     """
     if needs.node_name or mode == "nodeName":
         return "nodeName"
-    if mode == "affinity" or only_scheduler_can_judge(pod) or not has_headroom(needs, node):
+    if mode == "affinity" or left_to_scheduler or not has_headroom(needs, node):
         return "affinity"
     return "nodeName"
 

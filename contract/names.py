@@ -108,6 +108,13 @@ FENCE = Key(
     doc="On a pod that waited when the leader changed: a word of the new leader's. Only that it was written matters, "
     "since no write of the leader before can take effect after it.",
 )
+PIN = Key(
+    f"{GROUP}/pin",
+    on="Pod annotation",
+    writer="webhook",
+    doc="What the webhook tied the pod to its node with, `nodeName` or `affinity`; absent where the pod was tied to it "
+    "already. When the pod is admitted again, that is taken out and a node is chosen as if it had never been there.",
+)
 PLACEMENT = Key(
     f"{GROUP}/placement",
     on="Pod annotation",

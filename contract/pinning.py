@@ -58,6 +58,25 @@ def is_pinned(spec: Mapping[str, Any], node: str) -> bool:
     return all(not _open(term, node) for term in required.get("nodeSelectorTerms") or [])
 
 
+def without_pin(spec: Mapping[str, Any], node: str) -> JSON | None:
+    """
+    The spec's `affinity` without the pin to `node`, which is known to be ours; None where nothing is left of it.
+
+    Others may have added terms since: a term that was the pin alone goes, since without the pin it would match every
+    node or, empty, none.
+    """
+    affinity = dict(spec.get("affinity") or {})
+    required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED)
+    if required is None or is_pinned(spec, node):
+        return unpinned(spec, node)
+    terms = required.get("nodeSelectorTerms") or []
+    kept = [_without(term, node) for term in terms if _empty(term) or not _empty(_without(term, node))]
+    return {
+        **affinity,
+        "nodeAffinity": {**affinity["nodeAffinity"], _REQUIRED: {**required, "nodeSelectorTerms": kept}},
+    }
+
+
 def unpinned(spec: Mapping[str, Any], node: str) -> JSON | None:
     """
     The spec's `affinity` without the pin to `node`, None where nothing is left of it.

@@ -134,6 +134,14 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
     )
 
 
+def pinned(affinity: tuple[Term, ...] | None, node: str) -> tuple[Term, ...]:
+    """Required node affinity with a pin to one node, in the form and place in which `contract.pinning` writes it."""
+    pin = Requirement(_NAME_FIELD, "In", (node,), field=True)
+    if affinity is None:
+        return ((pin,),)
+    return tuple(term if not term or pin in term else (*term, pin) for term in affinity)
+
+
 def is_sidecar(container: Mapping[str, Any]) -> bool:
     """Whether an init container keeps running beside the app containers."""
     return container.get("restartPolicy") == "Always"

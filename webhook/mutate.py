@@ -146,12 +146,25 @@ def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
 
 
 def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
-    """The pod without the node affinity that its allocation annotation stands for; `pod` itself is not changed."""
+    """
+    The pod without what tied it to the node of its allocation annotation; `pod` itself is not changed.
+
+    A node that the pod's author named, or that another webhook has written since, stays.
+    """
     allocation = _allocation_in(pod)
     spec = pod.get("spec") or {}
-    if allocation is None or _admitted(pod) is None or _of_daemonset(pod):
+    if allocation is None or _admitted(pod) is None:
         return dict(pod)
-    affinity = pinning.unpinned(spec, allocation.node)
+    pin = pods.annotations_of(pod).get(names.PIN)
+    if pin == _BY_NAME:
+        ours = spec.get("nodeName") == allocation.node
+        return {**pod, "spec": {key: value for key, value in spec.items() if key != "nodeName"}} if ours else dict(pod)
+    if pin == _BY_AFFINITY:
+        affinity = pinning.without_pin(spec, allocation.node)
+    elif _of_daemonset(pod):
+        return dict(pod)
+    else:
+        affinity = pinning.unpinned(spec, allocation.node)
     rest = {key: value for key, value in spec.items() if key != "affinity"}
     return {**pod, "spec": {**rest, "affinity": affinity} if affinity else rest}
 
@@ -173,7 +186,7 @@ def settle(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int
     uncounted = _uncounted(decided.request, _totals(decided.request, answer))
     if uncounted:
         return Deny(_cannot_be_counted(uncounted, answer), FORBIDDEN)
-    bound = _bound(pod)
+    bound = _bound(_without_stale_pin(pod))
     if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
     return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
@@ -242,19 +255,20 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
         _gate(spec)
         return changed
     rendering = _rendering(pod, decided.request, placed.allocation, standing, now_ns)
+    _ungate(spec)
+    pin = _pin(spec, placed, pods.annotations_of(pod).get(names.PIN, "") if standing else None)
     _annotate(
         metadata,
         {
             names.REQUEST: codec.request_to_text(decided.request),
             names.ALLOCATION: codec.allocation_to_text(placed.allocation),
+            **({names.PIN: pin} if pin else {}),
             **codec.container_annotations(placed.allocation),
             **rendering.annotations,
         },
     )
     if rendering.labels:
         metadata["labels"] = {**(metadata.get("labels") or {}), **rendering.labels}
-    _ungate(spec)
-    _pin(spec, placed, standing)
     return changed
 
 
@@ -308,7 +322,7 @@ def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:
 
 
 def _reserved(annotation: str) -> bool:
-    if annotation.startswith(names.DEVICE_ANNOTATION_PREFIXES):
+    if annotation == names.PIN or annotation.startswith(names.DEVICE_ANNOTATION_PREFIXES):
         return True
     return annotation in names.RESERVED_ANNOTATIONS or annotation.startswith(names.CONTAINER_PREFIXES)
 
@@ -336,12 +350,20 @@ def _ungate(spec: JSON) -> None:
             del spec["schedulingGates"]
 
 
-def _pin(spec: JSON, placed: Placed, standing: bool) -> None:
-    """Pin as the answer says. Other gates beside spec.nodeName are refused by the API server: then by affinity."""
+def _pin(spec: JSON, placed: Placed, before: str | None) -> str:
+    """
+    Pin as the answer says, and say by what; empty where the pod was tied to the node already. `before`: by what an
+    earlier pass did where its allocation stands, else None. Other gates beside spec.nodeName are refused by the API
+    server: then by affinity.
+    """
     node = placed.allocation.node
-    if spec.get("nodeName") or (standing and pinning.is_pinned(spec, node)):
-        return
+    if before is not None and (spec.get("nodeName") or pinning.is_pinned(spec, node)):
+        return before
+    if spec.get("nodeName"):
+        return ""
     if placed.pin == _BY_NAME and not spec.get("schedulingGates"):
         spec["nodeName"] = node
-    else:
-        spec["affinity"] = pinning.pinned(spec, node)
+        return _BY_NAME
+    tied = pinning.is_pinned(spec, node)
+    spec["affinity"] = pinning.pinned(spec, node)
+    return "" if tied else _BY_AFFINITY

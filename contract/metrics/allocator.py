@@ -57,7 +57,8 @@ RESERVATIONS = MetricSpec(
 RESERVATIONS_FORGOTTEN = MetricSpec(
     "gpufraction_reservations_forgotten_total",
     "counter",
-    "Reservations given back before their pod was seen, by reason (expired, conflict, refused, deleted, fenced).",
+    "Reservations given back before their pod was seen, by reason (expired, changed, conflict, refused, deleted, "
+    "fenced).",
     "allocator",
     labels=("reason",),
 )

@@ -22,6 +22,7 @@ PINNED = {
     "GPU_PERCENT": "gpufraction.io/gpu-percent",
     "GPU_COUNT": "gpufraction.io/gpu-count",
     "FENCE": "gpufraction.io/fence",
+    "PIN": "gpufraction.io/pin",
     "SHARE_TAKEN": "GPUShareTaken",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",

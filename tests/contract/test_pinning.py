@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from contract import pinning
+from contract import pinning, scheduling
 from contract.model import NodeState
 from contract.scheduling import needs_of, selects
 
@@ -185,3 +185,35 @@ def test_a_pin_that_was_added_can_be_taken_out_again(spec: JSON) -> None:
     back = {"spec": {"affinity": pinning.unpinned(once, "gpu-1")}}
     for node in NODES:
         assert selects(needs_of(back), node) == selects(needs_of({"spec": spec}), node)
+
+
+@given(specs)
+def test_needs_are_pinned_as_a_pod_is(spec: JSON) -> None:
+    pinned = needs_of({"spec": {"affinity": pinning.pinned(spec, "gpu-1")}}).affinity
+    assert scheduling.pinned(needs_of({"spec": spec}).affinity, "gpu-1") == pinned
+
+
+CHANGED_SINCE = {
+    "nothing": (terms({"matchFields": [PIN]}), None),
+    "a term was added beside the pin": (
+        terms({"matchFields": [PIN]}, {"matchExpressions": [ZONE]}),
+        terms({"matchExpressions": [ZONE]})["affinity"],
+    ),
+    "a term was added beside one that was narrowed": (
+        terms({"matchExpressions": [ZONE], "matchFields": [PIN]}, {"matchFields": [OTHER_PIN]}),
+        terms({"matchExpressions": [ZONE]}, {"matchFields": [OTHER_PIN]})["affinity"],
+    ),
+    "the pin was replaced": (terms({"matchExpressions": [ZONE]}), terms({"matchExpressions": [ZONE]})["affinity"]),
+    "all of it was taken out": ({}, None),
+    "a term that matches nothing stays": (
+        terms({}, {"matchFields": [PIN]}, {"matchExpressions": [ZONE]}),
+        terms({}, {"matchExpressions": [ZONE]})["affinity"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), CHANGED_SINCE.values(), ids=CHANGED_SINCE.keys())
+def test_our_pin_is_taken_out_of_what_others_have_changed(spec: JSON, want: JSON | None) -> None:
+    before = copy.deepcopy(spec)
+    assert pinning.without_pin(spec, "gpu-1") == want
+    assert spec == before

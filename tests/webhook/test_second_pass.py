@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.webhook.builders import (
     share,
 )
 from tests.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.mutate import Admit, Ask, Deny, Hold, plan
+from webhook.mutate import Admit, Ask, Deny, Hold, plan, settle
 
 DIALECTS = {
     "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),
@@ -125,3 +126,66 @@ def test_an_allocation_of_that_id_but_with_other_gpus_is_put_right() -> None:
     )
     forged["metadata"]["annotations"]["gpufraction.io/devices.main"] = "all"
     assert admitted(forged, real) == once
+
+
+def bound(once: JSON, node: str) -> JSON:
+    return {**once, "spec": {**once["spec"], "nodeName": node}}
+
+
+@pytest.mark.parametrize("second", ["nodeName", "affinity"])
+@pytest.mark.parametrize("first", ["nodeName", "affinity"])
+@pytest.mark.parametrize("made", DIALECTS.values(), ids=DIALECTS.keys())
+def test_another_place_replaces_the_first_one_and_its_pin(made: JSON, first: str, second: str) -> None:
+    once = admitted(made, answer_for(made, first))
+    assert once["metadata"]["annotations"][names.PIN] == first
+    decided = plan(once, Options())
+    assert isinstance(decided, Ask)
+    assert (decided.held, "nodeName" in decided.pod["spec"], "affinity" in decided.pod["spec"]) == (
+        "alloc-1",
+        False,
+        False,
+    )
+    count = decided.request.containers[0].count
+    again = placed(second, id_="new", node="gpu-2", main=TWO[:count])
+    assert admitted(once, again) == admitted(made, again)
+
+
+@pytest.mark.parametrize("answer", [WAIT, None], ids=["wait", "none"])
+@pytest.mark.parametrize("pin", ["nodeName", "affinity"])
+def test_no_place_the_second_time_takes_the_first_one_and_its_pin_away(answer: Answer | None, pin: str) -> None:
+    once = admitted(pod(ASKS), placed(pin))
+    assert admitted(once, answer) == admitted(pod(ASKS), answer)
+
+
+@pytest.mark.parametrize("pin", ["nodeName", "affinity"])
+def test_a_gate_that_another_webhook_adds_takes_the_share_and_the_pin_away(pin: str) -> None:
+    once = admitted(pod(ASKS), placed(pin))
+    once["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    again = admitted(once, Wait("ForeignGate", "held by a gate", {"main": 5 * GIB}))
+    assert set(again["metadata"]["annotations"]) == {names.REQUEST}
+    assert again["spec"].keys() == {"containers", "schedulingGates"}
+    assert again["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}, GATE]
+
+
+KEPT = {
+    "a node that the author named": (bound(pod(ASKS), "gpu-1"), lambda once: once),
+    "a node that another webhook wrote since": (pod(ASKS), lambda once: bound(once, "gpu-7")),
+}
+
+
+@pytest.mark.parametrize(("made", "changed"), KEPT.values(), ids=KEPT.keys())
+def test_a_node_that_is_not_ours_is_asked_for(made: JSON, changed: Callable[[JSON], JSON]) -> None:
+    once = changed(admitted(made, placed("nodeName")))
+    decided = plan(once, Options())
+    assert isinstance(decided, Ask)
+    assert decided.pod["spec"]["nodeName"] == once["spec"]["nodeName"]
+    assert isinstance(settle(once, decided, WAIT, now_ns=NOW_NS), Deny)
+
+
+def test_a_confirmed_allocation_whose_pin_was_taken_out_is_pinned_again() -> None:
+    for pin in ("nodeName", "affinity"):
+        once = admitted(pod(ASKS), placed(pin))
+        stripped = copy.deepcopy(once)
+        stripped["spec"].pop("nodeName", None)
+        stripped["spec"].pop("affinity", None)
+        assert admitted(stripped, placed(pin)) == once

@@ -61,6 +61,7 @@ def test_a_placed_pod_whole() -> None:
                 "gpufraction.io/request": '{"containers":[{"cores":30,"count":1,"memory":5368709120,"name":"main"}],'
                 '"dialect":"native","v":1}',
                 "gpufraction.io/allocation": codec.allocation_to_text(answer.allocation),
+                "gpufraction.io/pin": "nodeName",
                 "gpufraction.io/devices.main": "GPU-aaaa",
                 "gpufraction.io/memory-mib.main": "5120",
                 "gpufraction.io/memory-limit.main": "5120m",
