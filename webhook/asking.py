@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from contract.messages import shown
 from contract.protocol import RESERVE_PATH, Answer, Placed, Question, answer_from_json, question_to_json
 from contract.reading import Malformed
 from runtime import unixhttp
@@ -20,11 +21,13 @@ DEFAULT_PATIENCE = 0.8
 
 UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED = "unreachable", "late", "not-ready", "refused", "malformed"
 _OK, _UNAVAILABLE = 200, 503
+_LONGEST = 200
+"""Characters of what an error says; it may repeat what came in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No usable answer. `code` is one of the constants above; `detail` is for the log."""
+    """No usable answer. `code` is one of the constants above; `detail` is for the log, and short."""
 
     code: str
     detail: str = ""
@@ -58,7 +61,7 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
         except unixhttp.TimedOut as error:
             return Silence(LATE, str(error))
         except (unixhttp.SocketError, Malformed, RecursionError) as error:
-            return Silence(MALFORMED, str(error))
+            return Silence(MALFORMED, str(error)[:_LONGEST])
 
     return ask
 
@@ -70,7 +73,7 @@ def _checked(question: Question, answer: Answer) -> Answer | Silence:
     wanted = [(fraction.container, fraction.count) for fraction in question.request.containers]
     given = [(container.container, len(container.shares)) for container in answer.allocation.containers]
     if wanted != given:
-        return Silence(MALFORMED, f"asked for {wanted}, allocated {given}")
+        return Silence(MALFORMED, f"asked for {shown(wanted)}, allocated {shown(given)}")
     bound = (question.pod.get("spec") or {}).get("nodeName")
     if bound and bound != answer.allocation.node:
         return Silence(MALFORMED, f"asked for node {bound!r}, allocated on {answer.allocation.node!r}")

@@ -12,7 +12,10 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+from contract import naming
+from contract.messages import shown
 
 JSON = dict[str, Any]
 
@@ -25,8 +28,15 @@ WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
 """Characters: what Kubernetes asks one warning to stay under, and what it keeps of all warnings together."""
 
 
+_OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+_LONGEST_KIND = 253
+
+
 class BadReview(ValueError):
-    """The body is not an AdmissionReview v1. The message names the part that is wrong, and repeats nothing else."""
+    """
+    The body is not an AdmissionReview v1 as an API server sends it. The message names the part that is wrong, and
+    repeats at most the beginning and the end of what is there.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +65,12 @@ class Review:
 
 
 def decode(body: bytes) -> Review:
-    """Read the body of a request. Raises `BadReview`."""
+    """
+    Read the body of a request. Raises `BadReview`, also for what no API server says: whoever reaches the port can send
+    anything, and names become keys, paths and lines of logs.
+    """
     try:
-        document = json.loads(body)
+        document = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BadReview("the body is not JSON") from error
     if not isinstance(document, dict):
@@ -74,7 +87,7 @@ def decode(body: bytes) -> Review:
         raise BadReview("request.uid, request.operation and request.kind.kind must not be empty")
     if operation == "CREATE" and not pod:
         raise BadReview("request.object is missing")
-    return Review(
+    made = Review(
         uid=uid,
         operation=operation,
         namespace=_text(request, "namespace"),
@@ -84,6 +97,31 @@ def decode(body: bytes) -> Review:
         kind=f"{group}/{name}" if group else name,
         sub_resource=_text(request, "subResource"),
     )
+    _check(made)
+    return made
+
+
+def _check(made: Review) -> None:
+    """Raise `BadReview` for an identity that no API server gives."""
+    if not naming.is_uid(made.uid):
+        raise BadReview(f"request.uid: found {shown(made.uid)}; give 1 to 128 printable characters")
+    if made.operation not in _OPERATIONS:
+        raise BadReview(f"request.operation: found {shown(made.operation)}; give one of {', '.join(_OPERATIONS)}")
+    if len(made.kind) > _LONGEST_KIND or len(made.sub_resource) > _LONGEST_KIND:
+        raise BadReview(f"request.kind or request.subResource has more than {_LONGEST_KIND} characters")
+    of_a_pod = made.creates_pod or made.debugs_pod
+    if (made.namespace or of_a_pod) and not naming.is_label(made.namespace):
+        cure = "give the name of a namespace, at most 63 of a-z, 0-9 and -"
+        raise BadReview(f"request.namespace: found {shown(made.namespace)}; {cure}")
+    metadata = made.pod.get("metadata")
+    own = metadata.get("namespace") if of_a_pod and isinstance(metadata, dict) else None
+    if own and own != made.namespace:
+        raise BadReview(f"request.object.metadata.namespace: found {shown(own)}; give request.namespace or nothing")
+
+
+def _no_constant(word: str) -> NoReturn:
+    """Python reads `NaN` and `Infinity`, which are no JSON (RFC 8259)."""
+    raise ValueError(word)
 
 
 def _object(parent: Mapping[str, Any], key: str) -> JSON:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from contract import naming
 from contract.dialects import Refusal
+from contract.messages import shown
 
 _Check = Callable[[Any, str], Iterator[Refusal]]
 """Yields a refusal for every part of a value that is wrong; the text is the value's path."""
@@ -32,7 +34,7 @@ def _names_twice(spec: Mapping[str, Any]) -> Iterator[Refusal]:
         for position, container in enumerate(spec.get(kind) or []):
             name = container.get("name") or ""
             if not name or name in seen:
-                yield Refusal(f"spec.{kind}[{position}].name", repr(name), "give every container a name of its own")
+                yield Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container a name of its own")
             seen.add(name)
 
 
@@ -42,6 +44,18 @@ def _is(*kinds: type) -> _Check:
     def check(value: Any, path: str) -> Iterator[Refusal]:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             yield Refusal(path or "the pod", _NAMES.get(type(value), type(value).__name__), f"give {wanted}")
+
+    return check
+
+
+def _name(holds: Callable[[str], bool], cure: str) -> _Check:
+    """Text that is empty, or a name as Kubernetes has them."""
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        if not isinstance(value, str):
+            yield from _TEXT(value, path)
+        elif value and not holds(value):
+            yield Refusal(path, shown(value), f"give {cure}")
 
     return check
 
@@ -78,18 +92,23 @@ def _values(inner: _Check) -> _Check:
         yield from _OBJECT(value, path)
         if isinstance(value, dict):
             for key, item in value.items():
-                yield from inner(item, f"{path}[{key}]")
+                yield from inner(item, f"{path}[{key if len(key) <= _LONGEST_KEY else shown(key)}]")
 
     return check
 
 
+_LONGEST_KEY = 320
+"""Characters of the longest key that Kubernetes has: a domain, a slash and a name."""
 _OBJECT, _LIST, _TEXT = _is(dict), _is(list), _is(str)
+_SUBDOMAIN = _name(naming.is_subdomain, "a name of at most 253 of a-z, 0-9, - and .")
+_BEGINNING = _name(naming.is_beginning, "the beginning of a name, of a-z, 0-9, - and .")
+_LABEL = _name(naming.is_label, "a name of at most 63 of a-z, 0-9 and -")
 _TEXTS, _AMOUNTS = _values(_TEXT), _values(_is(str, int, float))
 _EXPRESSIONS = _each(_fields(key=_TEXT, operator=_TEXT, values=_each(_TEXT)))
 _NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)))
 _CONTAINERS = _each(
     _fields(
-        name=_TEXT,
+        name=_LABEL,
         restartPolicy=_TEXT,
         resources=_fields(limits=_AMOUNTS, requests=_AMOUNTS),
         env=_each(_fields(name=_TEXT)),
@@ -99,15 +118,15 @@ _CONTAINERS = _each(
 )
 _POD = _fields(
     metadata=_fields(
-        name=_TEXT,
-        generateName=_TEXT,
-        namespace=_TEXT,
+        name=_SUBDOMAIN,
+        generateName=_BEGINNING,
+        namespace=_LABEL,
         annotations=_TEXTS,
         labels=_TEXTS,
         ownerReferences=_each(_fields(kind=_TEXT, name=_TEXT, uid=_TEXT)),
     ),
     spec=_fields(
-        nodeName=_TEXT,
+        nodeName=_SUBDOMAIN,
         nodeSelector=_TEXTS,
         schedulerName=_TEXT,
         hostNetwork=_is(bool),

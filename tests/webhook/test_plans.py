@@ -140,6 +140,41 @@ def test_a_request_annotation_does_not_hide_another_dialects_resource() -> None:
     assert "aliyun.com/gpu-mem" in decided.message
 
 
+LONG = "n" * 1_200_000
+NAMED = {
+    "a path": (
+        {"name": "../../nodes"},
+        "metadata.name: found '../../nodes'; give a name of at most 253 of a-z, 0-9, - ",
+    ),
+    "a name without end": ({"name": LONG}, f"metadata.name: found '{'n' * 37}...{'n' * 37}'; give a name of at most"),
+    "half a path": ({"generateName": "a/"}, "metadata.generateName: found 'a/'; give the beginning of a name, of a-z"),
+    "a line break": ({"name": "a\nb"}, r"metadata.name: found 'a\nb'; give a name of at most 253 of a-z"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "message"), NAMED.values(), ids=NAMED.keys())
+def test_a_pod_that_cannot_be_stored_is_refused_before_anybody_is_asked(metadata: JSON, message: str) -> None:
+    made = pod(container(gpufraction_io__gpu_memory="1Gi"))
+    decided = plan({**made, "metadata": metadata}, Options())
+    assert isinstance(decided, Deny)
+    assert decided.message.startswith(message)
+    assert len(decided.message) < 300
+
+
+def test_names_of_containers_and_nodes_are_names() -> None:
+    wrong = [
+        pod(container("a/b", gpufraction_io__gpu_memory="1Gi")),
+        pod(container(LONG, gpufraction_io__gpu_memory="1Gi")),
+        pod(container(gpufraction_io__gpu_memory="1Gi"), nodeName="../pods"),
+    ]
+    decided = [plan(made, Options()) for made in wrong]
+    assert [str(d.message)[:24] for d in decided if isinstance(d, Deny)] == [
+        "spec.containers[0].name:",
+        "spec.containers[0].name:",
+        "spec.nodeName: found '..",
+    ]
+
+
 DENIED = {
     "our gate on a pod that asks for nothing, which would wait for ever": (
         pod(container(), schedulingGates=[{"name": str(names.GATE)}]),

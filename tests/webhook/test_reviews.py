@@ -62,6 +62,48 @@ BAD = {
     "a uid that is a number": (body(uid=5), "uid is not text"),
     "no object": (body(object=None), "request.object is missing"),
     "an object that is a list": (body(object=[]), "object is not an object"),
+    "no namespace": (
+        body(namespace=None),
+        "request.namespace: found ''; give the name of a namespace, at most 63 of a-z, 0-9 and -",
+    ),
+    "a namespace that is a path": (
+        body(namespace=".."),
+        "request.namespace: found '..'; give the name of a namespace, at most 63 of a-z, 0-9 and -",
+    ),
+    "a namespace with a line break": (
+        body(namespace="team-a\n"),
+        "request.namespace: found 'team-a\\n'; give the name of a namespace, at most 63 of a-z, 0-9 and -",
+    ),
+    "a namespace without end": (
+        body(namespace="n" * 1_200_000),
+        f"request.namespace: found '{'n' * 37}...{'n' * 37}'; give the name of a namespace, at most 63 of a-z, 0-9 "
+        "and -",
+    ),
+    "another namespace in the pod": (
+        body(namespace="team-b"),
+        "request.object.metadata.namespace: found 'team-a'; give request.namespace or nothing",
+    ),
+    "a uid without end": (
+        body(uid="u" * 1_200_000),
+        f"request.uid: found '{'u' * 37}...{'u' * 37}'; give 1 to 128 printable characters",
+    ),
+    "a uid with a line break": (body(uid="a\nb"), r"request.uid: found 'a\nb'; give 1 to 128 printable characters"),
+    "an operation of nobody's": (
+        body(operation="create"),
+        "request.operation: found 'create'; give one of CREATE, UPDATE, DELETE, CONNECT",
+    ),
+    "a kind without end": (
+        body(kind={"kind": "K" * 300}),
+        "request.kind or request.subResource has more than 253 characters",
+    ),
+    "what Python takes for a number": (
+        body().replace(b'"dryRun": false', b'"dryRun": NaN'),
+        "the body is not JSON",
+    ),
+    "a number that Python does not read": (
+        body().replace(b'"dryRun": false', b'"dryRun": ' + b"9" * 10_000),
+        "the body is not JSON",
+    ),
 }
 
 
