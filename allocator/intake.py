@@ -27,6 +27,7 @@ from contract.model import Inventory
 
 JSON = dict[str, Any]
 _ALLOCATED = "Allocated"
+_UNREADABLE = "Unreadable"
 _ALL_OUT = "until then no GPU of the node takes new pods"
 
 
@@ -115,6 +116,7 @@ class Intake:
             self._failing.discard(uid)
             self._unbound.drop(uid)
             self._sharers.drop(uid)
+            self._tell_unreadable(uid, now)
             if self._cluster.known(uid) == NOBODY:
                 self._line.drop(uid)  # nobody would notice if its end were missed
             return might_help
@@ -125,6 +127,14 @@ class Intake:
             if self._line.tell(Told(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._wake()
         return might_help
+
+    def _tell_unreadable(self, uid: str, now: float) -> None:
+        """A pod behind our gate that cannot be placed as it is learns why; nothing would let it go otherwise."""
+        found = self._cluster.queue.unreadable.get(uid)
+        if found is None or not self._mandate.leads():
+            return
+        if self._line.tell(Told(found.key, uid, False, _UNREADABLE, f"waiting: {found.why}"), now):
+            self._wake()
 
     def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Holding | None) -> None:
         waiting = self._cluster.queue.pod(uid)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from allocator.engine import Ask
 from contract import names, pods, scheduling
+from contract.scheduling import PodNeeds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Waiting:
     created: str
     """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
     pod: Mapping[str, Any]
+    """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
     came: int = 0
     """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
@@ -39,13 +43,52 @@ class Waiting:
         return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A gated pod that cannot be placed as it is: `namespace/name`, and why."""
+
+    key: str
+    why: str
+
+
+_DISAGREES = (
+    f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
+    "create the pod again, so that admission writes it"
+)
+
+
+class Shared(Generic[T]):
+    """One value for all that are equal, for as long as somebody uses it: pods of one Deployment need the same."""
+
+    def __init__(self) -> None:
+        self._used: dict[T, tuple[T, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def take(self, value: T) -> T:
+        """The value to use in place of this one."""
+        first, users = self._used.get(value, (value, 0))
+        self._used[first] = (first, users + 1)
+        return first
+
+    def give_back(self, value: T) -> None:
+        """One that `take` gave is not used any more."""
+        first, users = self._used[value]
+        if users > 1:
+            self._used[first] = (first, users - 1)
+        else:
+            del self._used[first]
+
+
 class Queue:
     """The pods behind our gate. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
-        self.unreadable: dict[str, str] = {}
-        """Gated pods (by uid) whose request annotation does not agree with them: `namespace/name`."""
+        self.unreadable: dict[str, Unreadable] = {}
+        """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, Waiting] = {}
+        self._needs = Shared[PodNeeds]()
         self._came = 0
 
     def __len__(self) -> int:
@@ -74,21 +117,25 @@ class Queue:
 
     def put(self, uid: str, pod: Mapping[str, Any]) -> bool:
         """A gated pod, trimmed, is new or changed. True if it joined the line, or asks for something else now."""
-        request = pods.admitted(pod)
+        too_much = pods.beyond(pod)
+        request = None if too_much else pods.admitted(pod)
         if request is None:
-            self.unreadable[uid] = pods.key(pod)
-            self._waiting.pop(uid, None)
+            self.drop(uid)
+            self.unreadable[uid] = Unreadable(pods.key(pod), too_much or _DISAGREES)
             return False
         self.unreadable.pop(uid, None)
         metadata = pod.get("metadata") or {}
         known = self._waiting.get(uid)
+        needs = self._needs.take(scheduling.needs_of(pod, several=request.several))
+        if known is not None:
+            self._needs.give_back(known.ask.needs)
         entry = Waiting(
             uid=uid,
             key=pods.key(pod),
-            ask=Ask(request, scheduling.needs_of(pod, several=request.several)),
+            ask=Ask(request, needs),
             priority=pods.priority(pod),
             created=str(metadata.get("creationTimestamp", "")),
-            pod=pod,
+            pod=pods.outline(pod),
             foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
             came=known.came if known is not None else self._came,
         )
@@ -99,4 +146,7 @@ class Queue:
     def drop(self, uid: str) -> bool:
         """A pod waits no longer. True if it was in line."""
         self.unreadable.pop(uid, None)
-        return self._waiting.pop(uid, None) is not None
+        known = self._waiting.pop(uid, None)
+        if known is not None:
+            self._needs.give_back(known.ask.needs)
+        return known is not None

@@ -8,11 +8,14 @@ carry a version, so that a reader meets a newer one knowingly.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from contract import names
 from contract.messages import shown
 from contract.model import (
+    MOST_ASKING,
     MOST_GPUS,
     MOST_MEMORY,
     WHOLE,
@@ -98,7 +101,8 @@ def request_from_json(document: object) -> PodRequest:
     """Read a request. Raises `Malformed`."""
     top = Reader(document, "request")
     claim = top.text("claim", "")
-    containers = tuple(_fraction(item, by_claim=bool(claim)) for item in top.objects("containers"))
+    items = top.objects("containers", most=MOST_ASKING)
+    containers = _sharing_wishes(_fraction(item, by_claim=bool(claim)) for item in items)
     if not containers:
         raise Malformed("request.containers is empty")
     if len({fraction.container for fraction in containers}) != len(containers):
@@ -106,7 +110,7 @@ def request_from_json(document: object) -> PodRequest:
     together = top.flag("sameGpus")
     if together and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
         raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
-    return PodRequest(
+    request = PodRequest(
         dialect=top.text("dialect"),
         containers=containers,
         same_gpus=together,
@@ -116,6 +120,19 @@ def request_from_json(document: object) -> PodRequest:
         priority=top.amount("priority", 0, most=1),
         claim=claim,
     )
+    if request.excess is not None:
+        raise Malformed(f"request has {request.excess[0]}")
+    return request
+
+
+def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionRequest, ...]:
+    """The same, with one value for wishes that are equal: one annotation of a pod is often that of all containers."""
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for fraction in fractions:
+        first = known.setdefault(fraction.wishes, fraction.wishes)
+        found.append(fraction if first is fraction.wishes else replace(fraction, wishes=first))
+    return tuple(found)
 
 
 def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
@@ -128,10 +145,10 @@ def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
         exclusive=item.flag("exclusive"),
         init=item.flag("init"),
         wishes=Wishes(
-            item.texts("useModels"),
-            item.texts("avoidModels"),
-            item.texts("useUuids"),
-            item.texts("avoidUuids"),
+            item.words("useModels"),
+            item.words("avoidModels"),
+            item.words("useUuids"),
+            item.words("avoidUuids"),
             item.amount("leastMemory", 0),
             item.flag("modelsInOrder"),
         ),
@@ -195,7 +212,7 @@ def allocation_from_json(document: object) -> Allocation:
     """Read an allocation. Raises `Malformed`."""
     top = Reader(document, "allocation")
     containers = []
-    for item in top.objects("containers"):
+    for item in top.objects("containers", most=MOST_ASKING):
         shares = tuple(
             GpuShare(
                 uuid=gpu.uuid("uuid"),
@@ -207,7 +224,7 @@ def allocation_from_json(document: object) -> Allocation:
                 nri=gpu.flag("nri"),
                 cores_free=gpu.flag("coresFree"),
             )
-            for gpu in item.objects("gpus")
+            for gpu in item.objects("gpus", most=MOST_GPUS)
         )
         if not shares or len({share.uuid for share in shares}) != len(shares):
             raise Malformed(f"allocation of container {shown(item.text('name'))} has no GPU, or one of them twice")

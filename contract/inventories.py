@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract import quantity
-from contract.model import MOST_MEMORY, WITHHELD, Delivery, Gpu, Inventory, Sharing
+from contract.model import MOST_MEMORY, MOST_ON_NODE, WITHHELD, Delivery, Gpu, Inventory, Sharing
 from contract.reading import Malformed, Reader
 
 
@@ -96,7 +96,7 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
     status = Reader(gpunode.get("status") or {}, "status")
     options = _options(status)
     sharing = sharing_of(dict(options))
-    gpus = [_gpu_from_json(item, sharing) for item in status.objects("gpus")]
+    gpus = [_gpu_from_json(item, sharing) for item in status.objects("gpus", most=MOST_ON_NODE)]
     if len({gpu.uuid for gpu in gpus}) != len(gpus):
         raise Malformed("status.gpus names a GPU twice")
     return Inventory(

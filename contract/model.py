@@ -13,9 +13,23 @@ WHOLE = 100
 """All of a GPU's cores, or all of its memory, in percent."""
 MOST_GPUS = 64
 """GPUs of one container; no machine has more, and a larger number is a slip of the keyboard."""
+MOST_ON_NODE = 1_024
+"""GPUs and slices of GPUs of one node; none has more, and what a node publishes of itself may be a forgery."""
 MOST_MEMORY = 1 << 46
 """Bytes of memory on one GPU; none has more, and a larger number is a slip of the keyboard. All that a pod can ask for
 by this stays within 64 bits, in which the allocator counts."""
+MOST_CONTAINERS = 256
+"""Containers of a pod that asks for a share. Each gets environment entries of ours, and each message, annotation and
+decision about the pod grows with them; a pod rarely has more than ten."""
+MOST_ASKING = 64
+"""Containers of one pod that ask for a share. Each takes about 1 KiB of the pod's annotations, of which Kubernetes
+stores 256 KiB in all, and more work in every decision; a pod rarely has more than a few."""
+MOST_SHARES = 256
+"""GPUs of one pod, each counted once for every container that asks for it: 64 containers with 4 each, or 4 with 64."""
+MOST_WORDS, LONGEST_WORD = 256, 128
+"""Words of one list of models or UUIDs, and characters of one word; a UUID has 40."""
+MOST_WISHED = 1_000
+"""Words of all such lists of a pod, lists that are equal counted once."""
 MOST_COMPUTE = 1 << 52
 """Thousandths of CPU, or bytes, as which a larger amount counts, of a pod or of a node: Kubernetes takes amounts up to
 2**63, and what is added up of them must stay within 64 bits too."""
@@ -54,6 +68,11 @@ class Wishes:
     least_memory: int = 0
     ordered: bool = False
     """Whether the first of `use_models` is preferred to the second, and so on."""
+
+    @property
+    def lists(self) -> tuple[tuple[str, ...], ...]:
+        """Its four lists."""
+        return self.use_models, self.avoid_models, self.use_uuids, self.avoid_uuids
 
 
 ANY_GPU = Wishes()
@@ -116,6 +135,20 @@ class PodRequest:
     def several(self) -> bool:
         """Whether a container asks for more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
+
+    @property
+    def excess(self) -> tuple[str, str] | None:
+        """What of it is more than one pod may ask for, and what would work; None where all is within the bounds."""
+        asking, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
+        if asking > MOST_ASKING:
+            return f"{asking} containers that ask for a share", f"let at most {MOST_ASKING} containers of a pod ask"
+        if shares > MOST_SHARES:
+            return f"{shares} GPUs over all containers", f"ask for at most {MOST_SHARES} in all containers together"
+        lists = {words for fraction in self.containers for words in fraction.wishes.lists}
+        wished = sum(map(len, lists))
+        if wished > MOST_WISHED:
+            return f"{wished} models and UUIDs wished for", f"name at most {MOST_WISHED} in all lists together"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

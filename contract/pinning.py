@@ -17,6 +17,8 @@ from typing import Any
 JSON = dict[str, Any]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_SOME: list[JSON] = [{}]
+"""Stands for requirements of which it only matters that there are some."""
 
 
 def requirement(node: str) -> JSON:
@@ -48,6 +50,41 @@ def pin_operations(spec: Mapping[str, Any], node: str) -> list[JSON]:
             return [{"op": "add", "path": path, "value": _below(key, pinned(spec, node))}]
         found = below
     return list(_term_operations(f"{path}/nodeSelectorTerms", found.get("nodeSelectorTerms") or [], node))
+
+
+def outline(spec: Mapping[str, Any]) -> JSON:
+    """
+    Of a pod's spec as much as `pin_operations` reads: the operations are the same, and the outline is small.
+
+    Which terms there are, which of them are empty, and which are pinned to one node already; nothing of what they ask.
+    """
+    affinity = spec.get("affinity")
+    if affinity is None:
+        return {}
+    of_nodes = affinity.get("nodeAffinity")
+    if of_nodes is None:
+        return {"affinity": {}}
+    required = of_nodes.get(_REQUIRED)
+    if required is None:
+        return {"affinity": {"nodeAffinity": {}}}
+    terms = [_term_outline(term) for term in required.get("nodeSelectorTerms") or []]
+    return {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def _term_outline(term: Mapping[str, Any]) -> JSON:
+    fields, slim = term.get("matchFields"), {}
+    if term.get("matchExpressions"):
+        slim["matchExpressions"] = _SOME
+    if fields is not None:
+        pins = [field for field in fields if _is_pin(field)]
+        # A term with two different pins matches no node; one more of ours changes nothing there.
+        slim["matchFields"] = pins[:1] if all(pin == pins[0] for pin in pins) and pins else _SOME if fields else []
+    return slim
+
+
+def _is_pin(field: Mapping[str, Any]) -> bool:
+    values = field.get("values") or []
+    return len(values) == 1 and field == requirement(values[0])
 
 
 def is_pinned(spec: Mapping[str, Any], node: str) -> bool:

@@ -8,9 +8,10 @@ Pure functions over Kubernetes JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
-from contract import codec, names, quantity, scheduling
+from contract import bounds, codec, names, pinning, quantity, scheduling
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.reading import Malformed
 
@@ -30,7 +31,6 @@ _METADATA = (
 _SPEC = (
     "nodeName",
     "nodeSelector",
-    "affinity",
     "tolerations",
     "overhead",
     "resources",
@@ -44,6 +44,10 @@ _SPEC = (
     "resourceClaims",
 )
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_SOME = {"some": True}
+_BEYOND = "beyond"
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod, which shows a static pod: its kubelet runs that whatever the API server says."""
 _FOREIGN = "kubectl.kubernetes.io/"
@@ -51,6 +55,9 @@ _FOREIGN = "kubectl.kubernetes.io/"
 
 def trim(pod: Mapping[str, Any]) -> JSON:
     """The pod with only the fields that this project's allocator reads. Shares structure with `pod`; change neither."""
+    refused = _refused(pod)
+    if refused is not None:
+        return refused
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     slim: JSON = {key: metadata[key] for key in _METADATA if key in metadata}
     annotations = metadata.get("annotations")
@@ -63,8 +70,70 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     volumes = [v for v in spec.get("volumes") or [] if "persistentVolumeClaim" in v or "ephemeral" in v]
     if volumes:
         body["volumes"] = volumes
+    if spec.get("affinity") is not None:
+        body["affinity"] = _affinity(spec["affinity"])
     outcome: JSON = {key: status[key] for key in ("phase", "reason", "conditions") if status.get(key)}
     return {"metadata": slim, "spec": body, "status": outcome}
+
+
+def _refused(pod: Mapping[str, Any]) -> JSON | None:
+    """
+    The trimmed form of a pod that waits and says more than one may: who it is, and why it is not looked at.
+
+    Admission refuses such pods, so this one was stored before there was a bound, or past us.
+    """
+    if names.GATE not in gates(pod):
+        return None
+    refusal = bounds.problem(pod)
+    if refusal is None:
+        return None
+    metadata = pod.get("metadata") or {}
+    return {
+        "metadata": {key: metadata[key] for key in _IDENTITY if key in metadata},
+        "spec": {"schedulingGates": [{"name": str(names.GATE)}]},
+        "status": _ours_of(pod.get("status") or {}),
+        _BEYOND: str(refusal),
+    }
+
+
+def _affinity(affinity: Mapping[str, Any]) -> JSON:
+    """Required node affinity, and of affinity to other pods only whether there is any; nobody here reads more."""
+    slim: JSON = {
+        kind: _SOME if affinity[kind] else {}
+        for kind in ("podAffinity", "podAntiAffinity")
+        if affinity.get(kind) is not None
+    }
+    of_nodes = affinity.get("nodeAffinity")
+    if of_nodes is not None:
+        required = of_nodes.get(_REQUIRED)
+        slim["nodeAffinity"] = {} if required is None else {_REQUIRED: required}
+    return slim
+
+
+def beyond(pod: Mapping[str, Any]) -> str:
+    """Why a trimmed pod that waits was not kept to be placed: it says more than one may; empty for all others."""
+    return str(pod.get(_BEYOND, ""))
+
+
+def outline(pod: Mapping[str, Any]) -> JSON:
+    """
+    What is kept of a trimmed pod that waits, beside what it needs: enough to write its placement and its condition.
+
+    A few hundred bytes, whatever the pod is like: shapes instead of contents, where only the shape matters to a patch.
+    """
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    slim: JSON = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
+    if metadata.get("labels"):
+        slim["labels"] = dict(islice(metadata["labels"].items(), 1))  # whether there are any
+    body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy") if key in spec}
+    body["containers"] = [{"name": container.get("name", "")} for container in spec.get("containers") or []]
+    body.update(pinning.outline(spec))
+    return {"metadata": slim, "spec": body, "status": _ours_of(status)}
+
+
+def _ours_of(status: Mapping[str, Any]) -> JSON:
+    found = [c for c in status.get("conditions") or [] if c.get("type") == names.ALLOCATED_CONDITION]
+    return {"conditions": found} if found else {}
 
 
 def key(pod: Mapping[str, Any]) -> str:

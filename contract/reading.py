@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from contract.model import POLICIES
+from contract.model import LONGEST_WORD, MOST_WORDS, POLICIES
 
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _NO_UUID = frozenset(("all", "none", "void"))
@@ -79,9 +79,19 @@ class Reader:
             raise Malformed(f"{self._path}.{key} is not a list of text")
         return tuple(value)
 
-    def objects(self, key: str) -> list[Reader]:
-        """A list of objects; none where the field is not there."""
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list of models or UUIDs, as long as a tenant may make it; none where the field is not there."""
+        found = self.texts(key)
+        # A dialect's own list and ours are put together.
+        if len(found) > 2 * MOST_WORDS or any(len(word) > LONGEST_WORD for word in found):
+            raise Malformed(f"{self._path}.{key} has more than {2 * MOST_WORDS} words, or too long ones")
+        return found
+
+    def objects(self, key: str, *, most: int | None = None) -> list[Reader]:
+        """A list of objects, of at most so many; none where the field is not there."""
         value = self._value.get(key, [])
         if not isinstance(value, list):
             raise Malformed(f"{self._path}.{key} is not a list")
+        if most is not None and len(value) > most:
+            raise Malformed(f"{self._path}.{key} has more than {most} items")
         return [Reader(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(value)]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract import codec, dialects, names, pinning, pods
+from contract import bounds, codec, dialects, names, pinning, pods
 from contract.dialects import Options, Refusal
 from contract.model import Allocation, ContainerAllocation, PodRequest
 from contract.protocol import NOT_LEADING, Answer, Never, Placed, Wait
@@ -92,9 +92,9 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
         if isinstance(read, Refusal):
             return Deny(str(read))
         request = read
-    foreign = _foreign_system(pod)
-    if foreign is not None:
-        return Deny(str(foreign))
+    refused = _foreign_system(pod) or bounds.problem(pod) or bounds.annotations_problem(pod, request)
+    if refused is not None:
+        return Deny(str(refused))
     held = None if first_pass else _allocation_in(pod)
     if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod) and _is_counted(request):
         return Hold(request)
@@ -317,14 +317,8 @@ def _rendering(
 
 def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:
     """Put our annotations in, and take out what somebody else wrote under our names."""
-    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if not _reserved(key)}
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if not bounds.ours(key)}
     metadata["annotations"] = {**kept, **{str(key): value for key, value in ours.items()}}
-
-
-def _reserved(annotation: str) -> bool:
-    if annotation == names.PIN or annotation.startswith(names.DEVICE_ANNOTATION_PREFIXES):
-        return True
-    return annotation in names.RESERVED_ANNOTATIONS or annotation.startswith(names.CONTAINER_PREFIXES)
 
 
 def _gate(spec: JSON) -> None:

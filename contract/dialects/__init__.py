@@ -91,8 +91,10 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
             f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
             "ask in one dialect only: remove one of the two",
         )
+    context = Context(pod, options)
     try:
-        return speaking[0].read(Context(pod, options))
+        context.bounded()  # before any container is read: some of a dialect's rules look at all those before it
+        return speaking[0].read(context)
     except Refused as refused:
         return refused.refusal
 

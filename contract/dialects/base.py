@@ -19,7 +19,10 @@ from contract.dialects.spelling import strange
 from contract.messages import shown
 from contract.model import (
     ISOLATION,
+    LONGEST_WORD,
+    MOST_CONTAINERS,
     MOST_MEMORY,
+    MOST_WORDS,
     PINS,
     POLICIES,
     Allocation,
@@ -101,6 +104,15 @@ class Context:
                 if isinstance(container, Mapping):
                     init = kind == "initContainers" and not scheduling.is_sidecar(container)
                     yield Asking(f"spec.{kind}[{position}]", container, init)
+
+    def bounded(self) -> None:
+        """Raises `Refused` where the pod has more containers than a pod with a share may have."""
+        spec = _object(self.pod.get("spec"))
+        listed = (spec.get(kind) for kind in ("initContainers", "containers"))
+        number = sum(len(each) for each in listed if isinstance(each, list))
+        if number > MOST_CONTAINERS:
+            cure = f"a pod that asks for a GPU share has at most {MOST_CONTAINERS}: make several pods of it"
+            raise Refused("spec.containers", f"{number} containers", cure)
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -253,6 +265,20 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 
+def wished(key: str, text: str) -> tuple[str, ...]:
+    """The words of an annotation's comma list. Raises `Refused` for more of them, or longer ones, than are read."""
+    field, cure = f"metadata.annotations[{key}]", f"give at most {MOST_WORDS} words of {LONGEST_WORD} characters each"
+    if len(text) > MOST_WORDS * (LONGEST_WORD + 2):  # before it is taken apart
+        raise Refused(field, f"{len(text)} characters", cure)
+    found = words(text)
+    longest = max(map(len, found), default=0)
+    if len(found) > MOST_WORDS:
+        raise Refused(field, f"{len(found)} words", cure)
+    if longest > LONGEST_WORD:
+        raise Refused(field, f"a word of {longest} characters", cure)
+    return found
+
+
 def wishes(
     context: Context, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
 ) -> Wishes:
@@ -268,7 +294,7 @@ def wishes(
         return key, context.annotation(key)
 
     def both(key: str, other: str) -> tuple[str, ...]:
-        return words(own(key)[1]) + (words(context.annotation(other)) if other else ())
+        return wished(*own(key)) + (wished(other, context.annotation(other)) if other else ())
 
     return Wishes(
         both(names.USE_MODELS, use),
@@ -276,7 +302,7 @@ def wishes(
         both(names.USE_UUIDS, use_uuid),
         both(names.AVOID_UUIDS, avoid_uuid),
         _least_memory(*own(names.LEAST_MEMORY)),
-        ordered=len(words(own(names.USE_MODELS)[1])) > 1,
+        ordered=len(wished(*own(names.USE_MODELS))) > 1,
     )
 
 
@@ -323,7 +349,8 @@ def pod_request(
     """
     The request of a pod, None where no container asks; our own policy annotations win over the dialect's.
 
-    Raises `Refused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no wish.
+    Raises `Refused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no wish, and
+    for more than one pod may ask for.
     """
     if not containers:
         return None
@@ -332,7 +359,7 @@ def pod_request(
         if found not in ("", *known):
             raise Refused(f"metadata.annotations[{key}]", shown(found), f"give one of {', '.join(known)}")
     bound = flag(context, names.NUMA_BIND)
-    return PodRequest(
+    request = PodRequest(
         dialect=dialect,
         containers=tuple(replace(f, one_numa=f.count > 1 and (bound or f.one_numa)) for f in containers),
         same_gpus=same_gpus and len(containers) > 1,
@@ -343,6 +370,9 @@ def pod_request(
         claim=claim,
         warnings=(*warnings, *strange(context.annotations)),
     )
+    if request.excess is not None:
+        raise Refused("spec.containers", *request.excess)
+    return request
 
 
 def indexes(container: ContainerAllocation) -> str:

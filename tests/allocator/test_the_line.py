@@ -7,8 +7,10 @@ from typing import Any
 from allocator.line import Told
 from allocator.nodes import facts
 from allocator.options import Options
+from allocator.queue import Queue
 from allocator.settings import Settings
 from contract import names
+from contract.pods import trim
 from contract.protocol import Placed, Wait
 from tests.allocator.desk import Desk, admitted, question
 from tests.allocator.lining import FULL, ONE_GPU, keys, occupied, running, waiting, worker
@@ -240,13 +242,51 @@ def test_an_allocation_without_the_accounting_resources_holds_nothing() -> None:
     assert desk.controller.look().confirmed == 1
 
 
-def test_a_gated_pod_whose_request_disagrees_is_counted_and_left() -> None:
+def test_a_gated_pod_whose_request_disagrees_is_counted_told_and_left() -> None:
     desk = Desk([ONE_GPU])
     odd = waiting(worker("p"))
     odd["metadata"]["annotations"][names.REQUEST] = "{}"
     desk.controller.put_pod(odd)
-    assert desk.controller.place_waiting() == ([], [])
+    text = (
+        "waiting: metadata.annotations[gpufraction.io/request]: found none that agrees with the containers' resources; "
+        "create the pod again, so that admission writes it"
+    )
+    assert desk.controller.place_waiting() == ([], [Told("default/p", "uid-p", False, "Unreadable", text)])
+    desk.controller.put_pod(odd)
+    assert desk.controller.place_waiting() == ([], []), "nothing new to tell"
     assert desk.controller.look().unreadable == 1
+    desk.controller.check_invariants()
+
+
+def test_a_gated_pod_that_says_too_much_is_told_and_left_and_read_once_it_does_not() -> None:
+    desk = Desk([ONE_GPU])
+    large = waiting(worker("p").affinity({"matchExpressions": [{"key": "k", "operator": "Exists"}] * 8_000}))
+    desk.controller.put_pod(trim(large))
+    text = (
+        "waiting: spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: "
+        "found 8000 expressions and values; a pod that asks for a GPU share has at most 1000"
+    )
+    assert desk.controller.place_waiting() == ([], [Told("default/p", "uid-p", False, "Unreadable", text)])
+    assert desk.controller.look().unreadable == 1
+    desk.controller.put_pod(trim(waiting(worker("p"))))
+    commits, _ = desk.controller.place_waiting()
+    assert (keys(commits), desk.controller.look().unreadable) == (["default/p"], 0)
+    desk.controller.check_invariants()
+
+
+def test_pods_that_need_the_same_of_their_nodes_share_what_is_kept_of_it() -> None:
+    queue = Queue()
+    for name in ("a", "b"):
+        queue.put(f"uid-{name}", trim(waiting(worker(name).selects(pool="gpu"))))
+    first, second = queue.in_order()
+    assert first.ask.needs is second.ask.needs
+    queue.put("uid-a", trim(waiting(worker("a").selects(pool="other"))))
+    changed = queue.pod("uid-a")
+    assert changed is not None
+    assert dict(changed.ask.needs.node_selector) == {"pool": "other"}
+    for name in ("a", "b"):
+        queue.drop(f"uid-{name}")
+    assert len(queue._needs) == 0
 
 
 def test_after_a_restart_the_pods_alone_give_the_same_state() -> None:

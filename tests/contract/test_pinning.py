@@ -85,6 +85,11 @@ def test_the_operations_say_the_same(case: Case) -> None:
     assert pinning.pin_operations(case.spec, "gpu-1") == case.operations
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_outline_of_a_spec_has_the_same_operations(case: Case) -> None:
+    assert pinning.pin_operations(pinning.outline(case.spec), "gpu-1") == case.operations
+
+
 UNPINNED = {
     "a pin that was all there was leaves nothing": (terms({"matchFields": [PIN]}), None),
     "what the tenant required stays": (
@@ -167,6 +172,16 @@ def test_the_operations_make_the_pinned_pod(spec: JSON) -> None:
     assert patched["spec"].get("affinity") in (wanted, spec.get("affinity"))
     for node in NODES:
         assert selects(needs_of(patched), node) == selects(needs_of({"spec": {"affinity": wanted}}), node)
+
+
+@given(specs)
+def test_the_outline_makes_the_same_pod_for_every_node(spec: JSON) -> None:
+    patched = jsonpatch.apply_patch(
+        {"spec": copy.deepcopy(spec)}, pinning.pin_operations(pinning.outline(spec), "gpu-1")
+    )
+    wanted = {"spec": {**spec, "affinity": pinning.pinned(spec, "gpu-1")}}
+    for node in NODES:
+        assert selects(needs_of(patched), node) == selects(needs_of(wanted), node)
 
 
 @given(specs)

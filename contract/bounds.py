@@ -1,0 +1,167 @@
+"""
+How much a pod that asks for a share may say at most, beyond its request itself (whose bounds are in `contract.model`).
+
+A pod is up to 1.5 MiB of a tenant's text, and a pod that waits is kept in memory and compared with every node again and
+again. So what it is placed by has a bound, far beyond what people write; whoever passes it is told the field, the
+number and what would work. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import codec, dialects
+from contract.dialects.base import Refusal
+from contract.model import MOST_CONTAINERS, MOST_MEMORY, WHOLE, Allocation, ContainerAllocation, GpuShare, PodRequest
+from contract.names import (
+    ALLOCATION,
+    CONTAINER_PREFIXES,
+    DEVICE_ANNOTATION_PREFIXES,
+    PIN,
+    REQUEST,
+    RESERVED_ANNOTATIONS,
+)
+
+JSON = dict[str, Any]
+
+MOST_TERMS = 100
+"""Alternatives of a required node affinity."""
+MOST_FIELDS = 100
+"""Expressions about a node's name among them, in all; a DaemonSet's pod has one."""
+MOST_SELECTING = 1_000
+"""Labels in a node selector, expressions of a required node affinity with their values, and tolerations, in all: enough
+to list every node of a large cluster by name."""
+MOST_TEXT = 64 << 10
+"""Characters in all of these together; a node's name has 63 at most."""
+MOST_PORTS = 512
+"""Ports of its node that one pod may take."""
+MOST_GATES = 64
+"""Scheduling gates."""
+ANNOTATIONS = 256 << 10
+"""Bytes of all annotations of an object, names and values together, that Kubernetes stores."""
+LONGEST_NAME = 317
+"""Characters of an annotation's name: a prefix of 253, a slash and 63 (Kubernetes, qualified names)."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_AFFINITY = f"spec.affinity.nodeAffinity.{_REQUIRED}"
+_LONGEST_NODE = "n" * 253
+_LONGEST_SHARE = GpuShare(
+    uuid="GPU-" + 36 * "f",
+    index=99,
+    memory=MOST_MEMORY,
+    cores=WHOLE,
+    gpu_memory=MOST_MEMORY,
+    cdi="nvidia.com/gpu,gpufraction.io/share",
+    nri=True,
+    cores_free=True,
+)
+
+
+def problem(pod: Mapping[str, Any]) -> Refusal | None:
+    """The first part by which a pod is placed that is more than may be; None where all is within the bounds."""
+    spec = pod.get("spec") or {}
+    return _containers(spec) or _selecting(spec) or _ports(spec) or _gates(spec)
+
+
+def _containers(spec: Mapping[str, Any]) -> Refusal | None:
+    number = len(spec.get("initContainers") or ()) + len(spec.get("containers") or ())
+    return _too_many("spec.containers", number, "containers", MOST_CONTAINERS) if number > MOST_CONTAINERS else None
+
+
+def _selecting(spec: Mapping[str, Any]) -> Refusal | None:
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    terms = required.get("nodeSelectorTerms") or []
+    if len(terms) > MOST_TERMS:
+        return _too_many(_AFFINITY, len(terms), "terms", MOST_TERMS)
+    fields = sum(len(term.get("matchFields") or ()) for term in terms)
+    if fields > MOST_FIELDS:
+        return _too_many(_AFFINITY, fields, "expressions in matchFields", MOST_FIELDS)
+    selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or []
+    if (number := _entries(terms)) > MOST_SELECTING:
+        return _too_many(_AFFINITY, number, "expressions and values", MOST_SELECTING)
+    if (number := number + len(selector)) > MOST_SELECTING:
+        return _too_many("spec.nodeSelector", number, "labels, with the expressions of the affinity", MOST_SELECTING)
+    if (number := number + len(tolerations)) > MOST_SELECTING:
+        return _too_many("spec.tolerations", number, "tolerations, with what selects nodes", MOST_SELECTING)
+    if (length := _length((terms, selector, tolerations))) > MOST_TEXT:
+        return _too_many("spec.affinity", length, "characters, with nodeSelector and tolerations", MOST_TEXT)
+    return None
+
+
+def _entries(terms: list[JSON]) -> int:
+    expressions = (e for term in terms for kind in ("matchExpressions", "matchFields") for e in term.get(kind) or ())
+    return sum(1 + len(expression.get("values") or ()) for expression in expressions)
+
+
+def _length(value: object) -> int:
+    """Characters of all text in a value; a key of an object is text too."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(_length(each) for pair in value.items() for each in pair)
+    return sum(map(_length, value)) if isinstance(value, list | tuple) else 0
+
+
+def _ports(spec: Mapping[str, Any]) -> Refusal | None:
+    listed = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    every = bool(spec.get("hostNetwork"))
+    number = sum(1 for each in listed for port in each.get("ports") or () if every or port.get("hostPort"))
+    return _too_many("spec.containers[].ports", number, "host ports", MOST_PORTS) if number > MOST_PORTS else None
+
+
+def _gates(spec: Mapping[str, Any]) -> Refusal | None:
+    number = len(spec.get("schedulingGates") or ())
+    return _too_many("spec.schedulingGates", number, "gates", MOST_GATES) if number > MOST_GATES else None
+
+
+def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
+    return Refusal(field, f"{number} {what}", f"a pod that asks for a GPU share has at most {most}")
+
+
+# -- annotations --------------------------------------------------------------------------------------------------
+
+
+def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal | None:
+    """
+    Why the pod's annotations cannot be stored once its share is written into them; None where they can.
+
+    Without this the API server would refuse the pod, or the write that places it, with figures that nobody wrote.
+    """
+    theirs = {
+        key: value for key, value in ((pod.get("metadata") or {}).get("annotations") or {}).items() if not ours(key)
+    }
+    have, add = _bytes(theirs), _bytes(_largest(pod, request))
+    if have + add <= ANNOTATIONS:
+        return None
+    found = f"{have} bytes, and up to {add} that the share adds"
+    longest = max(theirs, key=lambda key: len(theirs[key]), default="")
+    cure = f"Kubernetes takes {ANNOTATIONS} in all: " + (
+        f"shorten metadata.annotations[{longest[:LONGEST_NAME]}]" if have > add else "let fewer containers ask"
+    )
+    return Refusal("metadata.annotations", found, cure)
+
+
+def ours(annotation: str) -> bool:
+    """Whether admission writes this annotation itself, and replaces what somebody else wrote there."""
+    if annotation == PIN or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
+        return True
+    return annotation in RESERVED_ANNOTATIONS or annotation.startswith(CONTAINER_PREFIXES)
+
+
+def _bytes(annotations: Mapping[str, str]) -> int:
+    return sum(len(text.encode()) for pair in annotations.items() for text in pair)
+
+
+def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
+    """The annotations of a share that takes as many characters as one can."""
+    containers = tuple(
+        ContainerAllocation(fraction.container, (_LONGEST_SHARE,) * fraction.count) for fraction in request.containers
+    )
+    allocation = Allocation("f" * 32, _LONGEST_NODE, containers)
+    return {
+        REQUEST: codec.request_to_text(request),
+        ALLOCATION: codec.allocation_to_text(allocation),
+        PIN: _LONGEST_NODE,
+        **codec.container_annotations(allocation),
+        **dialects.render(pod, request, allocation, 1 << 62).annotations,
+    }
