@@ -17,7 +17,7 @@ from typing import Any
 from allocator.controller import Controller
 from allocator.queue import Waiting
 from allocator.succession import Late
-from contract import names, pods
+from contract import names
 from runtime import kubepaths
 from runtime.kube import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
 
@@ -50,10 +50,24 @@ class Barrier:
         if not waiting:
             return
         started, word = time.perf_counter(), self._word()
-        list(self._writers.map(lambda entry: self._touch(entry, word, tenure), waiting))
+        failed = [
+            error
+            for error in self._writers.map(lambda entry: self._try_to_touch(entry, word, tenure), waiting)
+            if error
+        ]
         _, left = self._controller.to_bar()
         took = {"pods": len(waiting), "left": len(left), "seconds": round(time.perf_counter() - started, 3)}
         log.info("barred what the leader before had under way", extra={"tenure": tenure, **took})
+        if failed:
+            raise failed[0]  # nothing is decided until all are touched, and somebody must learn why that is not so
+
+    def _try_to_touch(self, entry: Waiting, word: str, tenure: int | None) -> Exception | None:
+        """The error of ours that came of this pod; others are touched all the same."""
+        try:
+            self._touch(entry, word, tenure)
+        except Exception as error:
+            return error
+        return None
 
     def _touch(self, entry: Waiting, word: str, tenure: int | None) -> None:
         if not self._controller.may_write_in(tenure):
@@ -70,7 +84,7 @@ class Barrier:
         except KubeError as error:
             log.info("pod not barred yet", extra={**fields, "reason": str(error)})
         else:
-            self._controller.barred(entry.uid, pods.trim(pod))
+            self._controller.barred(entry.uid, pod)
 
     def fail_late(self) -> None:
         """Fail every pod that came when its share had been given away; what was not answered is asked again."""

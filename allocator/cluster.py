@@ -9,10 +9,12 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from allocator import keeping
 from allocator.engine import Ask, Decision, Snapshot
+from allocator.faults import Faulted, surfaced
 from allocator.index import Engine
 from allocator.keeping import Kept
 from allocator.known import Known, OnNode
@@ -20,19 +22,24 @@ from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
 from allocator.queue import Queue
 from contract import names, pods, quantity, scheduling
-from contract.model import Compute, Inventory, NodeState
+from contract.model import Compute, Gpu, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
 _MOST_TAKEN = 1 << 60
 """As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
+_SUSPECT = "a pod on this node could not be counted"
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 
 
 class Cluster:
     """The state. Not thread-safe: one owner calls it."""
 
-    def __init__(self, *, engine: Engine) -> None:
+    def __init__(self, *, engine: Engine, faulted: Faulted = surfaced) -> None:
+        """`faulted` is told of a node whose state cannot be made, which then counts as one that is not there."""
+        self._faulted = faulted
+        self._suspect: dict[str, frozenset[str]] = {}
+        """Nodes on which somebody may hold a share that cannot be counted, by who that is."""
         self.ledger = Ledger()
         self.engine = engine
         """Told of every node state that changes, so that it may be asked at any time."""
@@ -77,6 +84,7 @@ class Cluster:
 
     def decide(self, ask: Ask, uid: str = "", priority: int = 0) -> Decision:
         """Where a pod goes; an empty uid is that of a pod at admission."""
+        self.prepare()
         return keeping.decide(self.engine, self._snapshot, self._kept, ask, uid, priority)
 
     def overfull(self) -> dict[str, tuple[str, ...]]:
@@ -197,6 +205,47 @@ class Cluster:
         for name in stale or ():
             self._refresh(name)
 
+    def prepare(self) -> None:
+        """Have the engine ready for decisions; a node that it cannot take in counts as one that is not there."""
+        try:
+            self.engine.prepare()
+        except Exception:
+            for name, state in tuple(self._snapshot.items()):
+                if not self.engine.takes(state):
+                    self._faulted("node", name)
+                    self._without(name)
+            self.engine.prepare()
+
+    # -- who cannot be counted ------------------------------------------------------------------------------------
+
+    def close(self, who: str, nodes: frozenset[str]) -> None:
+        """
+        Let nobody new onto these nodes: somebody may hold a share there that could not be taken in.
+
+        For as long as `who` is not taken in, or gone: `open`.
+        """
+        before = self._suspect.pop(who, frozenset())
+        if nodes:
+            self._suspect[who] = nodes
+        for name in before ^ nodes:
+            self._refresh(name)
+
+    def suspects(self) -> frozenset[str]:
+        """For whom nodes are closed."""
+        return frozenset(self._suspect)
+
+    def open(self, who: str) -> bool:
+        """It is known again what this one holds. True if nodes were closed for it."""
+        closed = who in self._suspect
+        if closed:
+            self.close(who, frozenset())
+        return closed
+
+    def _gpus(self, inventory: Inventory) -> tuple[Gpu, ...]:
+        if not any(inventory.node in nodes for nodes in self._suspect.values()):
+            return inventory.gpus
+        return tuple(replace(gpu, healthy=False, reason=_SUSPECT) for gpu in inventory.gpus)
+
     # -- keeping a node -------------------------------------------------------------------------------------------
 
     def keep(self, *kept: Kept) -> bool:
@@ -262,6 +311,15 @@ class Cluster:
         if self._stale is not None:
             self._stale.add(name)
             return False
+        try:
+            return self._make(name)
+        except Exception:
+            # What it was before may have more room than there is.
+            self._without(name)
+            self._faulted("node", name)
+            return False
+
+    def _make(self, name: str) -> bool:
         before = self._snapshot.get(name)
         after = self._state(name)
         if after is None:
@@ -275,6 +333,11 @@ class Cluster:
         self._note_overfull(after)
         self.engine.put(self._shown(after))
         return True
+
+    def _without(self, name: str) -> None:
+        self._snapshot.pop(name, None)
+        self._overfull.pop(name, None)
+        self.engine.abandon(name)
 
     def _note_overfull(self, state: NodeState) -> None:
         pairs = zip(state.gpus, state.usage, strict=True)
@@ -292,7 +355,7 @@ class Cluster:
         assumed = self.ledger.compute_assumed(name)
         return NodeState(
             name=name,
-            gpus=inventory.gpus,
+            gpus=self._gpus(inventory),
             usage=usage_of(inventory.gpus, self.ledger, name),
             labels=facts.labels,
             taints=facts.taints,

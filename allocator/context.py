@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allocator.cluster import Cluster
+from allocator.faults import Faulted
 from allocator.mandate import Mandate
 from allocator.options import Options
 from contract.model import PodRequest
@@ -34,3 +35,5 @@ class Context:
     """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
     asked: Callable[[PodRequest, int], None]
     """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
+    faulted: Faulted
+    """Told in the handler of an error of ours that must stay with one pod."""

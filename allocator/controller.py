@@ -23,6 +23,7 @@ from allocator.claims.objects import Status
 from allocator.cluster import Cluster
 from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
+from allocator.faults import Faulted, surfaced
 from allocator.judged import Judged
 from allocator.keeping import Kept
 from allocator.known import NOBODY
@@ -68,6 +69,7 @@ class Controller(Repairing):
         tenure: Callable[[], int | None] | None = None,
         forgotten: Callable[[str], None] = lambda reason: None,
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
+        faulted: Faulted = surfaced,
         give_way: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -83,11 +85,14 @@ class Controller(Repairing):
             wake=wake,
             forgotten=forgotten,
             asked=asked,
+            faulted=faulted,
         )
         super().__init__(context)
         self._new_id, self._give_way = new_id, give_way
         self._trying = False
         """A pass down the line is under way."""
+        self._to_write: list[Commit] = []
+        """What is to be written, until it is handed out; a pass that ends in an error takes none of it along."""
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -201,9 +206,9 @@ class Controller(Repairing):
 
         In turns, since a line of many shapes takes seconds at thousands of nodes, and the webhook waits for less.
         """
-        commits: list[Commit] = []
-        self._in_turns(self._down_the_line(commits))
+        self._in_turns(self._down_the_line(self._to_write))
         with self._lock:
+            commits, self._to_write = self._to_write, []
             return commits, self._line.take_news() if self._mandate.holds() else []
 
     def _in_turns(self, steps: Iterator[None]) -> None:
@@ -221,10 +226,18 @@ class Controller(Repairing):
         """
         if not self._mandate.holds():
             return
-        now, looked = self._clock(), 0
+        now = self._clock()
         self._untried, self._trying = False, True
         self._changed, self._passed = False, now
         failed: _Failed = {}
+        try:
+            yield from self._in_order(now, failed, commits)
+        finally:
+            self._changed |= self._line.take_owing()
+            self._trying = False
+
+    def _in_order(self, now: float, failed: _Failed, commits: list[Commit]) -> Iterator[None]:
+        looked = 0
         self._desk.begin_pass()
         for uid in [entry.uid for entry in self._cluster.queue.in_order()]:
             if looked >= _TURN:
@@ -234,11 +247,21 @@ class Controller(Repairing):
                     break
             entry = self._cluster.queue.pod(uid)
             if entry is not None:
-                looked += _DECIDED if self._try(entry, now, failed, commits) else 1
+                looked += _DECIDED if self._try_alone(entry, now, failed, commits) else 1
         else:
             self._desk.bind_the_rest()
-        self._changed |= self._line.take_owing()
-        self._trying = False
+
+    def _try_alone(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:
+        """`_try`, of which no error reaches another pod. True if that took a decision."""
+        if self._line.quarantine.holds(entry.uid, now):
+            return False
+        try:
+            tried = self._try(entry, now, failed, commits)
+        except Exception:
+            self._set_aside("decision", entry.uid, entry.key, entry.pod)
+            return True
+        self._line.quarantine.tried(entry.uid)
+        return tried
 
     def _try(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:
         """Place one pod of the line, or say why not. True if that took a decision."""
@@ -300,7 +323,7 @@ class Controller(Repairing):
                 self._line.done(uid)
                 self._waken(self._cluster.forget(commit.allocation.id))
             else:
-                self._put_pod(pod, self._clock())
+                self._take_in(pod, self._clock())
                 self._line.done(uid, pods.version(pod))
 
     def not_committed(self, commit: Commit, pod: JSON | None) -> None:
@@ -315,11 +338,11 @@ class Controller(Repairing):
                 self._forgotten(_why_not(commit, pod))
             if pod is None:
                 self._line.done(uid)
-                self._drop_pod(uid)
+                self._take_out(uid)
             else:
                 self._line.failed(uid, now)
                 if self._cluster.queue.pod(uid) is not None:
-                    self._put_pod(pod, now)
+                    self._take_in(pod, now)
             self._rouse()
 
     def commit_unknown(self, commit: Commit) -> None:
@@ -330,6 +353,23 @@ class Controller(Repairing):
         """
         with self._lock:
             self._line.doubt(commit)
+
+    def commit_faulted(self, commit: Commit, *, sent: bool = True) -> None:
+        """
+        To be called as an error of ours is handled that came of the write.
+
+        What became of the write is in doubt, unless nothing was `sent`.
+        """
+        with self._lock:
+            entry = commit.pod
+            self._set_aside("write", entry.uid, entry.key, entry.pod)
+            if sent:
+                self._line.doubt(commit)
+                return
+            self._line.done(entry.uid)
+            if self._cluster.forget(commit.allocation.id):
+                self._forgotten("failed")
+            self._rouse()
 
     def doubtful(self) -> list[Commit]:
         """The commits in doubt, each once. Writing one again is safe: it names the version that it changes."""
@@ -358,7 +398,8 @@ class Controller(Repairing):
     def look(self) -> Look:
         """Figures for metrics."""
         with self._lock:
-            return looking.look(self._cluster, unbound=self._unbound.late(self._clock()))
+            unbound, set_aside = self._unbound.late(self._clock()), len(self._line.quarantine)
+            return looking.look(self._cluster, unbound=unbound, quarantined=set_aside)
 
     def nodes(self) -> tuple[NodeState, ...]:
         """Every node with GPUs, as a decision sees it."""

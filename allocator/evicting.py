@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from allocator.controller import Controller
-from allocator.writer import evict
+from allocator.faults import Faulted, surfaced
+from allocator.line import Evict
+from allocator.writer import Eviction, evict
 from runtime.kube import Kube
 
 _GRANTED = ("evicted", "gone")
@@ -20,20 +22,34 @@ _GRANTED = ("evicted", "gone")
 class Evictor:
     """Asks the API server. `counted` is told the cause and the outcome of each."""
 
-    def __init__(self, kube: Kube, controller: Controller, counted: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        counted: Callable[[str, str], None],
+        faulted: Faulted = surfaced,
+    ) -> None:
         self._kube, self._controller, self._counted = kube, controller, counted
+        self._faulted = faulted
 
     def carry_out(self) -> None:
         """The evictions that were ordered since the last call."""
         for order in self._controller.take_evictions():
-            self._counted(order.cause, evict(self._kube, order))
+            self._counted(order.cause, self._evict(order))
+
+    def _evict(self, order: Evict, *, dry_run: bool = False) -> Eviction:
+        try:
+            return evict(self._kube, order, dry_run=dry_run)
+        except Exception:
+            self._faulted("evict", order.key)
+            return "failed"
 
     def preempt(self) -> None:
         """Make room for a waiting pod, if somebody's going would."""
         orders = self._controller.preempt()
         for dry_run in (True, False):
             for order in orders:
-                outcome = evict(self._kube, order, dry_run=dry_run)
+                outcome = self._evict(order, dry_run=dry_run)
                 if dry_run and outcome in _GRANTED:
                     continue
                 self._counted(order.cause, outcome)

@@ -2,7 +2,8 @@
 Watch events into the controller: the informers, and the reading of what they bring.
 
 Ten lines a kind and no decision. An object that cannot be read is logged and counts as absent, since a damaged GPUNode
-must cost its own node's GPUs and nobody else's.
+must cost its own node's GPUs and nobody else's. A list of cards to be kept out that cannot be read keeps out all cards
+of its node.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from allocator import nodes
+from allocator import nodes, quarantine
 from allocator.claims import feed as claims
 from allocator.claims import objects
 from allocator.controller import Controller
+from allocator.faults import Faulted, surfaced
 from allocator.mandate import KEPT_OUT
 from contract import keptout, names, pods
 from contract.inventories import inventory_from_object
-from contract.model import Inventory
+from contract.keptout import KeptOut
 from contract.reading import Malformed
 from runtime import kubepaths
 from runtime.kube import Kube
+from runtime.supervision import Workers
 from runtime.watch import Event, Gone, Informer, Part, Put, Replaced
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -39,17 +43,22 @@ class Feed:
         *,
         on_restart: Callable[[str, str], None],
         seen: Callable[[JSON], None] = lambda pod: None,
+        workers: Workers | None = None,
+        faulted: Faulted = surfaced,
     ) -> None:
+        self._workers, self._faulted = workers, faulted
         self._kube, self._controller = kube, controller
         self._on_restart, self._seen = on_restart, seen
         gpunodes = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
         self._others = (
-            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event), None),
-            self._informer("nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event), nodes.trim),
+            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), None),
+            self._informer(
+                "nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), nodes.trim
+            ),
             self._informer(
                 KEPT_OUT,
                 kubepaths.configmaps(keptout.NAMESPACE),
-                lambda event: _kept_out(controller, event),
+                lambda event: _kept_out(controller, event, faulted),
                 keptout.trim,
             ),
         )
@@ -91,7 +100,7 @@ class Feed:
 
         def pods_event(event: Event) -> None:
             if not retired.is_set():  # one that could not be stopped in time must not speak any more
-                _pod(self._controller, event, self._seen, tenure)
+                _pod(self._controller, event, self._see, tenure)
 
         def shares_event(event: Event) -> None:
             if not retired.is_set():
@@ -99,14 +108,20 @@ class Feed:
 
         return (
             self._informer("pods", kubepaths.pods(), pods_event, pods.trim, parts=True),
-            claims.informer(self._kube, objects.SHARES, shares_event, self._restarted(objects.SHARES)),
+            claims.informer(self._kube, objects.SHARES, shares_event, self._restarted(objects.SHARES), self._workers),
         )
+
+    def _see(self, pod: JSON) -> None:
+        try:
+            self._seen(pod)
+        except Exception:
+            self._faulted("upkeep", quarantine.named(pod)[1])
 
     def _claims_informer(self, plural: str) -> Informer:
         def handle(event: Event) -> None:
             claims.handle(self._controller, plural, event)
 
-        return claims.informer(self._kube, plural, handle, self._restarted(plural))
+        return claims.informer(self._kube, plural, handle, self._restarted(plural), self._workers)
 
     def _restarted(self, name: str) -> Callable[[str], None]:
         return lambda why: self._on_restart(name, why)
@@ -120,8 +135,28 @@ class Feed:
         *,
         parts: bool = False,
     ) -> Informer:
-        restarted = self._restarted(name)
-        return Informer(self._kube, path, handler, name=name, trim=trim, on_restart=restarted, parts=parts)
+        return Informer(
+            self._kube,
+            path,
+            handler,
+            name=name,
+            trim=self._whole(trim) if trim is not None else None,
+            on_restart=self._restarted(name),
+            parts=parts,
+            workers=self._workers,
+        )
+
+    def _whole(self, trim: Callable[[JSON], JSON]) -> Callable[[JSON], JSON]:
+        """What cannot be made small is taken as it is, so that whoever reads it next finds out whose fault it is."""
+
+        def careful(item: JSON) -> JSON:
+            try:
+                return trim(item)
+            except Exception:
+                self._faulted("trim", _name(item))
+                return item
+
+        return careful
 
 
 def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], tenure: int | None) -> None:
@@ -134,25 +169,39 @@ def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], ten
             controller.put_pod(pod)
             seen(pod)
         case Gone(pod):
-            controller.drop_pod(pods.uid(pod))
+            controller.drop_pod(quarantine.named(pod)[0])
 
 
-def _node(controller: Controller, event: Event) -> None:
+def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:
+    """What `read` makes of each; nothing of one of which an error comes."""
+    for item in items:
+        try:
+            yield read(item)
+        except Malformed as error:
+            log.warning(f"{what} unreadable", extra={"node": _name(item), "reason": str(error)})
+        except Exception:
+            faulted(what, _name(item))
+
+
+def _node(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
-            controller.replace_nodes(nodes.facts(item) for item in items)
+            controller.replace_nodes(_each(items, nodes.facts, "node", faulted))
         case Put(node):
-            controller.put_node(nodes.facts(node))
+            for facts in _each([node], nodes.facts, "node", faulted):
+                controller.put_node(facts)
+                return
+            controller.drop_node(_name(node))
         case Gone(node):
-            controller.drop_node(nodes.facts(node).name)
+            controller.drop_node(_name(node))
 
 
-def _gpunode(controller: Controller, event: Event) -> None:
+def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
-            controller.replace_inventories(_readable(items))
+            controller.replace_inventories(_each(items, inventory_from_object, "gpunode", faulted))
         case Put(gpunode):
-            found = tuple(_readable([gpunode]))
+            found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.put_inventory(found[0])
             else:
@@ -161,27 +210,28 @@ def _gpunode(controller: Controller, event: Event) -> None:
             controller.drop_inventory(_name(gpunode))
 
 
-def _kept_out(controller: Controller, event: Event) -> None:
+def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
+    def read(configmap: JSON) -> KeptOut | None:
+        try:
+            return keptout.read(configmap)
+        except Exception:
+            fault, name = faulted("kept-out", _name(configmap)), _name(configmap)
+            wrong = f"an error of gpufraction keeps it from being read (fault {fault})"
+            ours = name.startswith(keptout.PREFIX)
+            return KeptOut(name.removeprefix(keptout.PREFIX), wrong=wrong) if ours else None
+
     match event:
         case Replaced(items):
-            controller.replace_kept_out(found for found in map(keptout.read, items) if found is not None)
+            controller.replace_kept_out(found for found in map(read, items) if found is not None)
         case Put(configmap):
-            found = keptout.read(configmap)
+            found = read(configmap)
             if found is not None:
                 controller.put_kept_out(found.node, found)
         case Gone(configmap):
-            found = keptout.read(configmap)
+            found = read(configmap)
             if found is not None:
                 controller.put_kept_out(found.node, None)
 
 
-def _readable(items: Iterable[JSON]) -> Iterator[Inventory]:
-    for item in items:
-        try:
-            yield inventory_from_object(item)
-        except Malformed as error:
-            log.warning("gpunode unreadable", extra={"node": _name(item), "reason": str(error)})
-
-
-def _name(gpunode: JSON) -> str:
-    return str((gpunode.get("metadata") or {}).get("name", ""))
+def _name(item: JSON) -> str:
+    return str((item.get("metadata") or {}).get("name", ""))

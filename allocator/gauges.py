@@ -39,6 +39,7 @@ class Gauges:
         self._overfull = metrics.gauge(specs.OVERFULL_GPUS)
         self._kept = metrics.gauge(specs.KEPT_NODES)
         self._unbound = metrics.gauge(specs.UNBOUND_PODS)
+        self._quarantined = metrics.gauge(specs.QUARANTINED_PODS)
         self._leader = metrics.gauge(specs.LEADER)
         metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
@@ -57,6 +58,7 @@ class Gauges:
             self._overfull.set(look.overfull)
             self._kept.set(look.kept)
             self._unbound.set(look.unbound)
+            self._quarantined.set(look.quarantined)
             self._leader.set(float(self._leading()))
 
     def _of_shares(self) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -91,6 +91,21 @@ class Engine:
             if self._columns is not None:
                 self._columns.drop(name)
 
+    def abandon(self, name: str) -> None:
+        """A node that an error came of, whatever that left behind, is none of these any more."""
+        self._nodes.pop(name, None)
+        self._columns, self._kinds = None, Kinds()
+        for node in self._nodes.values():
+            self._kinds.put(node)
+
+    def takes(self, node: NodeState) -> bool:
+        """Whether decisions can be made with this node at all."""
+        try:
+            Columns((node,), self.limits)
+        except Exception:
+            return False
+        return True
+
     def adopt(self, tables: Tables | None) -> None:
         """Decide by these from now on, where the policy is one that learns; None is nothing learnt."""
         self.tables, self._ranks = tables, None

@@ -3,15 +3,18 @@ What the watches bring, into the allocator's state: pods, nodes and GPUNodes tha
 
 It owns the state and its one lock. Every public method takes the lock, works on memory only and returns at once. It
 decides nothing: where something might help a pod that waits, it says so and wakes whoever decides.
+
+An error of ours that comes of one pod stays with it (`allocator.quarantine`): everybody else is taken in, and if it may
+hold a share that is not counted, its node takes no new pods.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from allocator import answering
+from allocator import answering, quarantine
 from allocator.context import Context
 from allocator.keepingout import KeepingOut
 from allocator.known import NOBODY
@@ -19,6 +22,7 @@ from allocator.ledger import Holding
 from allocator.line import Line, Noted, Told
 from allocator.mandate import KEPT_OUT
 from allocator.nodes import NodeFacts
+from allocator.quarantine import INTERNAL_ERROR, READING
 from allocator.sharers import Sharers
 from allocator.unbound import Unbound
 from contract import keptout, names, pods, quantity, scheduling
@@ -40,6 +44,7 @@ class Intake:
         self._unbound = Unbound(context.options.unbound_after)
         self._cluster.hold()
         self._clock, self._wake, self._asked = context.clock, context.wake, context.asked
+        self._faulted = context.faulted
         self._line = Line()
         self._kept_out = KeepingOut()
         self._listed: set[str] = set()
@@ -72,11 +77,11 @@ class Intake:
                 self._begin_leadership(tenure)
             self._cluster.hold()
             for pod in items:
-                self._listed.add(pods.uid(pod))
-                helped |= self._put_pod(pod, now)
+                self._listed.add(quarantine.named(pod)[0])
+                helped |= self._take_in(pod, now)
             if last:
-                for gone in self._cluster.pod_uids() - self._listed:
-                    helped |= self._drop_pod(gone)
+                for gone in (self._cluster.pod_uids() | self._line.quarantine.uids()) - self._listed:
+                    helped |= self._take_out(gone)
                 self._listed.clear()
             self._amid_a_list = not last
             self._catch_up()
@@ -96,12 +101,62 @@ class Intake:
     def put_pod(self, pod: JSON) -> None:
         """A pod, trimmed, is new or changed."""
         with self._lock:
-            self._waken(self._put_pod(pod, self._clock()))
+            self._waken(self._take_in(pod, self._clock()))
 
     def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
         with self._lock:
-            self._waken(self._drop_pod(uid))
+            self._waken(self._take_out(uid))
+
+    def _take_in(self, pod: JSON, now: float, trim: Callable[[JSON], JSON] | None = None) -> bool:
+        """
+        `_put_pod`, whatever the pod is made of. What it has held goes on being counted where it cannot be read.
+
+        `trim`: makes a pod small that comes whole.
+        """
+        (uid, key), held = quarantine.named(pod), None
+        try:
+            pod = trim(pod) if trim is not None else pod
+            self._line.quarantine.see(uid, pod)
+            held = self._cluster.ledger.holding(uid)
+            helped = self._put_pod(pod, now)
+        except Exception:
+            there = frozenset[str]() if held is None else frozenset((held.allocation.node,))
+            self._set_aside(READING, uid, key, pod)
+            self._cluster.close(uid, there | quarantine.may_hold(pod))
+            return False
+        self._line.quarantine.taken_in(uid)
+        return self._cluster.open(uid) or helped
+
+    def _take_out(self, uid: str) -> bool:
+        """`_drop_pod`, whatever is known of the pod. What cannot be given back is counted on."""
+        try:
+            return self._drop_pod(uid) | self._cluster.open(uid)
+        except Exception:
+            self._faulted("gone", uid)
+            return False
+
+    def _set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any]) -> None:
+        """
+        To be called where an error of ours came of a pod, as it is handled: the pod is left alone, and told so.
+
+        A pod that may hold a share is told by an Event only: its condition says that it has one, and so it is.
+        """
+        now = self._clock()
+        fault = self._line.quarantine.known(uid, place, pod, now)
+        if fault is None:
+            found = self._faulted(place, key)
+            if not uid:
+                return
+            fault = self._line.quarantine.put(uid, key, pod, place, found, now)
+        if not self._mandate.leads():
+            return
+        text = quarantine.said(fault)
+        if self._cluster.ledger.holding(uid) is None and not quarantine.may_hold(pod):
+            self._line.tell(Told(key, uid, False, INTERNAL_ERROR, text, warning=INTERNAL_ERROR), now)
+        elif fault.since == now:
+            self._line.note(Noted("Pod", key, uid, INTERNAL_ERROR, text))
+        self._wake()
 
     def _put_pod(self, pod: JSON, now: float) -> bool:
         uid = pods.uid(pod)
@@ -222,7 +277,7 @@ class Intake:
         """Nodes' states are worth making once everything has been seen; the first decision must not wait for that."""
         if not self._mandate.unready():
             self._cluster.catch_up()
-            self._cluster.engine.prepare()
+            self._cluster.prepare()
 
     def _waken(self, might_help: bool) -> None:
         if might_help:

@@ -149,6 +149,8 @@ class Ledger:
             assumed = None
         if known is not None and _is_booked(known, holding):
             return False
+        if known is not None or assumed is not None:
+            demands(holding.request, holding.allocation)  # raises before what it takes the place of is taken away
         for old in {h.key: h for h in (known, assumed) if h is not None}.values():
             self._remove(old)
         self._put(holding)
@@ -210,12 +212,13 @@ class Ledger:
             raise LedgerBug("a GPU's total is not what its demands add up to")
 
     def _put(self, holding: Holding) -> None:
-        node = holding.allocation.node
+        # Before anything is changed: a holding that cannot be added up must leave no half of itself behind.
+        node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
         self._holdings[holding.key] = holding
         if holding.state is State.ASSUMED:
             self._assumed[holding.key] = holding
         self._by_node.setdefault(node, {})[holding.key] = holding
-        gpus, taken = self._usage.setdefault(node, {}), demands(holding.request, holding.allocation)
+        gpus = self._usage.setdefault(node, {})
         self._forget_totals(node, taken)
         for uuid, demand in taken.items():
             if holding.allocation.claim:
@@ -239,13 +242,13 @@ class Ledger:
             del self._shared[claim]
 
     def _remove(self, holding: Holding) -> None:
-        node = holding.allocation.node
+        node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
         del self._holdings[holding.key]
         self._assumed.pop(holding.key, None)
         del self._by_node[node][holding.key]
         if not self._by_node[node]:
             del self._by_node[node]
-        gpus, taken = self._usage[node], demands(holding.request, holding.allocation)
+        gpus = self._usage[node]
         self._forget_totals(node, taken)
         for uuid in taken:
             if holding.allocation.claim:

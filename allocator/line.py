@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from allocator.quarantine import Quarantine
 from allocator.queue import Waiting
 from contract.model import Allocation
 
@@ -93,6 +94,8 @@ class Line:
     """Notes by uid. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
+        self.quarantine = Quarantine()
+        """Pods that are left alone, since an error of ours came of them."""
         self._writing: dict[str, Commit] = {}
         self._doubtful: dict[str, Commit] = {}
         self._written: dict[str, int] = {}
@@ -165,13 +168,15 @@ class Line:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def may_try(self, uid: str, now: float) -> bool:
-        """Whether the pod is neither being written nor pausing."""
-        return uid not in self._writing and self._paused.get(uid, now) <= now
+        """Whether the pod is neither being written nor pausing, nor in quarantine."""
+        return uid not in self._writing and self._paused.get(uid, now) <= now and not self.quarantine.holds(uid, now)
 
     def busy(self, uid: str, now: float) -> str:
         """Why the pod may not be tried, in a word; empty if it may."""
         if self.may_try(uid, now):
             return ""
+        if self.quarantine.holds(uid, now):
+            return "in quarantine"
         return "writing" if uid in self._writing else "pausing"
 
     def begin(self, commit: Commit) -> None:
@@ -232,7 +237,7 @@ class Line:
         over = [uid for uid, until in self._paused.items() if until <= now]
         for uid in over:
             del self._paused[uid]
-        return bool(over)
+        return self.quarantine.take_over(now) or bool(over)
 
     def noted(self) -> frozenset[str]:
         """Every pod of which something is noted, except that its commit is on its way."""
@@ -240,6 +245,7 @@ class Line:
 
     def drop(self, uid: str) -> None:
         """The pod is gone. A commit that is being written stays noted: its writer reports back."""
+        self.quarantine.drop(uid)
         self._told.pop(uid, None)
         self._failures.pop(uid, None)
         self._paused.pop(uid, None)

@@ -20,9 +20,10 @@ class Look:
     overfull: int
     unbound: int = 0
     kept: int = 0
+    quarantined: int = 0
 
 
-def look(cluster: Cluster, *, unbound: int) -> Look:
+def look(cluster: Cluster, *, unbound: int, quarantined: int = 0) -> Look:
     """Count."""
     assumed = len(cluster.ledger.assumed())
     return Look(
@@ -33,4 +34,5 @@ def look(cluster: Cluster, *, unbound: int) -> Look:
         overfull=sum(len(uuids) for uuids in cluster.overfull().values()),
         unbound=unbound,
         kept=len({kept.node for kept in cluster.kept}),
+        quarantined=quarantined,
     )

@@ -2,7 +2,8 @@
 The loop that places waiting pods: woken by what might help, it goes down the line and writes what was decided.
 
 It reads as its phases: decide, write, settle. Writes go out side by side, since a placement costs one round trip and
-decisions must not wait for it. Nothing else lives here.
+decisions must not wait for it. Each phase is supervised by itself, so that one which fails keeps none of the others
+from its work, and an error that comes of one pod's write stays with that pod. Nothing else lives here.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from typing import Any
 from allocator.barring import Barrier
 from allocator.controller import Controller
 from allocator.evicting import Evictor
+from allocator.faults import Faulted, surfaced
 from allocator.ledger import Holding
 from allocator.line import Commit
-from allocator.writer import Done, NotDone, Teller, Unknown, write
+from allocator.writer import Done, NotDone, Teller, Unknown, Unwritable, write
 from contract import pods
 from contract.metrics import allocator as specs
 from runtime import kubepaths
 from runtime.kube import Kube, KubeError
 from runtime.metrics import Metrics
+from runtime.supervision import Unsupervised, Workers
 
 log = logging.getLogger(__name__)
 _SETTLE_EVERY = 1.0
@@ -70,12 +73,17 @@ class Loop:
         counted: Counted | None = None,
         decided: Callable[[], None] = lambda: None,
         word: Callable[[], str] = lambda: secrets.token_hex(4),
+        workers: Workers | None = None,
+        faulted: Faulted = surfaced,
     ) -> None:
+        self._workers, self._faulted = workers or Unsupervised(), faulted
+        self._missed = False
+        """A wake-up was heard, and the line has not been gone down since."""
         self._kube, self._controller, self._teller = kube, controller, teller
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or Counted()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
         self._relisted: int | None = None
-        self._evictor = Evictor(kube, controller, self._counted.evicted)
+        self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._barrier = Barrier(
             kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
@@ -88,17 +96,23 @@ class Loop:
                 woken = self._woken.wait(_SETTLE_EVERY)
                 if woken:  # a wake-up that comes after the wait must not be lost
                     self._woken.clear()
-                self._take_over()
-                self._barrier.fail_late()
-                if woken:
-                    self.once()
-                self._controller.settle()
-                self._write(self._controller.doubtful())
-                self._check_overdue()
-                self._evictor.carry_out()
-                self._evictor.preempt()
+                self._missed |= woken
+                self._turn()
         finally:
-            self._pool.shutdown(wait=True)
+            if stop.is_set():  # else this is called again
+                self._pool.shutdown(wait=True)
+
+    def _turn(self) -> None:
+        attempt = self._workers.attempt
+        attempt("placing-take-over", self._take_over)
+        attempt("placing-late", self._barrier.fail_late)
+        if self._missed:
+            self._missed = not attempt("placing-line", self.once)
+        attempt("placing-settle", self._controller.settle)
+        attempt("placing-doubtful", lambda: self._write(self._controller.doubtful()))
+        attempt("placing-overdue", self._check_overdue)
+        attempt("placing-evict", self._evictor.carry_out)
+        attempt("placing-preempt", self._evictor.preempt)
 
     def _take_over(self) -> None:
         """
@@ -144,6 +158,16 @@ class Loop:
             self._controller.expire(holdings, {item["id"] for item in listing.items})
 
     def _commit(self, commit: Commit) -> None:
+        """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""
+        try:
+            self._commit_one(commit)
+        except Unwritable:
+            self._controller.commit_faulted(commit, sent=False)
+        except Exception:
+            # Whether it went out is not known, so its share stays reserved until the pod has been looked at.
+            self._controller.commit_faulted(commit)
+
+    def _commit_one(self, commit: Commit) -> None:
         fields = {"pod": commit.pod.key, "node": commit.allocation.node}
         if not self._controller.may_write(commit):
             self._controller.abandon(commit)

@@ -8,10 +8,13 @@ line's notes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from allocator import keeping
 from allocator.cluster import Cluster
 from allocator.keeping import Kept
 from allocator.line import Line
+from allocator.queue import Waiting
 
 _TRIES = 8
 """Pods in line that are looked at; each costs a look at every GPU, and most often the first one has it."""
@@ -25,19 +28,30 @@ def still_kept(cluster: Cluster, line: Line) -> Kept | None:
     return None
 
 
-def worth_keeping(cluster: Cluster, line: Line, after: float, now: float) -> Kept | None:
-    """Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0."""
+def worth_keeping(
+    cluster: Cluster, line: Line, after: float, now: float, failed: Callable[[Waiting], None]
+) -> Kept | None:
+    """
+    Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0.
+
+    `failed` is told of a pod for which an error came up, as it is handled; the next one in line is looked at.
+    """
     kept, asked = still_kept(cluster, line), 0
     for entry in cluster.queue.in_order() if after else ():
         if (
             entry.foreign
             or entry.ask.request.claim
             or line.is_writing(entry.uid)
+            or line.quarantine.holds(entry.uid, now)
             or now - line.waits(entry.uid, now) < after
         ):
             continue
         before = kept.node if kept is not None and kept.uid == entry.uid else ""
-        node = keeping.soonest(cluster.snapshot.values(), entry.ask, cluster.engine.limits, before)
+        try:
+            node = keeping.soonest(cluster.snapshot.values(), entry.ask, cluster.engine.limits, before)
+        except Exception:
+            failed(entry)
+            continue
         if node is not None:
             return Kept(node, entry.uid, entry.priority)
         asked += 1

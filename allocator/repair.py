@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from allocator import auditing
+from allocator import auditing, quarantine
 from allocator.auditing import Listed
 from allocator.controller import Controller
+from allocator.faults import Faulted, surfaced
 from contract import names
 from contract.dialects import Options
 from contract.metrics import allocator as specs
@@ -81,7 +82,9 @@ class Repair:
         every: float,
         options: Options,
         found: Found | None = None,
+        faulted: Faulted = surfaced,
     ) -> None:
+        self._faulted = faulted
         self._kube, self._controller, self._clock = kube, controller, clock
         self._every, self._options, self._found = every, options, found or Found()
         self._due: float | None = None
@@ -121,8 +124,12 @@ class Repair:
 
         def see(pod: JSON) -> JSON:
             """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
-            listed = auditing.listed(pod, self._options, served)
-            gone.discard(listed.uid)
+            gone.discard(quarantine.named(pod)[0])
+            try:
+                listed = auditing.listed(pod, self._options, served)
+            except Exception:
+                self._faulted("repair", quarantine.named(pod)[1])
+                return _NOTHING
             if self._controller.differs(listed):
                 differing[listed.uid] = listed
             if listed.uncounted:
@@ -160,6 +167,11 @@ class Repair:
         try:
             now = auditing.listed(self._kube.get(kubepaths.pods(namespace, name)), self._options)
         except KubeNotFound:
+            return False
+        except KubeError:
+            raise
+        except Exception:
+            self._faulted("repair", pod.key)
             return False
         return (now.uid, now.version) == (pod.uid, pod.version)
 

@@ -62,11 +62,11 @@ class Succession(Intake):
             return tenure, left
 
     def barred(self, uid: str, pod: JSON | None) -> None:
-        """A pod has been touched; `pod`, trimmed, is what it is now, None where it cannot be written any more."""
+        """A pod has been touched; `pod` is what it is now, None where it cannot be written any more."""
         with self._lock:
             self._fence.touched(uid)
             if pod is not None and self._cluster.queue.pod(uid) is not None:
-                self._waken(self._put_pod(pod, self._clock()))
+                self._waken(self._take_in(pod, self._clock(), trim=pods.trim))
                 self._line.touched(uid, pods.version(pod))
 
     # -- pods that come too late ----------------------------------------------------------------------------------

@@ -55,7 +55,10 @@ class Tending(Succession):
             self._waken(self._line.resume(now))
             if self._mandate.holds():
                 for stuck in self._unbound.due(now):
-                    self._say_unbound(stuck, now)
+                    try:
+                        self._say_unbound(stuck, now)
+                    except Exception:
+                        self._faulted("unbound", stuck.key)
             self._tend_the_kept_node(now)
             # Only who decides makes the pass that this asks for.
             if self._changed and self._mandate.holds() and now - self._passed >= _TELL_EVERY:
@@ -72,9 +75,12 @@ class Tending(Succession):
             return
         self._look_again = now + _KEEP_EVERY
         after = self._options.keep_after if self._mandate.holds() else 0.0
-        worth = patience.worth_keeping(self._cluster, self._line, after, now)
+        worth = patience.worth_keeping(self._cluster, self._line, after, now, self._not_kept_for)
         if self._cluster.keep(*(() if worth is None else (worth,))):
             self._rouse()
+
+    def _not_kept_for(self, entry: Waiting) -> None:
+        self._set_aside("keeping", entry.uid, entry.key, entry.pod)
 
     def _keep_for_preemption(self) -> None:
         plans = self._preemption.under_way.values()
@@ -103,18 +109,39 @@ class Tending(Succession):
             planned = {each.node for each in self._preemption.under_way.values()}
         for entry, question in questions:
             open_to_it = [node for node in nodes if not preemption.closed_to(kept, node.name, entry)]
-            plan = victims.without_any([node for node in nodes if node.name in planned], question)
-            plan = plan or victims.choose(open_to_it, sharers, question)
-            blocked = None if plan else victims.choose(open_to_it, sharers, replace(question, spared=()))
-            with self._lock:
-                if plan is None:
-                    self._preemption.fruitless(entry.uid, len(blocked.victims) if blocked else 0, self._clock())
-                    self._rouse_if_said(entry)
-                    continue
-                now_best = self._best_there_now(entry, plan)
-                if now_best is not None:
-                    return self._begin(entry, now_best)
+            there = [node for node in nodes if node.name in planned]
+            try:
+                orders = self._preempt_for(entry, question, there, open_to_it, sharers)
+            except Exception:
+                self._not_preempted_for(entry)
+                continue
+            if orders is not None:
+                return orders
         return []
+
+    def _preempt_for(
+        self,
+        entry: Waiting,
+        question: Question,
+        planned: list[NodeState],
+        open_to_it: list[NodeState],
+        sharers: dict[str, tuple[Sharer, ...]],
+    ) -> list[Evict] | None:
+        """Look for victims for one pod; None where evictions do not help it now."""
+        plan = victims.without_any(planned, question) or victims.choose(open_to_it, sharers, question)
+        blocked = None if plan else victims.choose(open_to_it, sharers, replace(question, spared=()))
+        with self._lock:
+            if plan is None:
+                self._preemption.fruitless(entry.uid, len(blocked.victims) if blocked else 0, self._clock())
+                self._rouse_if_said(entry)
+                return None
+            now_best = self._best_there_now(entry, plan)
+            return self._begin(entry, now_best) if now_best is not None else None
+
+    def _not_preempted_for(self, entry: Waiting) -> None:
+        with self._lock:
+            self._set_aside("preemption", entry.uid, entry.key, entry.pod)
+            self._preemption.over(entry.uid)
 
     def _kept_for_patience(self) -> tuple[Kept, ...]:
         return tuple(one for one in self._cluster.kept if one.uid not in self._preemption.under_way)
@@ -147,10 +174,17 @@ class Tending(Succession):
                 preemption.wanted(entry, kept)
                 and self._line.may_try(entry.uid, now)
                 and self._preemption.may_ask(entry.uid, now)
-                and not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
+                and self._has_no_room(entry)
             ):
                 found.append(entry)
         return found
+
+    def _has_no_room(self, entry: Waiting) -> bool:
+        try:
+            return not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
+        except Exception:
+            self._set_aside("preemption", entry.uid, entry.key, entry.pod)
+            return False
 
     def _leaving(self, sharers: Mapping[str, tuple[Sharer, ...]]) -> frozenset[str]:
         now = self._clock()

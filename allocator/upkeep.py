@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allocator.faults import Faulted, surfaced
 from contract import dialects, pods
 from runtime import kubepaths
 from runtime.kube import Kube, KubeError, KubeNotFound
@@ -26,8 +27,10 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Give it every pod that the watch brings; `run` writes."""
 
-    def __init__(self, kube: Kube, *, leading: Callable[[], bool], size: int = 2_000) -> None:
-        self._kube, self._leading = kube, leading
+    def __init__(
+        self, kube: Kube, *, leading: Callable[[], bool], size: int = 2_000, faulted: Faulted = surfaced
+    ) -> None:
+        self._kube, self._leading, self._faulted = kube, leading, faulted
         self._changes: queue.Queue[tuple[str, str, dict[str, str]]] = queue.Queue(maxsize=size)
 
     def seen(self, pod: Mapping[str, Any]) -> None:
@@ -53,6 +56,8 @@ class Upkeep:
                 continue
             except KubeError as error:
                 log.info("annotations not kept up", extra={"pod": key, "reason": str(error)})
+            except Exception:
+                self._faulted("upkeep", key)
 
     def _write(self, key: str, uid: str, changes: Mapping[str, str]) -> None:
         """The uid in the patch is a precondition: another pod of the same name is refused with a conflict."""

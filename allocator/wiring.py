@@ -18,6 +18,7 @@ from allocator import gauges, serving
 from allocator.claims.running import Claims
 from allocator.cluster import Cluster
 from allocator.controller import Controller
+from allocator.faults import Faulted
 from allocator.feed import Feed
 from allocator.filters import Limits
 from allocator.index import Engine
@@ -89,17 +90,22 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     check_version(kube)
     woken = threading.Event()
     metrics = Metrics(metrics_of("allocator"))
+    workers, faulted = process.workers, _faulted(metrics)
+    restarted = metrics.counter(specs.WORKER_RESTARTS)
+    workers.restarted = lambda name: restarted.labels(worker=name).inc()
     elected = _leader(settings, kube, woken)
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = Teaching(policy=settings.placement.node_policy, limits=_limits(settings))
-    controller = _controller(settings, elected, woken, metrics, teaching)
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted)
     restarts = metrics.counter(specs.WATCH_RESTARTS)
-    upkeep = Upkeep(kube, leading=leading)
+    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
     fed = Feed(
         kube,
         controller,
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
         seen=upkeep.seen,
+        workers=workers,
+        faulted=faulted,
     )
     ready = Health(
         cache=lambda: controller.ready() or None,
@@ -113,10 +119,12 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         figures = gauges.Gauges(controller, metrics, leading)
         host, port = settings.listen.rsplit(":", 1)
         health = serve_http(
-            gauges.scraped(health_routes(metrics, ready=ready), figures.refresh), (host, int(port)), name="health"
+            gauges.scraped(health_routes(metrics, ready=ready, alive=Health(workers=workers.broken)), figures.refresh),
+            (host, int(port)),
+            name="health",
         )
         doors.append(health)
-    teller = Teller(kube, clock=lambda: datetime.now(UTC), leading=leading)
+    teller = Teller(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
     claims_woken = threading.Event()
     claims = Claims(
         kube=kube,
@@ -125,6 +133,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         limits=_limits(settings),
         card_writes=settings.card_writes,
         timeout=_write_timeout(settings),
+        faulted=faulted,
     )
     loop = Loop(
         kube=kube,
@@ -136,16 +145,18 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         write_timeout=_write_timeout(settings),
         counted=Counted.of(metrics),
         decided=claims_woken.set,
+        workers=workers,
+        faulted=faulted,
     )
     fed.start()
     if elected is not None:
         elected.start()
-    process.spawn("placing", lambda: loop.run(process.stop))
+    process.supervise("placing", lambda: loop.run(process.stop))
     if settings.placement.node_policy in LEARNED:
-        process.spawn("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
-    process.spawn("claims", lambda: claims.run(process.stop))
-    process.spawn("telling", lambda: teller.run(process.stop))
-    process.spawn("upkeep", lambda: upkeep.run(process.stop))
+        process.supervise("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+    process.supervise("claims", lambda: claims.run(process.stop))
+    process.supervise("telling", lambda: teller.run(process.stop))
+    process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if settings.repair_every:
         repair = Repair(
             kube=kube,
@@ -154,9 +165,23 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
             every=settings.repair_every,
             options=Reading(whole_gpus=settings.whole_gpus),
             found=Found.of(metrics),
+            faulted=faulted,
         )
-        process.spawn("repairing", lambda: repair.run(process.stop))
+        process.supervise("repairing", lambda: repair.run(process.stop))
     return Running(controller, tuple(doors), fed, elected, health)
+
+
+def _faulted(metrics: Metrics) -> Faulted:
+    """Errors that stay with one pod, node or claim, into the log and a counter; gives the id that the log has."""
+    counted = metrics.counter(specs.FAULTS)
+
+    def tell(place: str, about: str) -> str:
+        fault = secrets.token_hex(4)
+        log.exception("fault", extra={"fault": fault, "place": place, "about": about})
+        counted.labels(place=place).inc()
+        return fault
+
+    return tell
 
 
 def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
@@ -185,7 +210,12 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _controller(
-    settings: Settings, elected: Leader | None, woken: threading.Event, metrics: Metrics, teaching: Teaching
+    settings: Settings,
+    elected: Leader | None,
+    woken: threading.Event,
+    metrics: Metrics,
+    teaching: Teaching,
+    faulted: Faulted,
 ) -> Controller:
     engine = Engine(
         limits=_limits(settings),
@@ -193,7 +223,7 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cluster=Cluster(engine=engine),
+        cluster=Cluster(engine=engine, faulted=faulted),
         options=Options(
             placement=settings.placement.pin,
             unsatisfiable=settings.placement.unsatisfiable,
@@ -212,6 +242,7 @@ def _controller(
         wake=woken.set,
         forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
         asked=teaching.see,
+        faulted=faulted,
         give_way=functools.partial(time.sleep, 0),
     )
 

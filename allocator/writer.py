@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from allocator.faults import Faulted, surfaced
 from allocator.line import Commit, Evict, News, Noted, Told
 from contract import codec, dialects, names, pinning, pods
 from runtime import kubepaths
@@ -28,6 +29,10 @@ _COMPONENT = "gpufraction-allocator"
 _TRIES = 8
 _PAUSE, _PAUSE_CAP = 0.5, 30.0
 """Seconds before a pod is told again that an API server in trouble was not told: the first pause, and the longest."""
+
+
+class Unwritable(Exception):
+    """A commit could not be put into words, so nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,15 @@ def write(kube: Kube, commit: Commit, now_ns: int, *, timeout: float | None = No
     Write a commit and find out what became of it.
 
     A write without an answer that has left no trace is unknown, not undone: the API server may be at it still. Writing
-    the same commit again ends the doubt, since only one of the two can find the version that both of them name.
+    the same commit again ends the doubt, since only one of the two can find the version that both of them name. Raises
+    `Unwritable` where an error of ours leaves nothing to be written.
     """
-    namespace, name = commit.pod.key.split("/", 1)
-    path = kubepaths.pods(namespace, name)
     try:
-        return Done(pods.trim(kube.patch_json(path, operations(commit, now_ns), timeout=timeout)))
+        path, patch = kubepaths.pods(*commit.pod.key.split("/", 1)), operations(commit, now_ns)
+    except Exception as error:
+        raise Unwritable(f"{type(error).__name__}: {error}") from error
+    try:
+        return Done(pods.trim(kube.patch_json(path, patch, timeout=timeout)))
     except KubeError as error:
         why, open_end = str(error), error.outcome_unknown
     try:
@@ -168,8 +176,10 @@ class Teller:
         clock: Callable[[], datetime],
         size: int = 20_000,
         leading: Callable[[], bool] = lambda: True,
+        faulted: Faulted = surfaced,
     ) -> None:
         self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
+        self._faulted = faulted
         self._changed = threading.Condition()  # guards the news
         self._news: dict[tuple[str, ...], News] = {}
 
@@ -196,7 +206,10 @@ class Teller:
         while not stop.is_set():
             news = self.take(0.2)
             if news is not None:
-                self.tell(news, stop.wait)
+                try:
+                    self.tell(news, stop.wait)
+                except Exception:
+                    self._faulted("tell", news.key)
 
     def tell(self, news: News, wait: Callable[[float], bool]) -> bool:
         """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""

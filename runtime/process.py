@@ -1,9 +1,10 @@
 """
 The life of a process: one stop signal, threads that do not die in silence, and honest health.
 
-A program makes one `Process`, starts its threads through it, and ends with `sys.exit(process.wait())`. A
-thread that ends with an exception stops the whole process with exit code 1: half a program that still
-answers its probes is worse than a restart.
+A program makes one `Process`, starts its threads through it, and ends with `sys.exit(process.wait())`. Half a
+program that still answers its probes is worse than a restart. So a thread that ends with an exception stops
+the whole process with exit code 1; or, where it is supervised, it is started again, and where it goes on
+failing the probe `/healthz` says so (`runtime.supervision`).
 
         running --- SIGTERM, SIGINT, stop() --------> stopping, exit 0
            +------- a thread raised, fail() --------> stopping, exit 1
@@ -33,6 +34,7 @@ from runtime.httpserver import (
     serve_http,
 )
 from runtime.metrics import Metrics
+from runtime.supervision import Workers
 
 __all__ = [
     "Address",
@@ -57,6 +59,8 @@ class Process:
 
     def __init__(self) -> None:
         self.stop = threading.Event()
+        self.workers = Workers()
+        """Those that are started again; `workers.broken` belongs into the program's `/healthz`."""
         self._failed: str | None = None
         self._lock = threading.Lock()
         self._before: dict[int, Any] = {}
@@ -106,6 +110,15 @@ class Process:
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         return thread
+
+    def supervise(self, name: str, target: Callable[[], None]) -> threading.Thread:
+        """
+        Run `target`, which returns when `stop` is set, on a daemon thread of that name.
+
+        It is called again after a pause when it raises, or returns before. The program's `/healthz` must have
+        `workers.broken`, or nobody would learn of one that fails for good.
+        """
+        return self.spawn(name, lambda: self.workers.keep(name, target, self.stop))
 
     def watch_threads(self) -> None:
         """Let an exception that ends any other thread of this process (an informer's, say) end it too."""

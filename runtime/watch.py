@@ -19,7 +19,8 @@ Rules as in client-go's reflector: a watch lives a random 5 to 10 minutes so tha
 API servers again after one was down; failures back off exponentially with jitter so that a thousand
 clients do not come back at once.
 
-Must not: keep the objects (the handler's owner does), know any kind, or swallow a handler's exception.
+Must not: keep the objects (the handler's owner does), know any kind, or go on after a handler's exception as if the
+event had been taken in.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from runtime.kube import (
     Listing,
     error_from_status,
 )
+from runtime.supervision import Workers
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +187,10 @@ class Reflector:
             self._resource_version = None
         self._asked_to_wait = (error.retry_after or 0.0) if error is not None else 0.0
 
+    def spoiled(self) -> None:
+        """What came was not taken in: the view is not the server's state, whatever version it has."""
+        self._resource_version, self._opened_at = None, None
+
     def _backoff(self) -> float:
         if not self._failures:
             return self._asked_to_wait
@@ -205,8 +211,9 @@ _DELIVERS: Mapping[Any, type[Put] | type[Gone] | None] = {
 class Informer:
     """A named thread that keeps one handler up to date with one collection.
 
-    handler: called with every event, on this thread only, in order; what it raises ends the thread (and,
-    in our programs, the process: a view that missed an event must not be acted on).
+    handler: called with every event, on this thread only, in order. A view that missed an event must not be acted
+    on for long: where the handler raises, `workers` is told, and after the pause that it asks for the collection is
+    listed anew. Without `workers` what the handler raises ends the thread, and in our programs the process.
     trim: makes an object small before anybody keeps it. May return the object it was given, changed.
     on_restart: told why whenever a list or watch did not end in good order; for a metric.
     optional: a kind that the server does not serve has no objects; it is asked for again, in case that changes.
@@ -233,8 +240,10 @@ class Informer:
         parts: bool = False,
         page: int = 500,
         optional: bool = False,
+        workers: Workers | None = None,
     ) -> None:
         self.name = name
+        self._workers = workers
         self.synced = threading.Event()
         self._kube = kube
         self._path = path
@@ -294,6 +303,12 @@ class Informer:
         except KubeError as error:
             self._reflector.ended(error, self._clock())
             self._report(error)
+        except Exception as error:
+            if self._workers is None:
+                raise
+            log.exception("informer failed", extra={"informer": self.name})
+            self._reflector.spoiled()
+            self._wait(self._workers.failed(f"informer-{self.name}", type(error).__name__))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -27,7 +27,13 @@ class Claiming(Tending):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         most = context.options.claim_memory
-        self._desk = Desk(context.cluster, new_id=context.new_id, clock=context.clock, most_memory=most)
+        self._desk = Desk(
+            context.cluster,
+            new_id=context.new_id,
+            clock=context.clock,
+            most_memory=most,
+            faulted=context.faulted,
+        )
 
     def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:
         """The whole list of one kind of `elasticgpu.io`. `tenure`: it was asked for in this leadership."""
@@ -39,7 +45,7 @@ class Claiming(Tending):
     def put_claim(self, plural: str, document: JSON) -> None:
         """An object of such a kind is new or changed."""
         with self._lock:
-            self._waken(self._desk.put(plural, document))
+            self._waken(self._desk.take_in(plural, document))
 
     def drop_claim(self, plural: str, document: JSON) -> None:
         """An object of such a kind is gone."""

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from allocator import answering, reasons
+from allocator import answering, quarantine, reasons
 from allocator.claims import bounding, lifecycle, objects, shares
 from allocator.claims.binding import CLAIMED, Bind
 from allocator.claims.inflight import InFlight
@@ -25,8 +25,10 @@ from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, GpuClass, 
 from allocator.claims.shares import Problem, Wanted
 from allocator.cluster import Cluster
 from allocator.engine import Ask, Chosen, Decision
+from allocator.faults import Faulted, surfaced
 from allocator.filters import node_reason
 from allocator.ledger import OWN, Holding, State
+from allocator.quarantine import INTERNAL_ERROR
 from allocator.queue import Waiting
 from allocator.reasons import Code, Reason
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
@@ -35,6 +37,9 @@ from contract.scheduling import PodNeeds, Toleration
 JSON = dict[str, Any]
 _PAUSE = 2.0
 """Seconds until a step that failed is tried again."""
+_SET_ASIDE = 600.0
+"""Seconds for which a claim is left alone of which an error of ours came."""
+_ERROR = "an error of gpufraction keeps it from being served; an administrator finds it in the allocator's log"
 BINDING = "ClaimBinding"
 """The reason of a pod whose claim is bound in a moment."""
 _OF_THE_SYSTEM = "node.kubernetes.io/"
@@ -44,9 +49,16 @@ class Desk:
     """Claims and what becomes of them. `most_memory`: bytes for the claims of one namespace together, 0 for any."""
 
     def __init__(
-        self, cluster: Cluster, *, new_id: Callable[[], str], clock: Callable[[], float], most_memory: int = 0
+        self,
+        cluster: Cluster,
+        *,
+        new_id: Callable[[], str],
+        clock: Callable[[], float],
+        most_memory: int = 0,
+        faulted: Faulted = surfaced,
     ) -> None:
         self._cluster, self._new_id, self._clock = cluster, new_id, clock
+        self._faulted = faulted
         self._most_memory = most_memory
         self._claims: dict[str, Claim] = {}
         self._classes: dict[str, GpuClass] = {}
@@ -62,10 +74,26 @@ class Desk:
         """The whole list of one kind."""
         documents = list(items)
         listed = {_key(plural, document) for document in documents}
-        for gone in set(self._kept(plural)) - listed:
+        known = set(self._kept(plural))
+        if plural == objects.SHARES:
+            known |= {who.removeprefix(OWN) for who in self._cluster.suspects() if who.startswith(OWN)}
+        for gone in known - listed:
             self._drop(plural, gone)
         for document in documents:
-            self.put(plural, document)
+            self.take_in(plural, document)
+
+    def take_in(self, plural: str, document: Mapping[str, Any]) -> bool:
+        """`put`, whatever the object is made of. A share that cannot be booked closes its node to new pods."""
+        key = OWN + _key(plural, document)
+        try:
+            helped = self.put(plural, document)
+        except Exception:
+            self._faulted(plural, key)
+            self._kept(plural).pop(_key(plural, document), None)  # so that it is read again when it comes again
+            if plural == objects.SHARES:
+                self._cluster.close(key, quarantine.may_hold(document))
+            return False
+        return self._cluster.open(key) or helped
 
     def put(self, plural: str, document: Mapping[str, Any], *, known_only: bool = False) -> bool:
         """
@@ -108,8 +136,9 @@ class Desk:
 
     def _drop(self, plural: str, key: str) -> bool:
         gone = self._kept(plural).pop(key, None)
-        if plural == objects.SHARES and gone is not None:
+        if plural == objects.SHARES:
             self._cluster.unbook(OWN + key)
+            self._cluster.open(OWN + key)
         for notes in (self._told, self._paused):
             notes.pop(getattr(gone, "uid", ""), None)
         return gone is not None
@@ -187,19 +216,31 @@ class Desk:
         for claim in sorted(self._claims.values(), key=lambda c: (c.created, c.key)):
             if not self._unbound(claim) or claim.uid in self._tried:
                 continue
-            wanted = self._wanted(claim)
-            if isinstance(wanted, Problem):
-                continue
-            if wanted.binding != IMMEDIATE:
-                text = "it is bound for the first pod that names it"
-                self._told[claim.uid] = Status(PENDING, objects.FIRST_CONSUMER, text)
-                continue
-            if wanted.request in failed:
-                self._told[claim.uid] = failed[wanted.request]
-                continue
-            told = self._decided(claim, wanted, self._anywhere(wanted.request))
-            if told is not None:
-                failed[wanted.request] = told
+            try:
+                self._bind_anywhere(claim, failed)
+            except Exception:
+                self._set_aside(claim)
+
+    def _bind_anywhere(self, claim: Claim, failed: dict[PodRequest, Status]) -> None:
+        wanted = self._wanted(claim)
+        if isinstance(wanted, Problem):
+            return
+        if wanted.binding != IMMEDIATE:
+            text = "it is bound for the first pod that names it"
+            self._told[claim.uid] = Status(PENDING, objects.FIRST_CONSUMER, text)
+            return
+        if wanted.request in failed:
+            self._told[claim.uid] = failed[wanted.request]
+            return
+        told = self._decided(claim, wanted, self._anywhere(wanted.request))
+        if told is not None:
+            failed[wanted.request] = told
+
+    def _set_aside(self, claim: Claim) -> None:
+        """To be called as an error of ours is handled that came of the claim: it is left alone for a while."""
+        fault = self._faulted("claim", claim.key)
+        self._told[claim.uid] = Status(PENDING, INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
+        self._paused[claim.uid] = self._clock() + _SET_ASIDE
 
     def _unbound(self, claim: Claim) -> bool:
         nothing = claim.own_share not in self._shares and not claim.bound
@@ -278,7 +319,18 @@ class Desk:
 
     def take_steps(self) -> list[Step]:
         """What is to be written next, at most one step for each claim. Tell what came of it: `stepped` or `failed`."""
-        steps = (*map(self._step_of_claim, self._claims.values()), *map(self._step_of_share, self._shares.values()))
+        steps = list[Step | None]()
+        for claim in self._claims.values():
+            try:
+                steps.append(self._step_of_claim(claim))
+            except Exception:
+                self._set_aside(claim)
+        for share in self._shares.values():
+            try:
+                steps.append(self._step_of_share(share))
+            except Exception:
+                self._faulted("share", share.key)
+                self._paused[share.uid] = self._clock() + _SET_ASIDE
         return [step for step in steps if step is not None]
 
     def _step_of_claim(self, claim: Claim) -> Step | None:

@@ -13,6 +13,7 @@ from typing import Any
 from allocator.claims import objects, writer
 from allocator.controller import Controller
 from runtime.kube import Kube
+from runtime.supervision import Workers
 from runtime.watch import Event, Gone, Informer, Put, Replaced
 
 JSON = dict[str, Any]
@@ -31,9 +32,24 @@ def handle(controller: Controller, plural: str, event: Event, tenure: int | None
             controller.drop_claim(plural, document)
 
 
-def informer(kube: Kube, plural: str, handler: Callable[[Event], None], on_restart: Callable[[str], None]) -> Informer:
+def informer(
+    kube: Kube,
+    plural: str,
+    handler: Callable[[Event], None],
+    on_restart: Callable[[str], None],
+    workers: Workers | None,
+) -> Informer:
     """The informer of one kind."""
-    return Informer(kube, writer.path(plural), handler, name=plural, trim=_trim, on_restart=on_restart, optional=True)
+    return Informer(
+        kube,
+        writer.path(plural),
+        handler,
+        name=plural,
+        trim=_trim,
+        on_restart=on_restart,
+        optional=True,
+        workers=workers,
+    )
 
 
 def _trim(document: JSON) -> JSON:

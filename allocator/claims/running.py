@@ -15,8 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from allocator.claims import cards, objects, writer
+from allocator.claims.binding import Bind
 from allocator.claims.cards import Write
+from allocator.claims.lifecycle import Step
 from allocator.controller import Controller
+from allocator.faults import Faulted, surfaced
 from allocator.filters import Limits
 from contract.model import NodeState
 from runtime.kube import Kube, KubeError, KubeNotFound
@@ -45,7 +48,9 @@ class Claims:
         card_writes: int,
         timeout: float,
         clock: Callable[[], float] = time.monotonic,
+        faulted: Faulted = surfaced,
     ) -> None:
+        self._faulted = faulted
         self._kube, self._controller, self._woken = kube, controller, woken
         self._limits, self._timeout, self._clock = limits, timeout, clock
         self._card_writes = card_writes
@@ -76,12 +81,26 @@ class Claims:
         tenure, bindings, steps = self._controller.take_claim_work()
         for bind in bindings:
             fenced = not self._controller.may_write_in(tenure)
-            self._controller.bound(bind, "not-done" if fenced else writer.bind(self._kube, bind, timeout=self._timeout))
+            self._controller.bound(bind, "not-done" if fenced else self._bind(bind))
         for step in steps:
             if not self._controller.may_write_in(tenure):
                 return False
-            self._controller.stepped(step, writer.step(self._kube, step, timeout=self._timeout))
+            self._controller.stepped(step, self._step(step))
         return bool(steps)
+
+    def _bind(self, bind: Bind) -> writer.Outcome:
+        try:
+            return writer.bind(self._kube, bind, timeout=self._timeout)
+        except Exception:
+            self._faulted("claim", bind.claim.key)
+            return "unknown"
+
+    def _step(self, step: Step) -> JSON | None:
+        try:
+            return writer.step(self._kube, step, timeout=self._timeout)
+        except Exception:
+            self._faulted("claim", step.name)
+            return None
 
     # -- GPU objects ----------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ RESERVATIONS_FORGOTTEN = MetricSpec(
     "gpufraction_reservations_forgotten_total",
     "counter",
     "Reservations given back before their pod was seen, by reason (expired, changed, conflict, refused, deleted, "
-    "fenced).",
+    "failed, fenced).",
     "allocator",
     labels=("reason",),
 )
@@ -73,6 +73,29 @@ UNREADABLE_PODS = MetricSpec(
     "gauge",
     "Pods behind our gate whose request annotation does not agree with their resources, so that nobody places them.",
     "allocator",
+)
+QUARANTINED_PODS = MetricSpec(
+    "gpufraction_quarantined_pods",
+    "gauge",
+    "Pods that are left alone since an error of gpufraction came of them, until they change or for 10 min; each is "
+    "told the id under which the log has the error.",
+    "allocator",
+)
+FAULTS = MetricSpec(
+    "gpufraction_faults_total",
+    "counter",
+    "Errors of gpufraction that stayed with one pod, node or claim, by place. Each is one line of the log, with an id "
+    "and a traceback; any of them is a bug to be reported.",
+    "allocator",
+    labels=("place",),
+)
+WORKER_RESTARTS = MetricSpec(
+    "gpufraction_worker_restarts_total",
+    "counter",
+    "Failures of a worker thread or of a step of one, which was then started again, by worker. One that goes on "
+    "failing for a minute is told under /healthz.",
+    "allocator",
+    labels=("worker",),
 )
 KEPT_NODES = MetricSpec(
     "gpufraction_kept_nodes",
@@ -178,6 +201,9 @@ METRICS: tuple[MetricSpec, ...] = (
     RESERVATIONS_FORGOTTEN,
     WAITING_PODS,
     UNREADABLE_PODS,
+    QUARANTINED_PODS,
+    FAULTS,
+    WORKER_RESTARTS,
     KEPT_NODES,
     UNBOUND_PODS,
     OVERFULL_GPUS,

@@ -9,6 +9,7 @@ from typing import Any
 from allocator.claims import objects
 from allocator.cluster import Cluster
 from allocator.controller import Controller
+from allocator.faults import surfaced
 from allocator.filters import DEFAULT_LIMITS, Limits
 from allocator.index import Engine
 from allocator.nodes import facts, trim
@@ -39,13 +40,18 @@ class Desk:
     woken: int = 0
     forgotten: list[str] = field(default_factory=list)
     asked: list[tuple[PodRequest, int]] = field(default_factory=list)
+    engine: Engine | None = None
+    faults: list[tuple[str, str]] | None = None
+    """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
     give_way: Callable[[], object] = lambda: None
     """Called between two turns of what takes long."""
 
     def __post_init__(self) -> None:
         self.controller = Controller(
-            cluster=Cluster(engine=Engine(limits=self.limits, policy=self.policy)),
+            cluster=Cluster(
+                engine=self.engine or Engine(limits=self.limits, policy=self.policy), faulted=self._faulted
+            ),
             options=self.options,
             clock=lambda: self.now,
             new_id=self._new_id,
@@ -54,6 +60,7 @@ class Desk:
             tenure=(lambda: self.tenure) if self.elected else None,
             forgotten=self.forgotten.append,
             asked=lambda request, cpu: self.asked.append((request, cpu)),
+            faulted=self._faulted,
             give_way=self._give_way,
         )
         if self.synced:
@@ -79,6 +86,12 @@ class Desk:
 
     def _give_way(self) -> None:
         self.give_way()
+
+    def _faulted(self, place: str, about: str) -> str:
+        if self.faults is None:
+            return surfaced(place, about)
+        self.faults.append((place, about))
+        return f"fault-{len(self.faults)}"
 
     def _wake(self) -> None:
         self.woken += 1

@@ -5,6 +5,7 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
 3. A container sees exactly the GPUs of its allocation; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason.
+5. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ from runtime.kube import KubeNotFound
 JSON = dict[str, Any]
 
 
+FAULTS = ("gpufraction_faults_total", "gpufraction_worker_restarts_total", "gpufraction_quarantined_pods")
+
+
 def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking: bool = True) -> None:
     """Wait until the watch is quiet, then assert all of it; not what containers see, where not `looking`."""
+    assert faults(cluster) == {}
 
     def agree() -> bool:
         wanted = {"assumed": 0, "confirmed": _held(cluster)}
@@ -44,6 +49,12 @@ def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking
             _placed_or_waiting(pod)
             if looking and scenarios.is_running(pod):
                 _sees_its_gpus_only(cluster, pod)
+
+
+def faults(cluster: Cluster) -> dict[str, float]:
+    """Errors that were isolated in the allocators of all replicas, by metric and labels; none where all is well."""
+    found = (figures(cluster, replica.number).items() for replica in cluster.replicas)
+    return {name: value for each in found for name, value in each if name.startswith(FAULTS) and value}
 
 
 def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:

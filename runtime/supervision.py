@@ -1,0 +1,156 @@
+"""
+Workers that fail and are started again: when, how often, and when a restart of the process is the only help left.
+
+A worker that raises must not take everybody else's work down with it, and must not be missing in silence either: half a
+program that still answers its probes is worse than a restart. So it is started again after a pause that doubles, and
+where it goes on failing the process says so under `/healthz`, whose reader restarts it.
+
+             +------------- runs for `well_after` -------------+
+             v                                                 |
+        well --- raises ---> pausing --- pause over ---> on probation --- raises ---> pausing
+                                     has failed for `patience`, `fewest` times or more: broken
+
+`Restarts` is that decision, pure, with the time passed in. `Workers` does it with threads and a clock.
+
+Must not: know what the workers do, or hold back anything that is not an `Exception`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a worker that fails is borne with; all but `fewest` in seconds."""
+
+    pause: float = 0.5  # before the first restart, doubled for each failure in a row
+    pause_cap: float = 30.0
+    well_after: float = 30.0  # who has run this long since the last failure is well
+    broken_after: float = 60.0  # who has failed again and again for this long is broken
+    fewest: int = 3  # failures in a row, at least, before anybody counts as broken
+
+
+class Restarts:
+    """The failures of one worker. Not thread-safe; one owner."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
+        self._failures = 0
+        self._first = self._again = 0.0
+        self._why = ""
+
+    def failed(self, why: str, now: float) -> float:
+        """The worker raised; the seconds after which it is started again."""
+        if self.is_well(now):
+            self._failures, self._first = 0, now
+        self._failures += 1
+        pause = min(self._patience.pause * 2.0 ** min(self._failures - 1, 32), self._patience.pause_cap)
+        self._again, self._why = now + pause, why
+        return pause
+
+    def succeeded(self) -> None:
+        """It has done all that it has to do; for a worker that is called again and again."""
+        self._failures = 0
+
+    def may_run(self, now: float) -> bool:
+        """Whether its pause is over."""
+        return not self._failures or now >= self._again
+
+    def is_well(self, now: float) -> bool:
+        """Whether it has not failed, or has run long enough since."""
+        return not self._failures or now >= self._again + self._patience.well_after
+
+    def broken(self, now: float) -> str | None:
+        """Why only a restart of the process may help; None where the worker is well, or may yet recover."""
+        if self.is_well(now) or self._failures < self._patience.fewest:
+            return None
+        since = now - self._first
+        if since < self._patience.broken_after:
+            return None
+        return f"failed {self._failures} times in {since:.0f} s, at last with {self._why}"
+
+
+class Workers:
+    """
+    The workers of one process. `restarted` is told the name of each that has failed, for a metric.
+
+    Thread-safe. A worker is a thread (`keep`), or a step that its caller takes again and again (`attempt`).
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        patience: Patience | None = None,
+        restarted: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._clock, self._patience = clock, patience
+        self.restarted = restarted
+        self._lock = threading.Lock()  # guards the restarts
+        self._restarts: dict[str, Restarts] = {}
+
+    def keep(self, name: str, target: Callable[[], None], stop: threading.Event) -> None:
+        """
+        Call `target`, which is to return when `stop` is set, and call it again when it raises or returns before.
+
+        Returns once `stop` is set.
+        """
+        while not stop.is_set():
+            try:
+                target()
+                why = "its own end"
+                if not stop.is_set():
+                    log.error("worker ended before its time", extra={"worker": name})
+            except Exception as error:
+                why = type(error).__name__
+                log.exception("worker failed", extra={"worker": name})
+            if not stop.is_set():
+                stop.wait(self.failed(name, why))
+
+    def attempt(self, name: str, step: Callable[[], object]) -> bool:
+        """Take the step, unless it failed a moment ago. True if it was taken to its end."""
+        with self._lock:
+            restarts = self._restarts.get(name)
+            if restarts is not None and not restarts.may_run(self._clock()):
+                return False
+        try:
+            step()
+        except Exception as error:
+            log.exception("worker failed", extra={"worker": name})
+            self.failed(name, type(error).__name__)
+            return False
+        if restarts is not None:
+            with self._lock:
+                restarts.succeeded()
+        return True
+
+    def failed(self, name: str, why: str) -> float:
+        """A worker failed, for `why`; the seconds after which it may run again."""
+        with self._lock:
+            restarts = self._restarts.setdefault(name, Restarts(self._patience))
+            pause = restarts.failed(why, self._clock())
+        self.restarted(name)
+        return pause
+
+    def broken(self) -> str | None:
+        """The workers that only a restart of the process may help, and why; None where there are none. For a probe."""
+        with self._lock:
+            now = self._clock()
+            found = ((name, restarts.broken(now)) for name, restarts in sorted(self._restarts.items()))
+            said = [f"{name}: {why}" for name, why in found if why is not None]
+        return "; ".join(said) or None
+
+
+class Unsupervised(Workers):
+    """For whoever has nobody to start anything again: what a step raises goes on to its caller."""
+
+    def attempt(self, name: str, step: Callable[[], object]) -> bool:
+        step()
+        return True

@@ -1,0 +1,49 @@
+"""Pods and engines that raise: stand-ins for an error of ours that nobody has found yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allocator.engine import Ask, Decision
+from allocator.index import Engine
+from contract.model import FractionRequest
+
+JSON = dict[str, Any]
+
+
+class Boom(Exception):
+    """What is raised."""
+
+
+class Bomb(dict[str, Any]):
+    """A part of a pod that raises when it is read, while it is armed."""
+
+    armed = True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if self.armed:
+            raise Boom(key)
+        return super().get(key, default)
+
+
+def poisoned(pod: JSON) -> tuple[JSON, Bomb]:
+    """The pod with a spec that raises, and that spec."""
+    bomb = Bomb(pod["spec"])
+    return {**pod, "spec": bomb}, bomb
+
+
+class Picky(Engine):
+    """An engine that raises for a share of so many bytes. `looked` counts how often it was asked for one."""
+
+    def __init__(self, memory: int) -> None:
+        super().__init__()
+        self.memory, self.looked = memory, 0
+
+    def decide(self, ask: Ask) -> Decision:
+        self._look(ask.request.containers[0])
+        return super().decide(ask)
+
+    def _look(self, fraction: FractionRequest) -> None:
+        if fraction.memory == self.memory:
+            self.looked += 1
+            raise Boom(fraction.container)
