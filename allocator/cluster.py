@@ -53,6 +53,7 @@ class Cluster:
         self._overfull: dict[str, tuple[str, ...]] = {}
         self._kept: tuple[Kept, ...] = ()
         self._closed: frozenset[str] = frozenset()
+        self._touched: dict[str, None] = {}
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
 
@@ -90,6 +91,15 @@ class Cluster:
     def overfull(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
         return dict(self._overfull)
+
+    def inventory(self, name: str) -> Inventory | None:
+        """A node's GPUNode, whether there is a Node of the name or not."""
+        return self._inventories.get(name)
+
+    def take_touched(self) -> tuple[str, ...]:
+        """The nodes of which something has changed since the last call: their GPUs, or what is taken there."""
+        touched, self._touched = tuple(self._touched), {}
+        return touched
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -308,6 +318,7 @@ class Cluster:
 
     def _refresh(self, name: str) -> bool:
         """Make the node's state anew. True if it changed."""
+        self._touched[name] = None
         if self._stale is not None:
             self._stale.add(name)
             return False

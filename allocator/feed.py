@@ -200,7 +200,10 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
             controller.replace_inventories(_each(items, inventory_from_object, "gpunode", faulted))
+            for item in items:
+                controller.said_beyond(_name(item), _beyond(item))
         case Put(gpunode):
+            controller.said_beyond(_name(gpunode), _beyond(gpunode))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.put_inventory(found[0])
@@ -235,3 +238,7 @@ def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
 
 def _name(item: JSON) -> str:
     return str((item.get("metadata") or {}).get("name", ""))
+
+
+def _beyond(gpunode: JSON) -> str:
+    return str(pods.annotations_of(gpunode).get(names.BEYOND, ""))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allocator import answering, quarantine
+from allocator.capacities import Capacities
 from allocator.context import Context
 from allocator.keepingout import KeepingOut
 from allocator.known import NOBODY
@@ -47,6 +48,7 @@ class Intake:
         self._faulted = context.faulted
         self._line = Line()
         self._kept_out = KeepingOut()
+        self._capacities = Capacities()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._told_in: int | None = None
@@ -244,8 +246,14 @@ class Intake:
         """A GPUNode is gone."""
         with self._lock:
             self._kept_out.drop(name)
+            self._capacities.drop(name)
             self._cluster.drop_inventory(name)
             self._changed = True
+
+    def said_beyond(self, node: str, text: str) -> None:
+        """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
+        with self._lock:
+            self._capacities.see(node, text)
 
     def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
         """Every list of cards that are kept out."""

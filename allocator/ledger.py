@@ -101,6 +101,10 @@ class Ledger:
             self._totals.setdefault(node, {})[uuid] = usage
         return usage
 
+    def used(self, node: str) -> dict[str, Usage]:
+        """What is taken on every GPU of a node of which something is, those too that the node has not any more."""
+        return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
+
     def _added_up(self, node: str, uuid: str) -> Usage:
         usage = FREE
         for demand in self._usage.get(node, {}).get(uuid, {}).values():

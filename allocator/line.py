@@ -75,6 +75,16 @@ class Noted:
     warns: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBeyond:
+    """For a GPUNode: what pods hold beyond what its GPUs promise, as the annotation says it."""
+
+    key: str
+    """The node's name."""
+    text: str
+    uid: str = ""
+
+
 News = Told | Noted
 
 

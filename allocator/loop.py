@@ -109,6 +109,7 @@ class Loop:
         if self._missed:
             self._missed = not attempt("placing-line", self.once)
         attempt("placing-settle", self._controller.settle)
+        attempt("placing-held-beyond", self._say_held_beyond)
         attempt("placing-doubtful", lambda: self._write(self._controller.doubtful()))
         attempt("placing-overdue", self._check_overdue)
         attempt("placing-evict", self._evictor.carry_out)
@@ -129,6 +130,10 @@ class Loop:
         elif tenure is None and self._controller.take_relist():
             self._relist(self._controller.tenure())
         self._barrier.bar()
+
+    def _say_held_beyond(self) -> None:
+        for word in self._controller.held_beyond():
+            self._teller.put(word)
 
     def once(self) -> None:
         """One pass: decide for the line, then write."""

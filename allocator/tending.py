@@ -17,7 +17,7 @@ from allocator.context import Context
 from allocator.engine import Chosen
 from allocator.keeping import Kept
 from allocator.ledger import OWN, Holding
-from allocator.line import Evict, Noted, Told
+from allocator.line import Evict, HeldBeyond, Noted, Told
 from allocator.preemption import Preemption
 from allocator.queue import Waiting
 from allocator.sharers import Sharer
@@ -63,6 +63,23 @@ class Tending(Succession):
             # Only who decides makes the pass that this asks for.
             if self._changed and self._mandate.holds() and now - self._passed >= _TELL_EVERY:
                 self._wake()
+
+    def held_beyond(self) -> list[HeldBeyond]:
+        """
+        What is to be written on GPUNodes, of what pods hold beyond what their GPUs promise. Pods whose GPU is gone are
+        told. To be called about once a second.
+        """
+        with self._lock:
+            if not self._mandate.holds():
+                return []
+            now = self._clock()
+            words = self._capacities.look(self._cluster, now)
+            stranded = self._capacities.stranded(self._cluster, now)
+            for pod in stranded:
+                self._line.note(Noted("Pod", pod.key, pod.uid, pod.code, pod.why))
+            if stranded:
+                self._wake()
+            return words
 
     def _tend_the_kept_node(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""

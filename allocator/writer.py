@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from allocator.faults import Faulted, surfaced
-from allocator.line import Commit, Evict, News, Noted, Told
+from allocator.line import Commit, Evict, HeldBeyond, News, Noted, Told
 from contract import codec, dialects, names, pinning, pods
 from runtime import kubepaths
 from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 
 JSON = dict[str, Any]
+Tellable = News | HeldBeyond
 log = logging.getLogger(__name__)
 _VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
 """API versions of the kinds that Events are about, where they are not `v1`."""
@@ -181,11 +182,11 @@ class Teller:
         self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
         self._faulted = faulted
         self._changed = threading.Condition()  # guards the news
-        self._news: dict[tuple[str, ...], News] = {}
+        self._news: dict[tuple[str, ...], Tellable] = {}
 
-    def put(self, news: News) -> None:
+    def put(self, news: Tellable) -> None:
         """Tell it soon, in place of what was still to be told of the same pod."""
-        about = (news.uid,) if isinstance(news, Told) else (news.uid, news.kind, news.key, news.code)
+        about = _about(news)
         with self._changed:
             before = self._news.get(about)
             if isinstance(news, Told) and isinstance(before, Told):
@@ -195,7 +196,7 @@ class Teller:
                 del self._news[next(iter(self._news))]
             self._changed.notify()
 
-    def take(self, within: float) -> News | None:
+    def take(self, within: float) -> Tellable | None:
         """What is to be told next, waiting so many seconds for it at most."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, within)
@@ -211,7 +212,7 @@ class Teller:
                 except Exception:
                     self._faulted("tell", news.key)
 
-    def tell(self, news: News, wait: Callable[[float], bool]) -> bool:
+    def tell(self, news: Tellable, wait: Callable[[float], bool]) -> bool:
         """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""
         for attempt in range(_TRIES):
             if not self._leading():
@@ -230,7 +231,11 @@ class Teller:
         log.warning("pod not told", extra={"pod": news.key, "tries": _TRIES})
         return False
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: Tellable) -> None:
+        if isinstance(news, HeldBeyond):
+            note = {"metadata": {"annotations": {str(names.BEYOND): news.text}}}
+            self._kube.patch_merge(kubepaths.gpunodes(news.key), note)
+            return
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if isinstance(news, Told):
             self._set_condition(news, now)
@@ -250,6 +255,17 @@ class Teller:
         }
         body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
         self._kube.patch_strategic(kubepaths.pods(namespace, name, "status"), body)
+
+
+def _about(news: Tellable) -> tuple[str, ...]:
+    """What the news is about: of two about the same only the later is told."""
+    match news:
+        case Told():
+            return (news.uid,)
+        case HeldBeyond():
+            return ("gpunode", news.key)
+        case Noted():
+            return (news.uid, news.kind, news.key, news.code)
 
 
 def _event(news: News, now: str) -> JSON:

@@ -299,6 +299,14 @@ HELD_GPUS = Key(
     doc="Comma list of the UUIDs that the device plugin gave the holder pod.",
 )
 
+BEYOND = Key(
+    f"{GROUP}/held-beyond",
+    on="GPUNode annotation",
+    writer="allocator",
+    doc="What pods hold beyond what the node's GPUs promise, of GPUs that are gone or promise less: bytes of memory, "
+    "percent of cores, and a digest of that promise. The agent adds it to the Node's capacity.",
+)
+
 # -- conditions, Events, the custom resource ----------------------------------------------------------------------
 
 ALLOCATED_CONDITION = Key(

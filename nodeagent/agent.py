@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contract.inventories import published_options
 from contract.model import Delivery, Gpu, Inventory
 from contract.pools import NOTHING_SAID
+from nodeagent.beyond import Spared
 from nodeagent.changes import Change, changes, published_gpus
 from nodeagent.ownership import HOLDING, Ownership, decide
 from nodeagent.pooled import Said, pooled
@@ -47,16 +47,12 @@ from nodeagent.reconcile import (
     settled,
 )
 from nodeagent.residents import Residents
-from nodeagent.status import DEFAULT_TERMS, Amounts, Condition, Desired, Sight, Terms, desired, timestamp
+from nodeagent.status import DEFAULT_TERMS, Condition, Desired, Sight, Terms, desired, timestamp
 from runtime.kube import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
 from runtime.kubepaths import events
 from runtime.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
-
-_ON_THEIR_WAY = 60.0
-"""Seconds after a change of options in which a pod may still come that was placed before it; the allocator waits half
-of that for a pod by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ class Agent:
         self._trouble = "no GPU was looked at yet"
         self._refused: Desired | None = None
         self._gpus: tuple[Gpu, ...] = ()
-        self._promised = Amounts(), 0.0
+        self._spared = Spared()
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._seen: dict[str, NodeView | ObjectView | None] = {}
@@ -176,6 +172,7 @@ class Agent:
             self._trouble = "the pods of this node are not known yet"
             return
         wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, published.gpunode, sight))
+        wanted = replace(wanted, beyond=self._spared.beyond(wanted, published))
         now = self._clock()
         self._told(wanted.inventory)
         inventory = replace(wanted.inventory, delivery=self._delivery(now), isolation=self._isolation())
@@ -208,33 +205,12 @@ class Agent:
         said = self._options()
         status = gpunode.status if gpunode else {}
         terms = pooled(self._behaviour.terms, said, node.labels, status)
-        now = self._clock()
-        if published_options(status) != terms.options:
-            # Pods that were given a place by the earlier options are still on their way to kubelet.
-            self._promised = node.capacity, now + _ON_THEIR_WAY
         return replace(
             terms,
-            booked=self._booked(node, all_shared=sharing.shared is None),
             cordoned=node.cordoned,
             shared=sharing.shared,
             not_shared=sharing.why,
             conditions=(*sharing.conditions, *terms.conditions),
-        )
-
-    def _booked(self, node: NodeView, *, all_shared: bool) -> Amounts:
-        """
-        What this node's pods hold, and those that are on their way. Before its pods are known, as much as the node has:
-        that takes nothing from any.
-        """
-        least, until = self._promised
-        if not self._residents.known:
-            least = node.capacity
-        elif not 0 <= until - self._clock() <= _ON_THEIR_WAY:
-            least = Amounts()
-        least = least if all_shared else Amounts()
-        here = self._residents.all()
-        return Amounts(
-            max(least.memory, sum(each.memory for each in here)), max(least.cores, sum(each.cores for each in here))
         )
 
     def _wrote(self, wanted: Desired, published: Published) -> None:

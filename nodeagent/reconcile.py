@@ -60,6 +60,8 @@ class ObjectView:
     owner: str
     labels: Mapping[str, str]
     status: JSON
+    beyond: str = ""
+    """What the allocator says there of pods that hold more than the GPUs promise, as it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def object_view(gpunode: Mapping[str, Any]) -> ObjectView:
         owner=owners[0] if len(owners) == 1 else "",
         labels={key: labels[key] for key in LABELS if key in labels},
         status=gpunode.get("status") or {},
+        beyond=str(_annotations(gpunode).get(names.BEYOND) or ""),
     )
 
 

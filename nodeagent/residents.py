@@ -20,7 +20,7 @@ from contract.reading import Malformed
 from runtime.kube import JSON
 from runtime.watch import Event, Gone, Put, Replaced
 
-_ANNOTATIONS = (names.REQUEST, names.ALLOCATION, names.HELD_GPUS)
+_ANNOTATIONS = (names.ALLOCATION, names.HELD_GPUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class Resident:
     """
     One pod that runs here and has shares, or holds GPUs for us.
 
-    `containers`: name by container id, without the runtime's prefix. `memory` and `cores` are what kubelet counts of
-    the accounting resources, in bytes and in percent of one GPU.
+    `containers`: name by container id, without the runtime's prefix.
     """
 
     uid: str
@@ -38,8 +37,6 @@ class Resident:
     allocation: Allocation | None = None
     held: frozenset[str] = frozenset()
     containers: tuple[tuple[str, str], ...] = ()
-    memory: int = 0
-    cores: int = 0
 
 
 def trim(pod: JSON) -> JSON:
@@ -72,7 +69,6 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
     if allocation is None and not held:
         return None
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    memory, cores = _booked(allocation, annotations.get(names.REQUEST))
     return Resident(
         uid=pods.uid(pod),
         namespace=str(metadata.get("namespace", "")),
@@ -82,26 +78,7 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
         containers=tuple(
             (item["containerID"].rpartition("//")[2], item["name"]) for item in statuses if item["containerID"]
         ),
-        memory=memory,
-        cores=cores,
     )
-
-
-def _booked(allocation: Allocation | None, request: object) -> tuple[int, int]:
-    """
-    Memory and cores of all that runs together at the worst moment. Where the request cannot be read that is everything.
-    """
-    try:
-        ends = {fraction.container for fraction in codec.request_from_text(request).containers if fraction.init}
-    except Malformed:
-        ends = set()
-    together, peak = [0, 0], [0, 0]
-    for container in allocation.containers if allocation else ():
-        amounts = sum(share.memory for share in container.shares), sum(share.cores for share in container.shares)
-        for kind, amount in enumerate(amounts):
-            peak[kind] = max(peak[kind], together[kind] + amount)
-            together[kind] += 0 if container.container in ends else amount
-    return peak[0], peak[1]
 
 
 def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:

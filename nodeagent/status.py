@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from contract import names
+from contract import capacity, names
+from contract.capacity import NOTHING
+from contract.capacity import Amounts as Amounts
 from contract.inventories import inventory_to_status, sharing_of
 from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
 from contract.quantity import format_bytes
@@ -61,14 +63,6 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
-    """The accounting resources of a node: memory in bytes, cores in percent of one GPU."""
-
-    memory: int = 0
-    cores: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """What turns a look into what is published, besides the look: settings, the machine, what the Node says."""
 
@@ -87,8 +81,6 @@ class Terms:
     pool: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """These two as in `contract.model.Inventory`."""
-    booked: Amounts = Amounts()
-    """What pods hold here, whatever is promised now."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
         """One of `contract.model.WITHHELD` and the reason, or twice empty."""
@@ -111,14 +103,13 @@ class Desired:
     condition: Condition
     others: tuple[Condition, ...] = ()
     """Further conditions, one of each kind. What is not among them is taken out."""
-    booked: Amounts = Amounts()
-    """As in `Terms`."""
+    beyond: Amounts = NOTHING
+    """What pods hold here beyond what is promised now: of GPUs that are gone, or that promise less."""
 
     @property
     def promised(self) -> Amounts:
         """What the cards may promise, those that the vendor's device plugin has aside."""
-        gpus = [gpu for gpu in self.inventory.gpus if gpu.withheld != NOT_SHARED]
-        return Amounts(sum(gpu.sharing.promised(gpu.usable) for gpu in gpus), WHOLE * len(gpus))
+        return capacity.total(capacity.promises(self.inventory.gpus).values())
 
     @property
     def amounts(self) -> Amounts:
@@ -131,10 +122,10 @@ class Desired:
         their place there. Which card takes new pods is decided card by card, from the GPUNode. Nor can the two differ:
         kubelet sets allocatable to capacity for every extended resource that no device plugin of its own provides.
 
-        For the same reason it is never less than what pods hold, however little may be promised to others now.
+        For the same reason what pods hold beyond that comes on top, GPU by GPU: the shares of a GPU that is gone must
+        not be counted against those that are there.
         """
-        promised, booked = self.promised, self.booked
-        return Amounts(max(promised.memory, booked.memory), max(promised.cores, booked.cores))
+        return self.promised + self.beyond
 
 
 def look(library: GpuLibrary) -> Sight:
@@ -179,7 +170,7 @@ def desired(node: str, sight: Sight, *, terms: Terms = DEFAULT_TERMS) -> Desired
         pool=terms.pool,
         options=terms.options,
     )
-    return Desired(inventory, _condition(sight), terms.conditions, terms.booked)
+    return Desired(inventory, _condition(sight), terms.conditions)
 
 
 def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:

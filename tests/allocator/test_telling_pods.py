@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from allocator.line import News, Noted, Told
-from allocator.writer import Teller
+from allocator.writer import Tellable, Teller
 from runtime.kube import Kube
 from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
 from tests.wires import Answer, Script
@@ -71,7 +71,7 @@ def test_nothing_is_waited_for_when_the_program_ends() -> None:
     assert (teller.tell(NEWS, lambda seconds: True), sent(transport)) == (False, [STATUS])
 
 
-def backlog(*news: News, size: int = 10) -> list[News]:
+def backlog(*news: News, size: int = 10) -> list[Tellable]:
     """What is told, in order, of news that came while nobody was being told anything."""
     teller = Teller(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
     for each in news:

@@ -32,6 +32,7 @@ PINNED = {
     "USE_MODELS": "gpufraction.io/gpu-models",
     "LEAST_MEMORY": "gpufraction.io/min-gpu-memory",
     "CORDON": "gpufraction.io/cordon",
+    "BEYOND": "gpufraction.io/held-beyond",
     "OWNERSHIP": "gpufraction.io/ownership",
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",

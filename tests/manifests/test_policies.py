@@ -196,6 +196,19 @@ CASES = {
     "a tenant writes a status": writes(False, TENANT, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}),
     "an agent labels its GPUNode": writes(True, THERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
     "an agent labels another's": writes(False, HERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "the allocator says what pods hold beyond": writes(
+        True, ALLOCATOR, f"{GPUNODES}/n2", annotated(names.BEYOND, "{}")
+    ),
+    "the allocator takes that back": writes(True, ALLOCATOR, f"{GPUNODES}/n2", annotated(names.BEYOND, None)),
+    "the allocator annotates a GPUNode": writes(False, ALLOCATOR, f"{GPUNODES}/n2", annotated("example.com/a", "b")),
+    "the allocator labels a GPUNode": writes(False, ALLOCATOR, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "the allocator disowns a GPUNode": writes(
+        False, ALLOCATOR, f"{GPUNODES}/n2", {"metadata": {"finalizers": ["example.com/a"]}}
+    ),
+    "the allocator writes a GPUNode's status": writes(
+        False, ALLOCATOR, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
+    ),
+    "the allocator creates a GPUNode": Case(False, ALLOCATOR, "POST", GPUNODES, gpunode("n3")),
     "others may label a GPUNode": writes(True, TENANT, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
     "an agent writes our resources": writes(True, HERE, f"{NODE}/status", capacity(gpu_memory="30Gi", gpu_cores="200")),
     "an agent takes our resources back": writes(True, HERE, f"{NODE}/status", capacity(gpu_cores=None)),

@@ -32,7 +32,13 @@ def rights(account: str) -> set[tuple[str, str, tuple[str, ...]]]:
 def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
     read = {(resource, verb, ()) for resource in ("pods", "nodes", "gpunodes") for verb in ("get", "list", "watch")}
     lease = {("leases", "create", ()), *(("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update"))}
-    write = {("pods", "patch", ()), ("pods/status", "patch", ()), ("events", "create", ()), ("events", "patch", ())}
+    write = {
+        ("gpunodes", "patch", ()),
+        ("pods", "patch", ()),
+        ("pods/status", "patch", ()),
+        ("events", "create", ()),
+        ("events", "patch", ()),
+    }
     claims = {
         "elasticgpuclaims": ("get", "list", "watch", "patch"),
         "elasticgpuclaims/status": ("patch",),

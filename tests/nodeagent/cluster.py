@@ -7,6 +7,9 @@ from typing import Any
 
 import yaml
 
+from contract import capacity
+from contract.inventories import inventory_from_object
+from contract.model import Usage
 from playground.api.api import Api
 from playground.api.kinds import Kind
 from runtime.kube import JSON, Kube, gpunodes, nodes
@@ -50,6 +53,16 @@ class Cluster:
 
     def merge(self, path: str, patch: JSON) -> JSON:
         return self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    def says_beyond(self, name: str, **held: int) -> None:
+        """
+        What the allocator does once it has seen what a node's GPUs promise: it says what pods hold beyond that. `held`
+        are bytes by GPU, whose UUIDs are written with `_` for `-`.
+        """
+        promised = capacity.promises(inventory_from_object(self.gpunode(name)).gpus)
+        used = {uuid.replace("_", "-"): Usage(memory=memory) for uuid, memory in held.items()}
+        said = capacity.to_text(capacity.beyond(promised, used))
+        self.merge(gpunodes(name), {"metadata": {"annotations": {"gpufraction.io/held-beyond": said}}})
 
     def wipe_capacity(self, name: str) -> None:
         """What a kubelet does to extended resources that it does not know when it registers its node anew."""

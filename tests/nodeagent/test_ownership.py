@@ -115,7 +115,7 @@ def test_a_pod_with_shares_is_a_resident_with_its_containers() -> None:
             ],
         },
     }
-    assert resident(trim(pod), OURS) == Resident("u", "team", "p", allocation, containers=(("abc", "main"),), memory=1)
+    assert resident(trim(pod), OURS) == Resident("u", "team", "p", allocation, containers=(("abc", "main"),))
 
 
 def test_residents_follow_the_watch_and_tell_changes_only() -> None:
@@ -134,6 +134,9 @@ def test_a_node_from_conflict_to_held_and_back() -> None:
 
     def told() -> tuple[list[str], list[tuple[str, str]], str]:
         agent.node_event(Put(cluster.node("n1")))
+        agent.step()
+        cluster.says_beyond("n1")
+        agent.gpunode_event(Put(cluster.gpunode("n1")))
         agent.step()
         status = cluster.gpunode("n1")["status"]
         conditions = [(item["type"], item["status"]) for item in status["conditions"]]

@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
-from contract import codec, quantity
+from contract import quantity
 from contract.dialects.options import VgpuOptions
 from contract.inventories import inventory_from_object, sharing_of
-from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest, Sharing
+from contract.model import Sharing
 from contract.pools import NOTHING_SAID, Pool, PoolOptions
 from contract.quantity import format_bytes
 from contract.reading import Malformed
 from contract.scheduling import Requirement
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.pooled import Said, pooled
-from nodeagent.residents import Residents, trim
 from nodeagent.status import Condition, Reserve, Terms
 from runtime.kube import nodes
-from runtime.watch import Put, Replaced
+from runtime.watch import Put
 from tests.nodeagent.builders import MIB, T4, card, sight
 from tests.nodeagent.cluster import Cluster
 
@@ -63,19 +62,23 @@ def test_what_is_published_may_be_anything(options: Any) -> None:
 
 
 class Machine:
-    """A node of two T4, its agent, its pods, and the document in the test's hands."""
+    """A node of two T4, its agent, and the document and the allocator in the test's hands."""
 
     def __init__(self) -> None:
-        self.cluster, self.residents, self.said = Cluster("n1"), Residents(), Said(NOTHING_SAID)
+        self.cluster, self.said = Cluster("n1"), Said(NOTHING_SAID)
         self.now = 1_000_000.0
         self.agent = Agent(
             self.cluster.kube,
             lambda: sight(card(0), card(1)),
             Behaviour("n1"),
-            residents=self.residents,
             options=lambda: self.said,
             clock=lambda: self.now,
         )
+
+    def counted(self, **held: int) -> None:
+        """The allocator says what is held beyond what is published now."""
+        self.cluster.says_beyond("n1", **held)
+        self.agent.gpunode_event(Put(self.cluster.gpunode("n1")))
 
     def step(self, *, after: float = 0.0) -> tuple[int, JSON]:
         """The node's GPU memory after a step so many seconds later, and the GPUNode's status."""
@@ -90,22 +93,8 @@ class Machine:
         return memory, self.cluster.gpunode("n1")["status"]
 
 
-def holding(name: str, memory: int, *, init: int = 0) -> JSON:
-    """A pod with a share, and an init container with another one before it."""
-    shares = {**({"first": init} if init else {}), "main": memory}
-    request = PodRequest("native", tuple(FractionRequest(n, memory=m, init=n == "first") for n, m in shares.items()))
-    given = tuple(ContainerAllocation(n, (GpuShare("GPU-0", 0, m, 0, T4),)) for n, m in shares.items())
-    annotations = {
-        "gpufraction.io/request": codec.request_to_text(request),
-        "gpufraction.io/allocation": codec.allocation_to_text(Allocation("id", "n1", given)),
-    }
-    about = {"name": name, "namespace": "team", "uid": name, "annotations": annotations}
-    return trim({"metadata": about, "status": {"phase": "Running"}})
-
-
 def test_a_change_is_published_in_the_next_step_with_its_pool_and_its_capacity() -> None:
     machine = Machine()
-    machine.residents.event(Replaced([]))
     assert machine.step()[0] == 2 * T4
     machine.cluster.merge(nodes("n1"), {"metadata": {"labels": {"pool": "a"}}})
     machine.said = Said(DOCUMENT)
@@ -116,51 +105,51 @@ def test_a_change_is_published_in_the_next_step_with_its_pool_and_its_capacity()
     machine.said = Said(NOTHING_SAID)
     less, status = machine.step()
     assert (less, status["pool"], status["options"]) == (memory, "", [])
-    assert machine.step(after=59)[0] == memory, "pods that were placed before may still come"
-    assert machine.step(after=2)[0] == 2 * T4
+    assert machine.step(after=600)[0] == memory, "pods that were placed before may still come"
+    machine.counted()
+    assert machine.step()[0] == 2 * T4
 
 
 def test_what_is_promised_more_is_there_for_kubelet_before_the_allocator_learns_of_it() -> None:
     machine = Machine()
-    machine.residents.event(Replaced([]))
     machine.step()
     orders = []
     for factor in (2.0, 1.0):
         machine.said = Said(PoolOptions(VgpuOptions(device_memory_scaling=factor)))
         machine.cluster.network.calls.clear()
         machine.step()
-        machine.step(after=61)
+        machine.counted()
+        machine.step()
         orders.append([path for method, path in machine.cluster.network.calls if method == "PATCH"])
     node, gpunode = "/api/v1/nodes/n1/status", "/apis/gpufraction.io/v1alpha1/gpunodes/n1/status"
     assert orders == [[node, gpunode], [gpunode, node]]
 
 
-def test_capacity_is_never_less_than_pods_hold() -> None:
+def test_capacity_is_never_less_than_pods_hold_of_each_gpu() -> None:
     machine = Machine()
     machine.said = Said(PoolOptions(VgpuOptions(device_memory_scaling=3)))
-    machine.residents.event(Replaced([holding("a", 3 * T4), holding("b", T4 - 5, init=T4 - 9)]))
     assert machine.step()[0] == 6 * T4
     machine.said = Said(NOTHING_SAID)
     machine.step()
-    memory, status = machine.step(after=61)
-    assert (memory, status["options"]) == (4 * T4 - 5, [])
-    machine.residents.event(Replaced([holding("b", T4 - 5)]))
+    machine.counted(GPU_0=3 * T4, GPU_1=T4 - 5)
+    memory, status = machine.step()
+    assert (memory, status["options"]) == (3 * T4 + T4, [])
+    machine.counted(GPU_1=T4 - 5)
     assert machine.step()[0] == 2 * T4
 
 
-def test_capacity_stays_until_the_pods_are_known() -> None:
+def test_capacity_stays_until_what_pods_hold_is_known() -> None:
     machine = Machine()
     machine.said = Said(PoolOptions(VgpuOptions(device_memory_scaling=3)))
     assert machine.step()[0] == 6 * T4
     machine.said = Said(NOTHING_SAID)
     assert [machine.step(after=after)[0] for after in (0, 61)] == [6 * T4] * 2
-    machine.residents.event(Replaced([]))
+    machine.counted()
     assert machine.step()[0] == 2 * T4
 
 
 def test_a_wrong_document_is_a_condition_and_changes_nothing() -> None:
     machine = Machine()
-    machine.residents.event(Replaced([]))
     machine.said = Said(DOCUMENT)
     before, status = machine.step()
     machine.said = Said(DOCUMENT, "options.yaml: deviceSplitCount: found 0; give a whole number from 1 to 1024")

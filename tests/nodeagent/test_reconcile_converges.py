@@ -6,6 +6,7 @@ The real agent against the real embedded API; only time, the network and the wat
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from contract.inventories import inventory_from_object
+from contract.reading import Malformed
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.reconcile import LABELS, node_view, object_view
 from nodeagent.status import Sight, desired
@@ -107,6 +109,14 @@ class Convergence(RuleBasedStateMachine):
         self.watch_tells()
 
     @rule()
+    def the_allocator_counts(self) -> None:
+        """Nobody holds anything here."""
+        if self.found(gpunodes("n1")):
+            with contextlib.suppress(Malformed):
+                self.cluster.says_beyond("n1")
+        self.watch_tells()
+
+    @rule()
     def the_watch_is_late(self) -> None:
         """An event from before the agent's own last write."""
         for gpunode in self.stale:
@@ -133,7 +143,9 @@ class Convergence(RuleBasedStateMachine):
     def teardown(self) -> None:
         for _ in range(4):
             self.agent.step()
+            self.the_allocator_counts()
             self.now += HEARTBEAT * 1.1
+        self.agent.step()
         wanted = desired("n1", self.sight)
         node, gpunode = self.cluster.node("n1"), self.cluster.gpunode("n1")
         assert inventory_from_object(gpunode) == wanted.inventory
