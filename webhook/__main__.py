@@ -101,7 +101,7 @@ def _service(settings: ServeSettings) -> Service:
         certificates=settings.certificates,
         socket=settings.socket,
         patience=settings.patience,
-        options=settings.dialects.options(),
+        options=settings.reading(),
         file=settings.options,
         hide_gpus=settings.hide_gpus,
         runtime_class=settings.runtime_class,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract import bounds, codec, dialects, names, pinning, pods
+from contract import bounds, codec, dialects, least, names, pinning, pods
 from contract.dialects import Options, Refusal
 from contract.model import Allocation, ContainerAllocation, PodRequest
 from contract.protocol import NOT_LEADING, Answer, Never, Placed, Wait
@@ -92,7 +92,12 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
         if isinstance(read, Refusal):
             return Deny(str(read))
         request = read
-    refused = _foreign_system(pod) or bounds.problem(pod) or bounds.annotations_problem(pod, request)
+    refused = (
+        _foreign_system(pod)
+        or least.problem(pod, request, options)
+        or bounds.problem(pod)
+        or bounds.annotations_problem(pod, request)
+    )
     if refused is not None:
         return Deny(str(refused))
     held = None if first_pass else _allocation_in(pod)

@@ -6,7 +6,7 @@ Plain values only: the modules that do the work never see these objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -65,6 +65,24 @@ class DialectSettings:
 
 
 @dataclass(frozen=True)
+class SharingSettings:
+    """The least share of a GPU. A GPU has `sharing.max_sharers` places, which shares of next to nothing would fill."""
+
+    min_memory: int = setting(
+        quantity.MIB,
+        "Memory on each GPU that a container asks for at least, where it asks by an amount. Less is refused.",
+        unit="bytes",
+        minimum=quantity.MIB,
+    )
+    min_percent: int = setting(
+        1,
+        "Percent of each GPU that a container asks for at least, where it asks by percent. Less is refused.",
+        minimum=1,
+        maximum=100,
+    )
+
+
+@dataclass(frozen=True)
 class ServeSettings:
     """`python -m webhook serve`."""
 
@@ -108,6 +126,7 @@ class ServeSettings:
         "library is not there.",
     )
     dialects: DialectSettings = DialectSettings()
+    sharing: SharingSettings = SharingSettings()
     options: Path = setting(Path(), pooloptions.SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
@@ -121,6 +140,11 @@ class ServeSettings:
     def health_address(self) -> tuple[str, int] | None:
         """Host and port of the probes and the metrics; None where they are not wanted."""
         return parse_address(self.listen, "listen", "0.0.0.0:9444") if self.listen else None
+
+    def reading(self) -> Options:
+        """How pods are read, and the least that they may ask for."""
+        least, percent = self.sharing.min_memory, self.sharing.min_percent
+        return replace(self.dialects.options(), least_memory=least, least_percent=percent)
 
     def limiters(self) -> Given:
         """The volumes that pods with a share get."""

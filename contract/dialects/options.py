@@ -40,6 +40,10 @@ class Options:
     """Who serves pods that name `nvidia.com/gpu` and no share: `ours`, as exclusive cards, or the `vendor`'s plugin."""
     resource_names: tuple[tuple[str, str], ...] = ()
     """(another name, the standard one) of resources that this cluster calls otherwise."""
+    least_memory: int = quantity.MIB
+    """Bytes on each GPU that a share by amount has at least."""
+    least_percent: int = 1
+    """Percent of each GPU that a share by percent has at least."""
 
 
 DEFAULTS = Options()

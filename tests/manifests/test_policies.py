@@ -53,10 +53,10 @@ def pod(name: str, *annotations: str, gated: bool = False, asks: bool = False, n
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def asking(*resources: str, annotation: str = "", other: str = "") -> JSON:
-    """A pod that asks for one of each of these resources of ours, by the end of their names."""
+def asking(*resources: str, annotation: str = "", other: str = "", amount: str = "1Mi") -> JSON:
+    """A pod that asks for so much of each of these resources of ours, by the end of their names."""
     made = pod("new", *filter(None, (annotation, other)))
-    limits = {f"{names.GROUP}/{resource}": "1" for resource in resources}
+    limits = {f"{names.GROUP}/{resource}": amount for resource in resources}
     made["spec"]["containers"][0]["resources"] = {"limits": limits}
     return made
 
@@ -160,6 +160,10 @@ CASES = {
     "an allocation without resources was not made by us": creates(
         False, "served", pod("new", names.REQUEST, names.ALLOCATION)
     ),
+    "a byte of a card is no share": creates(
+        False, "served", asking("gpu-memory", annotation=names.REQUEST, amount="1048575")
+    ),
+    "a mebibyte is the least": creates(True, "served", asking("gpu-memory", annotation=names.REQUEST)),
     "kubelet shows its static pods": creates(True, "plain", pod("new", MIRROR, asks=True, node="n1"), KUBELET),
     "a tenant's pod is no mirror": creates(False, "plain", pod("new", MIRROR, asks=True, node="n1")),
     "a tenant annotates a placed pod": changes(True, "placed", annotated("example.com/a", "b")),

@@ -26,6 +26,13 @@ def test_defaults_environment_flags_in_rising_order() -> None:
     assert given.dialects.options() == Options(quantity.MIB, 4 * quantity.GIB, 0)
 
 
+def test_the_least_share_goes_with_how_pods_are_read() -> None:
+    flags = ["--sharing-min-memory", "512Mi", "--sharing-min-percent", "5", "--dialects-aliyun-unit", "MiB"]
+    given = load(ServeSettings, file=None, env={}, argv=flags)
+    assert given.reading() == Options(quantity.MIB, least_memory=512 * quantity.MIB, least_percent=5)
+    assert load(ServeSettings, file=None, env={}, argv=[]).reading() == Options()
+
+
 def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "certs.yaml"
     file.write_text(f"dir: {tmp_path / 'made'}\nlog_level: error\n")
@@ -45,6 +52,7 @@ WRONG = {
     "too patient": (["serve", "--patience", "1m"], {}, "expected at most 10s"),
     "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
     "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
+    "less than a share": (["serve", "--sharing-min-memory", "1Ki"], {}, "expected at least 1Mi"),
     "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),
     "no command": ([], {}, "command: found '', give serve, certs or conditions"),
     "another command": (["run"], {}, "command: found 'run', give serve, certs or conditions"),

@@ -140,6 +140,25 @@ def test_a_request_annotation_does_not_hide_another_dialects_resource() -> None:
     assert "aliyun.com/gpu-mem" in decided.message
 
 
+TINY = pod(container(gpufraction_io__gpu_memory="1"))
+TINY["metadata"]["annotations"] = {str(names.REQUEST): request_text(main={"memory": 1})}
+TOO_LITTLE = {
+    "a byte, as if it had been admitted": TINY,
+    "a byte that waits": {**TINY, "spec": {**TINY["spec"], "schedulingGates": [{"name": str(names.GATE)}]}},
+    "less than the administrator's least": pod(container(gpufraction_io__gpu_memory="7Gi")),
+    "the same, as if it had been admitted": annotated(
+        pod(container(gpufraction_io__gpu_memory="7Gi")), **{str(names.REQUEST): request_text(main={"memory": 7 * GIB})}
+    ),
+}
+
+
+@pytest.mark.parametrize("made", TOO_LITTLE.values(), ids=TOO_LITTLE.keys())
+def test_the_least_share_counts_whoever_wrote_the_request(made: JSON) -> None:
+    decided = plan(made, Options(least_memory=8 * GIB))
+    assert isinstance(decided, Deny)
+    assert decided.message.endswith("on each GPU; ask for at least 8Gi, the least share of a GPU here")
+
+
 LONG = "n" * 1_200_000
 NAMED = {
     "a path": (
