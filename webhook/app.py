@@ -28,8 +28,10 @@ from webhook.asking import Asker, Silence
 from webhook.hiding import debugged, hidden
 from webhook.review import BadReview, Review
 
-MAX_BODY = 4 << 20
-"""Bytes. etcd takes objects of 1.5 MiB, and a review may carry an old and a new one."""
+MAX_BODY = 3 << 20
+"""Bytes. An API server takes no larger request, and stores half as much; a review may carry an old and a new pod."""
+MAX_VALUES = 200_000
+"""In a body, by its commas and brackets. Read, each takes up to 100 bytes; a pod has a few hundred."""
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,8 @@ def create_app(
         body = request.get_data()
         if len(body) > MAX_BODY:
             abort(413)
+        if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+            abort(413, f"the review has more than {MAX_VALUES} values")
         return admission.serve(body)
 
     @app.get("/healthz")

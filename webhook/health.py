@@ -5,6 +5,7 @@ probe waiting.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from runtime.httpserver import Limits, Reply, Routes
@@ -13,6 +14,26 @@ from runtime.metrics import Metrics
 LIMITS = Limits(max_body=0, max_connections=64)
 """Nobody has anything to send here."""
 Reason = Callable[[], str | None]
+
+
+_STUCK = 20.0
+"""Seconds. Looking after connections takes no longer than one of them takes, which is milliseconds."""
+
+
+class Pulse:
+    """Whether somebody still looks after the reviews' connections. `clock` in seconds. From any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._at = clock, clock()
+
+    def beat(self) -> None:
+        """It does."""
+        self._at = self._clock()
+
+    def reason(self) -> str | None:
+        """Why a restart would help, or None."""
+        silent = self._clock() - self._at
+        return f"no connection has been looked after for {silent:.0f} s" if silent > _STUCK else None
 
 
 def routes(*, metrics: Metrics, ready: Reason, trouble: Callable[[], str], alive: Reason = lambda: None) -> Routes:

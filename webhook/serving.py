@@ -1,38 +1,40 @@
 """
-The webhook under gunicorn: one process of threads behind TLS, and its stop.
+The webhook under gunicorn: one process behind TLS, supervised, with a port of its own for probes; and its stop.
 
-One worker process, because metrics are kept per process and replicas are the way to more; many threads, because a
-review waits for the allocator most of its time. Connections are kept alive longer than the API server keeps them, so
-that it is never our end that closes one while a review is on its way.
+gunicorn listens, starts the serving process again should it ever end, and passes signals on. In that process `Front`
+looks after the connections. One process, because metrics are kept per process and replicas are the way to more.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import socket
-import ssl
-import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
-from gunicorn.workers import gthread
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.base import Worker
 
 from runtime.httpserver import Routes, listening, serve_http
+from runtime.malloc import give_back_freed_memory
 from webhook import health
+from webhook.app import MAX_BODY
 from webhook.certfiles import CERTIFICATE, KEY
+from webhook.front import Bounds, Front
+from webhook.health import Pulse
 from webhook.tls import SILENCE, ServingContext
 
-KEEPALIVE = 120
-"""Seconds; the API server's HTTP client gives an idle connection up after 90."""
-CONNECTIONS = 1000
 BACKLOG = 1024
+_TURN = 0.001
+_TO_SPARE = 1.0
+"""Seconds before gunicorn ends a worker that has not stopped in time, which loses more than stopping does."""
 _NEWER = ("control_socket_disable",)
 """Settings that older releases of gunicorn do not have, and whose effect those have anyway."""
 
@@ -49,7 +51,7 @@ class Listening:
     grace: int = 20
     """Seconds that running requests get when the process is stopped."""
     silence: float = SILENCE
-    """Seconds that a client may take over a handshake or over sending a request."""
+    """Seconds that a client may take over a handshake, over sending a request, and over taking its answer."""
     health: tuple[str, int] | None = None
     """Host and port of the probes and the metrics."""
 
@@ -60,6 +62,11 @@ class Service:
 
     app: Flask
     health: Routes
+    pulse: Pulse = field(default_factory=Pulse)
+    turned_away: Callable[[str], None] = lambda reason: None
+    """Told why a client was given up or refused before its review was read."""
+    watch_open: Callable[[Callable[[], float]], None] = lambda count: None
+    """Given how to count the open connections."""
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -69,37 +76,34 @@ class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
         self.error_log.propagate = True
 
 
-class _Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """
-    gunicorn's worker of threads, which gives no thread to a client that has not said anything yet.
+class _Worker(Worker):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's worker as far as signals, the parent and its watchdog go; the rest is `Front`'s."""
 
-    Its own waits for the first byte on a thread, so that as many silent clients as there are threads stop the rest.
-    """
-
-    def enqueue_req(self, conn: Any) -> None:
-        """A connection is new, or something came on it."""
-        if conn.initialized or conn.data_ready:
-            super().enqueue_req(conn)
-            return
-        nothing_yet: Future[Any] = Future()
-        nothing_yet.set_result(gthread._DEFER)
-        self.finish_request(conn, nothing_yet)
-        conn.timeout = time.monotonic() + SILENCE
+    def run(self) -> None:
+        front = self.app.front(self.sockets, self.notify)
+        # gunicorn has the number of each signal written to a pipe of its own, which would wake nobody here.
+        signal.set_wakeup_fd(front.wakes)
+        front.run(lambda: bool(self.alive) and self.ppid == os.getppid(), grace=self.cfg.graceful_timeout - _TO_SPARE)
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    def __init__(self, settings: dict[str, Any], make: Callable[[], Service], probes: socket.socket | None) -> None:
-        self._settings, self._make, self._probes = settings, make, probes
+    def __init__(self, where: Listening, make: Callable[[], Service], probes: socket.socket | None) -> None:
+        self._where, self._make, self._probes = where, make, probes
+        self._made: Service | None = None
+        self._context = ServingContext(where.certificates)
         super().__init__()
 
     def load_config(self) -> None:
-        for key, value in self._settings.items():
+        for key, value in gunicorn_settings(self._where).items():
             if key in self.cfg.settings or key not in _NEWER:
                 self.cfg.set(key, value)
 
     def load(self) -> Flask:
         """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
-        made = self._make()
+        give_back_freed_memory()
+        # The thread that looks after the connections waits this long for one that computes; by default 5 ms.
+        sys.setswitchinterval(_TURN)
+        self._made = made = self._make()
         if self._probes is not None:
             serve_http(made.health, self._probes, name="health", limits=health.LIMITS)
         # What is there by now stays. Looking for garbage among all of it holds every review up.
@@ -107,26 +111,37 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         gc.freeze()
         return made.app
 
+    def front(self, listeners: Sequence[Any], notify: Callable[[], None]) -> Front:
+        """What serves, in the worker. `notify` tells gunicorn that the worker lives."""
+        made, where = self._made, self._where
+        assert made is not None  # `load` comes first
+
+        def beat() -> None:
+            notify()
+            made.pulse.beat()
+
+        front = Front(
+            listeners,
+            made.app,
+            context=self._context.current,
+            threads=where.threads,
+            bounds=Bounds(silence=where.silence, max_body=MAX_BODY),
+            turned_away=made.turned_away,
+            beat=beat,
+        )
+        made.watch_open(lambda: float(front.open))
+        return front
+
 
 def gunicorn_settings(where: Listening) -> dict[str, Any]:
     """The settings by gunicorn's own names. The files' existence is checked by gunicorn as it reads them."""
-    context = ServingContext(where.certificates, silence=where.silence)
-
-    def current(config: object, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        return context.current()
-
     return {
         "bind": where.bind,
         "certfile": str(where.certificates / CERTIFICATE),
         "keyfile": str(where.certificates / KEY),
-        "ssl_context": current,
-        # An older gunicorn does so by itself.
-        "worker_class": _Worker if hasattr(gthread, "_DEFER") else ThreadWorker,
+        "worker_class": _Worker,
         "workers": 1,
-        "threads": where.threads,
-        "worker_connections": CONNECTIONS,
         "backlog": BACKLOG,
-        "keepalive": KEEPALIVE,
         "graceful_timeout": where.grace,
         "timeout": 60,
         "proc_name": "gpufraction-webhook",
@@ -144,4 +159,4 @@ def serve(where: Listening, make: Callable[[], Service]) -> None:
     Raises OSError where the port for probes cannot be listened on.
     """
     probes = listening(where.health) if where.health is not None else None
-    _Application(gunicorn_settings(where), make, probes).run()
+    _Application(where, make, probes).run()

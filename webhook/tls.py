@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import ssl
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
 from webhook.certfiles import CERTIFICATE, KEY
 
@@ -25,9 +22,7 @@ _TRIES = 3
 
 
 SILENCE = 5.0
-"""Seconds within which a handshake, or a request from its first byte to its last, must be here. Without a bound, as
-many clients that stall or drip as there are threads would stop the server. Idle connections between requests are the
-poller's and not affected."""
+"""Seconds within which a handshake, or a request from its first byte to its last, must be here."""
 
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -35,54 +30,11 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 suites of TLS 1.3 are such."""
 
 
-class _Socket(ssl.SSLSocket):
-    """A socket for which "blocking" means: until its context's `silence`, and for all of a request together."""
-
-    _until: float | None = None
-
-    def setblocking(self, flag: bool) -> None:
-        context = self.context
-        self.settimeout(context.silence if flag and isinstance(context, _Context) else None if flag else 0.0)
-        self.begin()
-
-    def begin(self) -> None:
-        """A request may begin now."""
-        patience = self.gettimeout()
-        self._until = time.monotonic() + patience if patience else None
-
-    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        patience = self.gettimeout()
-        if self._until is None or not patience:
-            return super().recv(buflen, flags)
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the request did not arrive in time")
-        self.settimeout(left)
-        try:
-            return super().recv(buflen, flags)
-        finally:
-            self.settimeout(patience)
-
-
-class _Context(ssl.SSLContext):
-    sslsocket_class = _Socket
-    silence = SILENCE
-
-    def wrap_socket(self, sock: socket.socket, *args: Any, **kwargs: Any) -> ssl.SSLSocket:
-        sock.settimeout(self.silence)  # the handshake's, and taken over by the new socket
-        wrapped = super().wrap_socket(sock, *args, **kwargs)
-        assert isinstance(wrapped, _Socket)
-        wrapped.begin()
-        return wrapped
-
-
 class ServingContext:
     """The current `ssl.SSLContext` for the certificate in a directory. Safe to share between threads."""
 
-    def __init__(self, directory: Path, *, silence: float = SILENCE) -> None:
-        """`silence`: see `SILENCE`."""
+    def __init__(self, directory: Path) -> None:
         self._certificate, self._key = directory / CERTIFICATE, directory / KEY
-        self._silence = silence
         self._lock = threading.Lock()  # guards the two fields below
         self._context: ssl.SSLContext | None = None
         self._version: object = None
@@ -114,12 +66,13 @@ class ServingContext:
             return
 
     def _load(self) -> ssl.SSLContext:
-        context = _Context(ssl.PROTOCOL_TLS_SERVER)
-        context.silence = self._silence
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
         # A client that asks for one handshake after the other would have the server do most of the work.
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        # API servers begin anew each time; nobody can have us remember sessions.
+        context.num_tickets = 0
         context.load_cert_chain(os.path.realpath(self._certificate), os.path.realpath(self._key))
         return context
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from contract.dialects import Options
 from contract.metrics import metrics_of
-from contract.metrics.webhook import CERTIFICATE_EXPIRY, WEBHOOK_OPTIONS_REFUSED
+from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
 from contract.pools import NOTHING_SAID, PoolOptions
 from runtime import pooloptions
 from runtime.livefile import LiveFile
@@ -110,7 +110,15 @@ def make_app(
         trouble=document.trouble,
         ready=ready,
     )
-    return Service(app, health.routes(metrics=metrics, ready=ready, trouble=document.trouble))
+    pulse = health.Pulse()
+    turned_away = metrics.counter(TURNED_AWAY)
+    return Service(
+        app,
+        health.routes(metrics=metrics, ready=ready, trouble=document.trouble, alive=pulse.reason),
+        pulse,
+        turned_away=lambda reason: turned_away.labels(reason).inc(),
+        watch_open=metrics.gauge(CONNECTIONS).set_function,
+    )
 
 
 def unready(certificate: Path, now: datetime.datetime) -> str | None:

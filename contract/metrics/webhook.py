@@ -47,6 +47,21 @@ WEBHOOK_OPTIONS_REFUSED = MetricSpec(
     "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
     "webhook",
 )
+TURNED_AWAY = MetricSpec(
+    "gpufraction_webhook_turned_away_total",
+    "counter",
+    "Clients of the webhook that its server itself gave up or refused, by why: late with something (handshake, "
+    "request, answer), too long in the queue (queue), too many (connections, bytes), or not served (malformed, "
+    "size, certificate).",
+    "webhook",
+    labels=("reason",),
+)
+CONNECTIONS = MetricSpec(
+    "gpufraction_webhook_connections",
+    "gauge",
+    "Connections to the webhook that are open.",
+    "webhook",
+)
 
 METRICS: tuple[MetricSpec, ...] = (
     ADMISSION_REQUESTS,
@@ -54,4 +69,6 @@ METRICS: tuple[MetricSpec, ...] = (
     QUESTIONS,
     CERTIFICATE_EXPIRY,
     WEBHOOK_OPTIONS_REFUSED,
+    TURNED_AWAY,
+    CONNECTIONS,
 )

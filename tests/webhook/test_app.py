@@ -145,6 +145,15 @@ def test_a_body_of_exactly_the_limit_is_read() -> None:
     assert response.status_code == 200
 
 
+@pytest.mark.parametrize(("filling", "status"), [("{},", 413), ("[],", 413), ("0,", 413), ('"' + 40 * "x" + '",', 200)])
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(filling: str, status: int) -> None:
+    """Read, it takes up to a hundred times its bytes."""
+    many = review(ASKS)
+    many["request"]["options"] = {"x": "FILLING"}
+    body = json.dumps(many).replace('"FILLING"', "[" + filling * ((MAX_BODY >> 1) // len(filling)) + "0]")
+    assert client(Recorder(WAIT)).post("/mutate", data=body).status_code == status
+
+
 @pytest.mark.parametrize(("size", "status"), [(MAX_BODY, 200), (MAX_BODY + 1, 413), (2 * MAX_BODY, 413)])
 def test_a_body_of_undeclared_length_has_the_same_limit(size: int, status: int) -> None:
     raw = json.dumps(review(pod(container()))).encode()

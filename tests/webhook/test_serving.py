@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.base import Worker
 
 from playground.probes import free_port
 from tests.webhook.builders import container, pod, review
@@ -28,7 +28,8 @@ from webhook import certfiles
 from webhook.certfiles import Places
 from webhook.certs import Bundle, Lives, renewed, service_names
 from webhook.ensuring import SETTLING, Ensure
-from webhook.serving import KEEPALIVE, Listening, gunicorn_settings
+from webhook.front import Bounds
+from webhook.serving import Listening, gunicorn_settings
 
 NAMES = service_names("gpufraction-webhook", "gpufraction-system")
 ROOT = Path(__file__).parents[2]
@@ -328,14 +329,11 @@ def reviewed(web: Running) -> bool:
 
 
 def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
+    """Its client gives an idle connection up after 90 s; ended by us, one could end while a review is on its way."""
+    assert Bounds().idle > 90
     settings = gunicorn_settings(Listening("127.0.0.1:0", Path("/nowhere")))
-    assert KEEPALIVE > 90
-    assert issubclass(settings["worker_class"], ThreadWorker)
-    assert {key: settings[key] for key in ("keepalive", "workers", "threads")} == {
-        "keepalive": KEEPALIVE,
-        "workers": 1,
-        "threads": 16,
-    }
+    assert settings["workers"] == 1
+    assert issubclass(settings["worker_class"], Worker)
 
 
 def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""
+HTTP/1.1 as far as an API server needs it, without a socket: bytes in, requests out; answers in, bytes out.
+
+Strict (RFC 9112): what two readers could read differently is refused, and so is what no API server sends. Everything
+is bounded before it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MAX_HEAD = 16 << 10
+"""Bytes of the request line and the headers together."""
+MAX_HEADERS = 64
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*) HTTP/1\.([01])")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_PHRASES = {
+    400: "Bad Request",
+    403: "Forbidden",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    417: "Expectation Failed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that is not read any further; nothing after it on the connection can be read either."""
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What comes before the body. Header names are in lower case, and several of one name are joined by commas."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    length: int
+    """Bytes of the body."""
+    keep: bool
+    """Whether the client wants to go on with the connection."""
+    waits: bool
+    """Whether the client sends the body only when it was told to (`Expect: 100-continue`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that is here whole."""
+
+    head: Head
+    body: bytes
+
+
+class Reader:
+    """Reads the requests of one connection. `max_body` in bytes."""
+
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+        self._buffer = bytearray()
+        self._searched = 0
+        self._head: Head | None = None
+        self._told = False
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept here."""
+        return len(self._buffer)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of a request is here."""
+        return bool(self._buffer) or self._head is not None
+
+    def feed(self, data: bytes) -> None:
+        """More bytes came."""
+        self._buffer += data
+
+    def forget(self) -> None:
+        """Keep nothing of what came."""
+        self._buffer = bytearray()
+
+    def told_to_go_on(self) -> bool:
+        """Whether the client waits for `CONTINUE` now; true once a request."""
+        waits = self._head is not None and self._head.waits and not self._told and not self._buffer
+        self._told = self._told or waits
+        return waits
+
+    def take(self) -> Request | Refused | None:
+        """The next request, why there will be none, or None while more bytes are needed."""
+        if self._head is None:
+            found = self._take_head()
+            if not isinstance(found, Head):
+                return found
+            self._head, self._told = found, False
+        head = self._head
+        if len(self._buffer) < head.length:
+            return None
+        with memoryview(self._buffer) as view:
+            body = bytes(view[: head.length])
+        del self._buffer[: head.length]
+        self._head = None
+        return Request(head, body)
+
+    def _take_head(self) -> Head | Refused | None:
+        end = self._buffer.find(b"\r\n\r\n", max(0, self._searched - 3), MAX_HEAD)
+        if end < 0:
+            self._searched = len(self._buffer)
+            if len(self._buffer) >= MAX_HEAD:
+                return Refused(431, f"the request line and its headers may have {MAX_HEAD} bytes together")
+            return None
+        raw = bytes(self._buffer[:end])
+        del self._buffer[: end + 4]
+        self._searched = 0
+        head = read_head(raw)
+        if isinstance(head, Head) and head.length > self._max_body:
+            return Refused(413, f"the body has {head.length} bytes, at most {self._max_body} are read")
+        return head
+
+
+def read_head(raw: bytes) -> Head | Refused:
+    """Request line and headers, without the empty line after them."""
+    first, *lines = raw.split(b"\r\n")
+    line = _REQUEST_LINE.fullmatch(first)
+    if line is None:
+        return Refused(400, "the request line is none of HTTP/1.1")
+    if len(lines) > MAX_HEADERS:
+        return Refused(431, f"at most {MAX_HEADERS} headers are read")
+    headers: dict[str, str] = {}
+    for each in lines:
+        before, colon, after = each.partition(b":")
+        if not colon or _NAME.fullmatch(before) is None or _CONTROL.search(after):
+            return Refused(400, "a header is none of HTTP/1.1")
+        name, value = before.decode("ascii").lower(), after.strip(b" \t").decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return _understood(line, headers)
+
+
+def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | Refused:
+    if "transfer-encoding" in headers:
+        return Refused(411, "Transfer-Encoding is not read; send the body with its Content-Length")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit() and len(length) < 16):
+        return Refused(400, "Content-Length is not one number")
+    expected = headers.get("expect", "").lower()
+    if expected not in ("", "100-continue"):
+        return Refused(417, "of Expect only 100-continue is understood")
+    wanted = {token.strip() for token in headers.get("connection", "").lower().split(",")}
+    newer = line[3] == b"1"
+    path, _, query = line[2].decode("ascii").partition("?")
+    return Head(
+        method=line[1].decode("ascii"),
+        path=path,
+        query=query,
+        headers=headers,
+        length=int(length),
+        keep=newer and "close" not in wanted,
+        waits=newer and bool(expected) and int(length) > 0,
+    )
+
+
+def answer(
+    status: str, headers: Iterable[tuple[str, str]], body: bytes, *, keep: bool, bodiless: bool = False
+) -> bytes:
+    """A whole answer. `status`: number and words. `bodiless`: to a HEAD, whose answer names a length only."""
+    given = [(name, value) for name, value in headers if name.lower() not in ("connection", "content-length")]
+    lines = [f"HTTP/1.1 {status}"]
+    lines += [f"{name}: {value}" for name, value in given]
+    lines.append(f"Content-Length: {len(body)}")
+    if not keep:
+        lines.append("Connection: close")
+    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    return head if bodiless else head + body
+
+
+def refusal(refused: Refused) -> bytes:
+    """The answer to a request that is not read, after which the connection ends."""
+    body = json.dumps({"message": refused.message}).encode() + b"\n"
+    status = f"{refused.status} {_PHRASES[refused.status]}"
+    return answer(status, [("Content-Type", "application/json")], body, keep=False)
