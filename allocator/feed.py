@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from allocator import nodes, quarantine
@@ -33,8 +34,22 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """What is read beside pods, nodes and GPUNodes: each needs a right that an installation may go without."""
+
+    claims: bool = True
+    """ElasticGPUClaims, their classes and shares."""
+    kept_out: bool = True
+    """Lists of cards that an administrator keeps out (`contract.keptout`)."""
+
+
 class Feed:
-    """The informers. `seen` is told of every pod that is new or changed."""
+    """
+    The informers. `seen` is told of every pod that is new or changed.
+
+    What is not followed counts as listed and empty, so that nothing waits for it.
+    """
 
     def __init__(
         self,
@@ -45,24 +60,25 @@ class Feed:
         seen: Callable[[JSON], None] = lambda pod: None,
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
+        follows: Follows = Follows(),
     ) -> None:
         self._workers, self._faulted = workers, faulted
-        self._kube, self._controller = kube, controller
+        self._kube, self._controller, self._follows = kube, controller, follows
         self._on_restart, self._seen = on_restart, seen
         gpunodes = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-        self._others = (
+        self._others: tuple[Informer, ...] = (
             self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), None),
             self._informer(
                 "nodes", kubepaths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), nodes.trim
             ),
-            self._informer(
-                KEPT_OUT,
-                kubepaths.configmaps(keptout.NAMESPACE),
-                lambda event: _kept_out(controller, event, faulted),
-                keptout.trim,
-            ),
         )
-        self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS)
+        if follows.kept_out:
+            lists = kubepaths.configmaps(keptout.NAMESPACE)
+            kept_out = self._informer(
+                KEPT_OUT, lists, lambda event: _kept_out(controller, event, faulted), keptout.trim
+            )
+            self._others = (*self._others, kept_out)
+        self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS if follows.claims)
         self._booked = self._booked_informers(None)
 
     @property
@@ -72,6 +88,12 @@ class Feed:
 
     def start(self) -> None:
         """Start them; at most once."""
+        if not self._follows.kept_out:
+            self._controller.replace_kept_out(())
+        if not self._follows.claims:
+            for plural in claims.KINDS:
+                self._controller.replace_claims(plural, ())
+        self._without_shares(None)
         for informer in self.informers:
             informer.start()
 
@@ -91,9 +113,15 @@ class Feed:
         self._retired.set()
         for informer in self._booked:
             informer.stop()
+        self._without_shares(tenure)
         self._booked = self._booked_informers(tenure)
         for informer in self._booked:
             informer.start()
+
+    def _without_shares(self, tenure: int | None) -> None:
+        """Where claims are not followed, a pod that has one's share holds it by itself."""
+        if not self._follows.claims:
+            self._controller.replace_claims(objects.SHARES, (), tenure=tenure)
 
     def _booked_informers(self, tenure: int | None) -> tuple[Informer, ...]:
         retired = self._retired = threading.Event()
@@ -106,10 +134,12 @@ class Feed:
             if not retired.is_set():
                 claims.handle(self._controller, objects.SHARES, event, tenure)
 
-        return (
-            self._informer("pods", kubepaths.pods(), pods_event, pods.trim, parts=True),
-            claims.informer(self._kube, objects.SHARES, shares_event, self._restarted(objects.SHARES), self._workers),
-        )
+        followed = self._informer("pods", kubepaths.pods(), pods_event, pods.trim, parts=True)
+        if not self._follows.claims:
+            return (followed,)
+        restarted = self._restarted(objects.SHARES)
+        shares = claims.informer(self._kube, objects.SHARES, shares_event, restarted, self._workers)
+        return followed, shares
 
     def _see(self, pod: JSON) -> None:
         try:

@@ -23,6 +23,8 @@ class Options:
     """Seconds that kube-scheduler must have failed for."""
     keep_after: float = 300.0
     """Seconds that a pod waits until a node is kept for it; 0 keeps none."""
+    claims: bool = True
+    """Whether claims are followed; without, a pod that names one is told so."""
     claim_memory: int = 0
     """Bytes that the claims of one namespace may have together; 0 for no bound."""
     preemption: bool = False

@@ -106,6 +106,16 @@ class Settings:
     unbound_after: float = setting(
         300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
     )
+    claims: bool = setting(
+        False,
+        "Serve ElasticGPUClaims (elasticgpu.io); needs the rights of manifests/components/claims, which sets it. Off: "
+        "no object of that group is read, and a pod that names a claim waits.",
+    )
+    kept_out_lists: bool = setting(
+        False,
+        "Keep the cards out that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs the "
+        "right of manifests/components/unhealthy-lists, which sets it.",
+    )
     claim_memory: int = setting(
         0,
         "GPU memory that the ElasticGPUClaims of one namespace may have together; further ones wait. 0: no bound. "

@@ -19,7 +19,7 @@ from allocator.claims.running import Claims
 from allocator.cluster import Cluster
 from allocator.controller import Controller
 from allocator.faults import Faulted
-from allocator.feed import Feed
+from allocator.feed import Feed, Follows
 from allocator.filters import Limits
 from allocator.index import Engine
 from allocator.loop import Counted, Loop
@@ -103,6 +103,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         kube,
         controller,
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        follows=Follows(claims=settings.claims, kept_out=settings.kept_out_lists),
         seen=upkeep.seen,
         workers=workers,
         faulted=faulted,
@@ -154,7 +155,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     process.supervise("placing", lambda: loop.run(process.stop))
     if settings.placement.node_policy in LEARNED:
         process.supervise("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
-    process.supervise("claims", lambda: claims.run(process.stop))
+    if settings.claims:
+        process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("telling", lambda: teller.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if settings.repair_every:
@@ -231,6 +233,7 @@ def _controller(
             keep_after=settings.keep_after,
             unbound=settings.unbound,
             unbound_after=settings.unbound_after,
+            claims=settings.claims,
             claim_memory=settings.claim_memory,
             preemption=settings.preemption,
             repair=settings.repair,

@@ -33,6 +33,14 @@ from runtime.kube import Kube, KubeError, KubeNotFound, KubeTooManyRequests, Kub
 JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 _WEBHOOK = "gpufraction-webhook"
+_PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
+DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
+"""What the samples need beyond the base."""
+_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "claims": {"allocator": ("--claims=true",)},
+    "unhealthy-lists": {"allocator": ("--kept-out-lists=true",)},
+}
+"""What components change of the programs' flags, which run as processes here; by component and program."""
 _ACCOUNT_SECONDS = 20.0
 _AWAY_SECONDS = 30.0
 
@@ -72,7 +80,7 @@ class Cluster:
     removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
-    `components` are those of the manifests, without what they change of the workloads.
+    `components` are those of the manifests; of what they change of the workloads, the flags in `_FLAGS` count.
     """
 
     def __init__(
@@ -85,7 +93,7 @@ class Cluster:
         replicas: int = 1,
         namespaces: Sequence[str] = ("default",),
         route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
-        components: Sequence[str] = (),
+        components: Sequence[str] = DEFAULT_COMPONENTS,
     ) -> None:
         self.nodes = tuple(nodes)
         self._own_directory = directory is None
@@ -94,7 +102,9 @@ class Cluster:
         # A unix socket's path may have 108 bytes, which a test's directory can exceed.
         self._run = Path(tempfile.mkdtemp(prefix="gpf-"))
         self.control_plane = (control_plane or _embedded)(self._gpus_of)
-        self._settings = dict(settings or {})
+        self._settings = {
+            program: (*_flags(components, program), *(settings or {}).get(program, ())) for program in _PROGRAMS
+        }
         self.replicas = tuple(
             Replica(number, free_port(), free_port(), free_port(), self._run / f"allocator-{number}.sock")
             for number in range(replicas)
@@ -320,6 +330,10 @@ class Cluster:
                 time.sleep(0.1)
         gpus = (found.get("status") or {}).get("gpus") or []
         return tuple(NodeGpu(g["index"], g["uuid"], g["model"], g["memoryBytes"]) for g in gpus)
+
+
+def _flags(components: Sequence[str], program: str) -> tuple[str, ...]:
+    return tuple(flag for name in components for flag in _FLAGS.get(name, {}).get(program, ()))
 
 
 def _embedded(gpus_of: Callable[[str], NodeGpus]) -> ControlPlane:

@@ -26,13 +26,14 @@ class Claiming(Tending):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        most = context.options.claim_memory
+        options = context.options
         self._desk = Desk(
             context.cluster,
             new_id=context.new_id,
             clock=context.clock,
-            most_memory=most,
+            most_memory=options.claim_memory,
             faulted=context.faulted,
+            follows=options.claims,
         )
 
     def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:

@@ -42,11 +42,18 @@ _SET_ASIDE = 600.0
 _ERROR = "an error of gpufraction keeps it from being served; an administrator finds it in the allocator's log"
 BINDING = "ClaimBinding"
 """The reason of a pod whose claim is bound in a moment."""
+_OFF = (
+    "ElasticGPUClaims are switched off in this cluster; ask in the resources of a container, or have the administrator "
+    "add the component claims"
+)
 _OF_THE_SYSTEM = "node.kubernetes.io/"
 
 
 class Desk:
-    """Claims and what becomes of them. `most_memory`: bytes for the claims of one namespace together, 0 for any."""
+    """
+    Claims and what becomes of them. `most_memory`: bytes for the claims of one namespace together, 0 for any.
+    `follows`: false where the administrator has claims switched off, and there are none.
+    """
 
     def __init__(
         self,
@@ -56,10 +63,11 @@ class Desk:
         clock: Callable[[], float],
         most_memory: int = 0,
         faulted: Faulted = surfaced,
+        follows: bool = True,
     ) -> None:
         self._cluster, self._new_id, self._clock = cluster, new_id, clock
         self._faulted = faulted
-        self._most_memory = most_memory
+        self._most_memory, self._follows = most_memory, follows
         self._claims: dict[str, Claim] = {}
         self._classes: dict[str, GpuClass] = {}
         self._shares: dict[str, Share] = {}
@@ -175,6 +183,8 @@ class Desk:
     def waits(self, namespace: str, name: str) -> Status:
         """Where a claim stands, as a pod that names it is told."""
         claim = self._claims.get(f"{namespace}/{name}")
+        if not self._follows:
+            return Status(PENDING, "ClaimsOff", _OFF)
         if claim is None:
             return Status(PENDING, "ClaimMissing", f"ElasticGPUClaim {name} is not in the namespace; create it")
         if claim.deleting:

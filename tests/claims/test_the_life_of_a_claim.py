@@ -8,6 +8,7 @@ import pytest
 
 from allocator.claims import objects
 from allocator.claims.objects import BOUND, LOST, PENDING, RELEASED
+from allocator.options import Options
 from contract import names, pods, quantity
 from contract.model import Usage
 from contract.protocol import Wait
@@ -78,6 +79,13 @@ def test_a_pod_that_names_a_missing_claim_waits_and_starts_when_it_comes() -> No
     on.a_claim("c", of="now")
     on.quiet()
     assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("Allocated", ())
+
+
+def test_where_claims_are_switched_off_a_pod_that_names_one_waits_and_is_told_so() -> None:
+    on = bench(options=Options(claims=False))
+    on.a_pod("p", "c")
+    on.quiet()
+    assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("ClaimsOff", (names.GATE,))
 
 
 def test_admission_lets_a_pod_wait_and_says_for_what() -> None:

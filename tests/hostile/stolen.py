@@ -102,6 +102,12 @@ def prepare(cluster: Cluster) -> None:
     create(kube, SYSTEM, pod("dns").container("main").manifest())
     for name in ("holder-a", "holder-b", "mps"):
         create(kube, OURS, holder(name))
+    foreign = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": {"name": "foreign"}, "spec": {}}
+    kube.create(kubepaths.path(scenarios.ELASTIC, "elasticgpus"), foreign)
+    # Of a provisioner that is not ours, so that nobody binds it meanwhile.
+    asks = {"resources": {"requests": {"example.com/gpu-core": 1}}, "elasticGPUClassName": "nobodys"}
+    claim = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": "claim"}, "spec": asks}
+    kube.create(kubepaths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED), claim)
     scenarios.wait_for(lambda: allocated(kube, "placed"), lambda: "the pod is not placed")
     gates = kube.get(kubepaths.pods(SERVED, "waiting"))["spec"]["schedulingGates"]
     assert [gate["name"] for gate in gates] == [FOREIGN_GATE, str(names.GATE)], gates

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from contract import names
+from playground import scenarios
 from playground.api.values import User
 from playground.cluster import account
 from playground.shapes import DEMO
 from runtime import kubepaths
+from runtime.kube import KubeForbidden
 from tests.clusters import control_planes
 from tests.hostile.attack import hostile_cluster
 from tests.hostile.stolen import (
@@ -37,9 +39,7 @@ UNBOUND_HOLDER = account("gpufraction-holder")
 @pytest.fixture(scope="module", params=control_planes())
 def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     directory = tmp_path_factory.mktemp("tokens")
-    for attacked in hostile_cluster(
-        request.param, directory, nodes=DEMO[:1], components=("holders", "allocator-eviction")
-    ):
+    for attacked in hostile_cluster(request.param, directory, nodes=DEMO[:1], components=("holders", "claims")):
         prepare(attacked.cluster)
         yield Tokens(attacked.cluster, directory)
 
@@ -53,6 +53,7 @@ def image(container: str = "main") -> JSON:
     return {"spec": {"containers": [{"name": container, "image": "thief"}]}}
 
 
+PROVISIONER = "gpushare.provisioner.elasticgpu.io"
 PLACED, WAITING = kubepaths.pods(SERVED, "placed"), kubepaths.pods(SERVED, "waiting")
 DNS, PLAIN = kubepaths.pods(SYSTEM, "dns"), kubepaths.pods(SERVED, "plain")
 OWN, OTHER, MPS = (kubepaths.pods(OURS, name) for name in ("holder-a", "holder-b", "mps"))
@@ -147,3 +148,51 @@ POD_ATTEMPTS = {
 def test_what_a_token_can_write_on_pods(attempt: Attempt, tokens: Tokens) -> None:
     """B4: a holder's token and the allocator's write their own fields of pods, and nothing else."""
     assert tokens.outcome(attempt) == attempt.want
+
+
+def share(*, ours: bool) -> JSON:
+    """An ElasticGPU, with a share of ours or without."""
+    annotations = {str(names.ALLOCATION): "{}"} if ours else {}
+    metadata = {"name": "new", "annotations": annotations}
+    return {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": metadata, "spec": {}}
+
+
+SHARES = kubepaths.path(scenarios.ELASTIC, "elasticgpus")
+FOREIGN_SHARE = kubepaths.path(scenarios.ELASTIC, "elasticgpus", name="foreign")
+CLAIM = kubepaths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED, "claim")
+CLAIM_ATTEMPTS = {
+    "the allocator makes a share": Attempt(ALLOWED, ALLOCATOR, "create", SHARES, share(ours=True)),
+    "the allocator takes a claim on": patched(
+        ALLOWED,
+        CLAIM,
+        [
+            {"op": "add", "path": "/metadata/finalizers", "value": [str(names.CLAIM_FINALIZER)]},
+            {"op": "add", "path": "/spec/elasticGPUName", "value": "s"},
+        ],
+        form="json",
+    ),
+    "an ElasticGPU without a share": Attempt(BY_POLICY, ALLOCATOR, "create", SHARES, share(ours=False)),
+    "another system's ElasticGPU": patched(
+        BY_POLICY, FOREIGN_SHARE, {"spec": {"claimRef": {"name": "x"}}}, form="merge"
+    ),
+    "the end of another system's ElasticGPU": Attempt(BY_POLICY, ALLOCATOR, "delete", FOREIGN_SHARE),
+    "a label of a claim": patched(BY_POLICY, CLAIM, {"metadata": {"labels": {"a": "b"}}}, form="merge"),
+    "an owner of a claim": patched(BY_POLICY, CLAIM, {"metadata": {"ownerReferences": [OWNER]}}, form="merge"),
+    "what a claim asks for": patched(
+        BY_POLICY, CLAIM, {"spec": {"resources": {"requests": {f"{PROVISIONER}/gpu-core": 100}}}}, form="merge"
+    ),
+    "somebody's finalizer": patched(BY_POLICY, CLAIM, {"metadata": {"finalizers": ["example.com/x"]}}, form="merge"),
+}
+
+
+@pytest.mark.parametrize("attempt", CLAIM_ATTEMPTS.values(), ids=CLAIM_ATTEMPTS.keys())
+def test_what_the_allocators_token_can_write_of_claims(attempt: Attempt, tokens: Tokens) -> None:
+    """B4: with the component claims the allocator writes what it made itself."""
+    assert tokens.outcome(attempt) == attempt.want
+
+
+@pytest.mark.parametrize("group", ["configmaps", "secrets"])
+def test_the_allocator_cannot_read_the_clusters_own_objects(group: str, tokens: Tokens) -> None:
+    """B4: the lists of kept out cards are a component's right."""
+    with pytest.raises(KubeForbidden):
+        tokens.client(ALLOCATOR).list(kubepaths.path("v1", group, SYSTEM))

@@ -29,10 +29,14 @@ def documents(path: Path) -> list[JSON]:
     return [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found is not None]
 
 
-def sources() -> list[JSON]:
-    """The objects of base and policies as they stand in their files, without kustomize's own."""
-    folders = (MANIFESTS / "base", MANIFESTS / "policies")
-    found = [item for folder in folders for path in sorted(folder.glob("*.yaml")) for item in documents(path)]
+def sources(*folders: str) -> list[JSON]:
+    """The objects of base and policies, or of these folders, as they stand in their files, without kustomize's own."""
+    found = [
+        item
+        for folder in (MANIFESTS / name for name in folders or ("base", "policies"))
+        for path in sorted(folder.glob("*.yaml"))
+        for item in documents(path)
+    ]
     return [item for item in found if not item["apiVersion"].startswith("kustomize.")]
 
 

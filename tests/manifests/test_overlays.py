@@ -15,6 +15,7 @@ from contract.conditions import match_conditions, other_conditions
 from contract.dialects.options import VgpuOptions
 from contract.metrics import METRICS
 from contract.pools import PoolOptions, pool_options
+from playground.cluster import _FLAGS
 from runtime.settings import load
 from tests.manifests import foreign
 from tests.manifests.install import CONFIGURATION, wrong
@@ -27,6 +28,8 @@ CERTS = {
     ("ClusterRole", "gpufraction-certs"),
     ("ClusterRoleBinding", "gpufraction-certs"),
 }
+
+CLAIMS = {("ClusterRole", "gpufraction-allocator-claims"), ("ClusterRoleBinding", "gpufraction-allocator-claims")}
 
 
 def identities(items: list[JSON]) -> set[tuple[str, str]]:
@@ -121,14 +124,15 @@ def test_policies_webhook_rules_and_rights_are_those_of_the_base(name: str) -> N
         one(items, "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"]
         == (one(built(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"])
     )
-    roles = [role for role in of(built(), "ClusterRole") if ("ClusterRole", role["metadata"]["name"]) not in CERTS]
-    assert [r for r in of(items, "ClusterRole") if ("ClusterRole", r["metadata"]["name"]) not in CERTS] == roles
+    others = CERTS | (CLAIMS if name == "oke" else set())
+    roles = [role for role in of(built(), "ClusterRole") if ("ClusterRole", role["metadata"]["name"]) not in others]
+    assert [r for r in of(items, "ClusterRole") if ("ClusterRole", r["metadata"]["name"]) not in others] == roles
 
 
 # -- one by one ---------------------------------------------------------------------------------------------------
 
 ONLY: dict[str, set[tuple[str, str]]] = {
-    "oke": {("DaemonSet", "gpufraction-nodeagent")},
+    "oke": {("DaemonSet", "gpufraction-nodeagent"), ("Deployment", "gpufraction")},
     "eks": set(),
     "gke": {
         ("DaemonSet", "gpufraction-nodeagent"),
@@ -159,6 +163,7 @@ def test_an_overlay_changes_what_it_is_for_and_nothing_else(name: str) -> None:
     gone = CERTS if name in ("cert-manager", "openshift") else set()
     new = {("Issuer", "gpufraction-selfsigned"), ("Issuer", "gpufraction-ca")} if name == "cert-manager" else set()
     new |= {("Certificate", "gpufraction-ca"), ("Certificate", "gpufraction-webhook")} if new else set()
+    new |= CLAIMS if name == "oke" else set()
     assert changed(items) == ONLY[name]
     assert identities(items) == identities(built()) - gone | new
 
@@ -345,6 +350,19 @@ def test_cert_manager_goes_with_a_clouds_component() -> None:
     items = with_components("cert-manager", "port-10250", "hide-gpus")
     assert valid(items) == {}
     assert serve_settings(items).bind == "0.0.0.0:10250"
+
+
+def test_the_playgrounds_programs_have_the_flags_of_components() -> None:
+    for name, by_program in _FLAGS.items():
+        before, after = (arguments(items) for items in (built(), with_components(name)))
+        added = {program: tuple(after[program][len(given) :]) for program, given in before.items()}
+        assert {program: flags for program, flags in added.items() if flags} == by_program, name
+
+
+def arguments(items: list[JSON]) -> dict[str, list[str]]:
+    """The flags of each program, by its container."""
+    specs = [template(items, "Deployment", "gpufraction"), template(items, "DaemonSet", "gpufraction-nodeagent")]
+    return {container["name"]: container["args"] for spec in specs for container in spec["containers"]}
 
 
 def alerts() -> list[JSON]:

@@ -13,17 +13,22 @@ from tests.manifests.kube import of, one, sources, texts
 # -- rights -------------------------------------------------------------------------------------------------------
 
 
-def rights(account: str) -> set[tuple[str, str, tuple[str, ...]]]:
-    """What an account may do: (resource, verb, the names that it is restricted to)."""
+Right = tuple[str, str, tuple[str, ...]]
+"""A resource, a verb, and the names that it is restricted to."""
+
+
+def rights(account: str, component: str = "") -> set[Right]:
+    """What an account may do, by the base or by what a component adds to it."""
+    items = sources(f"components/{component}") if component else sources()
     bound = [
         (binding["roleRef"]["kind"], binding["roleRef"]["name"])
-        for binding in [*of(sources(), "ClusterRoleBinding"), *of(sources(), "RoleBinding")]
+        for binding in [*of(items, "ClusterRoleBinding"), *of(items, "RoleBinding")]
         if account in [subject["name"] for subject in binding["subjects"]]
     ]
     return {
         (resource, verb, tuple(rule.get("resourceNames", ())))
         for kind, name in bound
-        for rule in one(sources(), kind, name)["rules"]
+        for rule in one(items if component else sources(), kind, name)["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
@@ -37,8 +42,11 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         ("pods", "patch", ()),
         ("pods/status", "patch", ()),
         ("events", "create", ()),
-        ("events", "patch", ()),
     }
+    assert rights("gpufraction-allocator") == read | lease | write | {("namespaces", "list", ())}
+
+
+def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:
     claims = {
         "elasticgpuclaims": ("get", "list", "watch", "patch"),
         "elasticgpuclaims/status": ("patch",),
@@ -49,9 +57,12 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         "gpus/status": ("patch",),
     }
     by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
-    lists = {("namespaces", "list", ()), ("configmaps", "list", ()), ("configmaps", "watch", ())}
-    assert rights("gpufraction-allocator") == read | lease | write | by_claims | lists
-    assert one(sources(), "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
+    assert rights("gpufraction-allocator", "claims") == by_claims
+    lists = sources("components/unhealthy-lists")
+    assert rights("gpufraction-allocator", "unhealthy-lists") == {
+        ("configmaps", verb, ()) for verb in ("list", "watch")
+    }
+    assert one(lists, "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
 
 
 def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:

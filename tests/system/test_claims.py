@@ -76,8 +76,12 @@ def told(cluster: Cluster, name: str, reason: str) -> str:
 def test_a_pod_that_names_a_missing_claim_waits_is_told_and_starts(cluster: Cluster) -> None:
     create(cluster, user_of("p", "mine"))
     assert "ElasticGPUClaim mine is not in the namespace" in told(cluster, "p", "ClaimMissing")
-    events = cluster.kube.list(kubepaths.events("default")).items
-    assert any("ElasticGPUClaim mine" in each["message"] for each in events if each["involvedObject"]["name"] == "p")
+
+    def messages() -> list[str]:
+        events = cluster.kube.list(kubepaths.events("default")).items
+        return [each["message"] for each in events if each["involvedObject"]["name"] == "p"]
+
+    scenarios.wait_for(lambda: any("ElasticGPUClaim mine" in text for text in messages()), lambda: f"{messages()}")
     assert pods.gates(found(cluster, "p")) == (names.GATE,)
     make(cluster, "mine")
     scenarios.settled(cluster.kube, 1, running=1)
