@@ -13,7 +13,7 @@ changed, a pod joined. Where only what it was told may have become untrue, the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +24,12 @@ from allocator.cluster import Cluster
 from allocator.context import Context
 from allocator.engine import Ask, Chosen, Unplaced
 from allocator.faults import Faulted, surfaced
+from allocator.intake import stands
 from allocator.judged import Judged
 from allocator.keeping import Kept
 from allocator.known import NOBODY
 from allocator.ledger import Holding, State
-from allocator.line import Commit, News, Said, Told
+from allocator.line import Commit, News, Told
 from allocator.looking import Look
 from allocator.mandate import Mandate
 from allocator.options import Options
@@ -36,7 +37,7 @@ from allocator.policies.tables import Tables
 from allocator.queue import Waiting
 from allocator.repairing import Repairing
 from allocator.replay import InLine, View
-from contract import names, pods, scheduling
+from contract import pods, scheduling
 from contract.model import Allocation, NodeState, PodRequest
 from contract.protocol import Answer, Placed, Question, Wait
 
@@ -309,7 +310,7 @@ class Controller(Repairing):
         self._tell(entry, code, reason, now)
 
     def _tell(self, entry: Waiting, code: str, reason: str, now: float) -> None:
-        self._line.tell(Told(entry.key, entry.uid, False, code, reason), now, _stands(entry.pod))
+        self._line.tell(Told(entry.key, entry.uid, False, code, reason), now, stands(entry.pod))
 
     def committed(self, commit: Commit, pod: JSON) -> None:
         """
@@ -432,14 +433,6 @@ class Controller(Repairing):
             strangers = {uid for uid in self._line.noted() if self._cluster.known(uid) == NOBODY}
             if strangers:
                 raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
-
-
-def _stands(pod: Mapping[str, Any]) -> Said | None:
-    """What the pod's own condition says; None where it has none."""
-    for each in (pod.get("status") or {}).get("conditions") or ():
-        if each.get("type") == names.ALLOCATED_CONDITION:
-            return Said(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
-    return None
 
 
 def _why_not(commit: Commit, pod: JSON | None) -> str:

@@ -20,7 +20,7 @@ from allocator.context import Context
 from allocator.keepingout import KeepingOut
 from allocator.known import NOBODY
 from allocator.ledger import Holding
-from allocator.line import Line, Noted, Told
+from allocator.line import Line, Noted, Said, Told
 from allocator.mandate import KEPT_OUT
 from allocator.nodes import NodeFacts
 from allocator.quarantine import INTERNAL_ERROR, READING
@@ -164,6 +164,7 @@ class Intake:
         uid = pods.uid(pod)
         if self._line.outdated(uid, pods.version(pod)):
             return False
+        self._line.shows(uid, pods.key(pod), stands(pod), now)
         known = self._cluster.queue.pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
         might_help = self._cluster.put_pod(pod, now)
         holding = self._cluster.ledger.holding(uid)
@@ -296,6 +297,14 @@ class Intake:
         """Have the line tried again. Until it has been, nobody who comes later is placed before it."""
         self._untried = True
         self._wake()
+
+
+def stands(pod: Mapping[str, Any]) -> Said | None:
+    """What the pod's own condition says; None where it has none."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == names.ALLOCATED_CONDITION:
+            return Said(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
+    return None
 
 
 def _says_allocated(pod: JSON) -> bool:

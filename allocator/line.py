@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from allocator.overwritten import Overwritten
 from allocator.quarantine import Quarantine
 from allocator.queue import Waiting
 from contract.model import Allocation
@@ -110,6 +111,7 @@ class Line:
         self._doubtful: dict[str, Commit] = {}
         self._written: dict[str, int] = {}
         self._told: dict[str, Said] = {}
+        self._overwritten = Overwritten()
         self._freshened = (0, 0)
         self._owing = False
         self._news: list[News] = []
@@ -138,8 +140,30 @@ class Line:
         elif last is not None:
             news = replace(news, turned=last.allocated != news.allocated)
         self._told[news.uid] = Said(news.allocated, news.code, news.reason, now)
+        self._overwritten.written(news.uid, news.key, now)
         self._news.append(news)
         return True
+
+    def shows(self, uid: str, key: str, stands: Said | None, now: float) -> None:
+        """What the watch shows of a pod's condition: somebody else may have overwritten or removed ours."""
+        told = self._told.get(uid)
+        if told is None:
+            self._overwritten.drop(uid)
+            return
+        right = stands is not None and replace(stands, at=told.at) == told
+        self._overwritten.seen(uid, key, right, stands is None or stands.allocated != told.allocated, now)
+
+    def tell_once_more(self, now: float) -> list[Told]:
+        """Conditions that do not say what was written, although they should by now; they are no news and no Event."""
+        found = []
+        for uid, missing in self._overwritten.due(now, self._writing):
+            told = self._told.get(uid)
+            if told is None:
+                self._overwritten.drop(uid)
+                continue
+            again = Told(missing.key, uid, told.allocated, told.code, told.reason, turned=missing.turned, event=False)
+            found.append(again)
+        return found
 
     def _may_freshen(self, last: Said, now: float) -> bool:
         second, count = self._freshened
@@ -152,9 +176,11 @@ class Line:
     def tell_anew(self) -> None:
         """Another may have told the pods something else meanwhile: what counts now is what their conditions say."""
         self._told.clear()
+        self._overwritten.clear()
 
     def take_back(self, uid: str) -> None:
         """What the pod was to be told is not so."""
+        self._overwritten.drop(uid)
         self._news = [news for news in self._news if not isinstance(news, Told) or news.uid != uid]
 
     def take_owing(self) -> bool:
@@ -251,12 +277,13 @@ class Line:
 
     def noted(self) -> frozenset[str]:
         """Every pod of which something is noted, except that its commit is on its way."""
-        return frozenset().union(self._told, self._failures, self._paused, self._written, self._since)
+        return self._overwritten.noted().union(self._told, self._failures, self._paused, self._written, self._since)
 
     def drop(self, uid: str) -> None:
         """The pod is gone. A commit that is being written stays noted: its writer reports back."""
         self.quarantine.drop(uid)
         self._told.pop(uid, None)
+        self._overwritten.drop(uid)
         self._failures.pop(uid, None)
         self._paused.pop(uid, None)
         self._written.pop(uid, None)

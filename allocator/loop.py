@@ -109,7 +109,7 @@ class Loop:
         if self._missed:
             self._missed = not attempt("placing-line", self.once)
         attempt("placing-settle", self._controller.settle)
-        attempt("placing-held-beyond", self._say_held_beyond)
+        attempt("placing-write", self._write_the_rest)
         attempt("placing-doubtful", lambda: self._write(self._controller.doubtful()))
         attempt("placing-overdue", self._check_overdue)
         attempt("placing-evict", self._evictor.carry_out)
@@ -131,9 +131,9 @@ class Loop:
             self._relist(self._controller.tenure())
         self._barrier.bar()
 
-    def _say_held_beyond(self) -> None:
-        for word in self._controller.held_beyond():
-            self._teller.put(word)
+    def _write_the_rest(self) -> None:
+        for each in self._controller.to_write():
+            self._teller.put(each)
 
     def once(self) -> None:
         """One pass: decide for the line, then write."""

@@ -64,16 +64,19 @@ class Tending(Succession):
             if self._changed and self._mandate.holds() and now - self._passed >= _TELL_EVERY:
                 self._wake()
 
-    def held_beyond(self) -> list[HeldBeyond]:
+    def to_write(self) -> list[HeldBeyond | Told]:
         """
-        What is to be written on GPUNodes, of what pods hold beyond what their GPUs promise. Pods whose GPU is gone are
-        told. To be called about once a second.
+        What is to be written besides news: on GPUNodes what pods hold beyond what their GPUs promise, and on pods what
+        they were told and do not show. Pods whose GPU is gone are told. To be called about once a second.
         """
         with self._lock:
             if not self._mandate.holds():
                 return []
             now = self._clock()
-            words = self._capacities.look(self._cluster, now)
+            words: list[HeldBeyond | Told] = [
+                *self._capacities.look(self._cluster, now),
+                *self._line.tell_once_more(now),
+            ]
             stranded = self._capacities.stranded(self._cluster, now)
             for pod in stranded:
                 self._line.note(Noted("Pod", pod.key, pod.uid, pod.code, pod.why))

@@ -312,7 +312,8 @@ class Kubelet:
         """Send a status; one that is not taken, again and again until it is or a newer one stands in its place."""
         uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
         self._unsaid.pop(uid, None)
-        answer = client.patch(PODS, pod, {"status": status}, sub="status")
+        # `status` was made of the pod as it was seen last: others' conditions in it may be old by now.
+        answer = client.patch(PODS, pod, {"status": podstatus.own(status)}, sub="status")
         if isinstance(answer, Refused) and not answer.gone:
             log.warning("status refused", extra={"pod": pod["metadata"]["name"], "said": answer.message})
             self._unsaid[uid] = pod, status

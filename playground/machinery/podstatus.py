@@ -13,6 +13,8 @@ from contract.scheduling import is_sidecar
 from playground.api.values import JSON
 from playground.machinery import conditions
 
+OWN_CONDITIONS = frozenset(("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"))
+"""The types of conditions that are a kubelet's to write; others' it leaves as they are."""
 RESTARTING = "CrashLoopBackOff"
 """The reason for which a container waits that ran before."""
 
@@ -112,6 +114,13 @@ def rejected(pod: JSON, reason: str, message: str, now: str) -> JSON:
     """The status of a pod that its node did not take."""
     old = pod.get("status") or {}
     return {**old, "phase": "Failed", "reason": reason, "message": message, "startTime": now}
+
+
+def own(status: JSON) -> JSON:
+    """The part of a status that a kubelet writes: with the conditions of its own types only."""
+    found = [one for one in status.get("conditions") or [] if one.get("type") in OWN_CONDITIONS]
+    rest = {key: value for key, value in status.items() if key != "conditions"}
+    return {**rest, "conditions": found} if found else rest
 
 
 def _init(container: JSON, state: State, restarts: Mapping[str, int]) -> JSON:

@@ -209,10 +209,6 @@ CASES = {
     "the allocator disowns a GPUNode": writes(
         False, ALLOCATOR, f"{GPUNODES}/n2", {"metadata": {"finalizers": ["example.com/a"]}}
     ),
-    "the allocator writes a GPUNode's status": writes(
-        False, ALLOCATOR, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
-    ),
-    "the allocator creates a GPUNode": Case(False, ALLOCATOR, "POST", GPUNODES, gpunode("n3")),
     "others may label a GPUNode": writes(True, TENANT, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
     "an agent writes our resources": writes(True, HERE, f"{NODE}/status", capacity(gpu_memory="30Gi", gpu_cores="200")),
     "an agent takes our resources back": writes(True, HERE, f"{NODE}/status", capacity(gpu_cores=None)),

@@ -5,7 +5,9 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
 3. A container sees exactly the GPUs of its allocation; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason.
-5. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
+5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
+   which the allocator would not place it now.
+6. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import re
 import urllib.request
 from typing import Any
 
+from allocator import answering
 from allocator.claims import objects
 from allocator.claims.binding import CLAIMED
 from allocator.ledger import OWN, Holding, Ledger, State
+from allocator.reasons import Code
+from allocator.serving import WAITING_PATH
 from contract import names, pods
 from contract.inventories import inventory_from_object
 from contract.model import Allocation, Compute, PodRequest
@@ -24,6 +29,7 @@ from playground import scenarios
 from playground.cluster import Cluster
 from runtime import kubepaths
 from runtime.kube import KubeNotFound
+from runtime.unixhttp import SocketError, UnixClient
 
 JSON = dict[str, Any]
 
@@ -58,19 +64,53 @@ def faults(cluster: Cluster) -> dict[str, float]:
 
 
 def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
-    """The pods once everybody who waits was told why: the condition is written after the pod, and pods still come."""
+    """
+    The pods once everybody's condition says what is so: it is written after the pod, and pods still come. Figures that
+    changed are told within a minute.
+    """
     found: list[JSON] = []
-
-    def unexplained() -> list[str]:
-        gated = [p for p in found if names.GATE in pods.gates(p) and p["metadata"]["namespace"] in labelled]
-        return [pods.key(pod) for pod in gated if not scenarios.waits(pod)]
+    wrong: list[str] = []
 
     def done() -> bool:
         found[:] = _unfinished(cluster)
-        return not unexplained()
+        ours = [pod for pod in found if pod["metadata"]["namespace"] in labelled]
+        line = _line(cluster) if any(map(scenarios.waits, ours)) else {}
+        wrong[:] = [f"{pods.key(pod)}: {said}" for pod in ours if (said := _untrue(pod, line))]
+        return not wrong
 
-    scenarios.wait_for(done, lambda: f"waiting without a reason: {unexplained()}")
+    scenarios.wait_for(done, lambda: f"conditions that are not so: {'; '.join(wrong)}")
     return found
+
+
+_CODES = frozenset(map(answering.name_of, Code))
+
+
+def _untrue(pod: JSON, line: dict[str, str]) -> str:
+    """What of the pod's condition `Allocated` is not so; empty where all is."""
+    said, request = scenarios.condition(pod), pods.admitted(pod)
+    if names.GATE in pods.gates(pod):
+        if said.get("status") != "False" or not said.get("reason"):
+            return f"waits, and says {said}"
+        code = line.get(pods.key(pod))
+        by_claim = request is not None and request.claim
+        # Others than `Code` are no node's: another's gate, a claim, a preemption that is under way.
+        if code in _CODES and said["reason"] in _CODES and said["reason"] != code and not by_claim:
+            return f"waits for {code}, and says {said}"
+        return ""
+    placed = scenarios.is_running(pod) and _allocation(pod) is not None
+    return f"runs with a share, and says {said}" if placed and said.get("status") != "True" else ""
+
+
+def _line(cluster: Cluster) -> dict[str, str]:
+    """Why each pod of the line waits, by `namespace/name`, as the leader's allocator would decide now."""
+    for replica in cluster.replicas:
+        if figures(cluster, replica.number).get("gpufraction_leader") or len(cluster.replicas) == 1:
+            try:
+                answer = UnixClient(replica.socket, max_answer=1 << 28).get(WAITING_PATH, timeout=10)
+            except (SocketError, OSError):
+                return {}
+            return {each["pod"]: each["code"] for each in answer.json()}
+    return {}
 
 
 def _unfinished(cluster: Cluster) -> list[JSON]:
