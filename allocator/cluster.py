@@ -129,6 +129,11 @@ class Cluster:
         self._facts.pop(name, None)
         return self._refresh(name)
 
+    def offered(self, name: str) -> frozenset[str]:
+        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node."""
+        facts = self._facts.get(name)
+        return facts.vendors if facts is not None else frozenset()
+
     def put_inventory(self, inventory: Inventory) -> bool:
         """A GPUNode is new or changed. True if a waiting pod might fit better now."""
         if self._inventories.get(inventory.node) == inventory:

@@ -150,6 +150,18 @@ class Controller(Repairing):
             self._forgotten("changed")
             self._rouse()
 
+    def offered(self, node: str) -> frozenset[str]:
+        """
+        The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node.
+
+        Raises `NotReady` where this replica has not seen the cluster.
+        """
+        with self._lock:
+            unready = self._mandate.unready()
+            if unready:
+                raise NotReady(unready)
+            return self._cluster.offered(node)
+
     def untrusted(self) -> int | None:
         """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
         with self._lock:

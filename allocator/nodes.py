@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from contract import quantity
+from contract import quantity, vendor
 from contract.model import MOST_COMPUTE, Compute, Taint
 
 JSON = dict[str, Any]
@@ -26,6 +26,8 @@ class NodeFacts:
     cordoned: bool = False
     ready: bool = False
     allocatable: Compute = _NOTHING
+    vendors: frozenset[str] = frozenset()
+    """Resources by which NVIDIA's own plugin hands out GPUs here (`contract.vendor`)."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:
@@ -51,6 +53,7 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
         allocatable=_allocatable(status.get("allocatable") or {}),
+        vendors=vendor.offered(status.get("allocatable") or {}),
     )
 
 

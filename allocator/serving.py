@@ -46,8 +46,18 @@ def socket_routes(controller: Controller, metrics: Metrics, *, clock: Callable[[
         outcomes.labels(outcome=_OUTCOMES[type(answer)]).inc()
         return json_reply(protocol.answer_to_json(answer))
 
+    def offered(request: Request) -> Reply:
+        try:
+            found = controller.offered(protocol.node_from_json(request.json()))
+        except Malformed as error:
+            return json_reply({"error": str(error)}, 400)
+        except NotReady as error:
+            return json_reply({"error": str(error)}, 503)
+        return json_reply(protocol.offered_to_json(found))
+
     return {
         ("POST", protocol.RESERVE_PATH): reserve,
+        ("POST", protocol.OFFERED_PATH): offered,
         ("GET", SNAPSHOT_PATH): lambda request: json_reply(replay.to_json(controller.view())),
         ("GET", WAITING_PATH): lambda request: json_reply(_waiting(controller)),
     }

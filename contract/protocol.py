@@ -20,6 +20,8 @@ from contract.model import Allocation, PodRequest
 from contract.reading import Malformed
 
 RESERVE_PATH = "/v1/reserve"
+OFFERED_PATH = "/v1/offered"
+"""Which GPUs NVIDIA's own plugin hands out on a node; every replica that has seen the cluster answers."""
 NOT_LEADING = "NotLeading"
 """The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
 
@@ -132,3 +134,28 @@ def answer_from_json(document: object) -> Answer:
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def node_to_json(node: str) -> JSON:
+    """The body of the question which GPUs a node's own device plugin hands out."""
+    return {"node": node}
+
+
+def node_from_json(document: object) -> str:
+    """Read the body of that question. Raises `Malformed`."""
+    if not isinstance(document, dict):
+        raise Malformed("the question is not an object")
+    return _text(document, "node")
+
+
+def offered_to_json(resources: frozenset[str]) -> JSON:
+    """The answer to it: names of resources (`contract.vendor`)."""
+    return {"resources": sorted(resources)}
+
+
+def offered_from_json(document: object) -> frozenset[str]:
+    """Read that answer. Raises `Malformed`."""
+    found = document.get("resources") if isinstance(document, dict) else None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise Malformed("the answer's resources are not a list of names")
+    return frozenset(found)

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
+from contract import pods
 from contract.dialects import Options, dialect_named, standard
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
 from contract.pools import NOTHING_SAID, PoolOptions
 from contract.protocol import NOT_LEADING, Answer, Placed, Question, Wait
 from runtime.logs import REASON
 from runtime.metrics import Metrics
-from webhook import containers, mutate, review, shape, volumes
-from webhook.asking import Asker, Silence
-from webhook.hiding import debugged, hidden
+from webhook import containers, hiding, mutate, review, shape, volumes
+from webhook.asking import Asker, Offers, Silence, nothing_offered
 from webhook.review import BadReview, Review
 
 MAX_BODY = 3 << 20
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 def create_app(
     *,
     ask: Asker,
+    offers: Offers = nothing_offered,
     metrics: Metrics,
     options: Options,
     ready: Callable[[], str | None],
@@ -55,8 +56,8 @@ def create_app(
     The application. `options` are those of the settings, `pools` gives the administrator's document over them, `unread`
     a warning for whoever creates a pod while there is none that could be read, `trouble` what is wrong with it, which
     keeps nobody from being served. `ready` gives the reason why this process cannot serve now, or None. `hide_gpus`:
-    from pods that ask for none. `runtime_class`: what pods with a share get that name none. `limiters`: volumes that
-    they all get.
+    from pods that ask for none; `offers` then says which GPUs a node's own plugin hands out. `runtime_class`: what pods
+    with a share get that name none. `limiters`: volumes that they all get.
 
     `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
     """
@@ -65,6 +66,7 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
     admission = _Admission(
         ask=ask,
+        offers=offers,
         metrics=metrics,
         options=options,
         pools=pools,
@@ -112,6 +114,7 @@ class _Admission:
         self,
         *,
         ask: Asker,
+        offers: Offers,
         metrics: Metrics,
         options: Options,
         pools: Callable[[], PoolOptions],
@@ -124,6 +127,7 @@ class _Admission:
     ) -> None:
         self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
         self._pools, self._unread = pools, unread
+        self._offers = offers
         self._hide_gpus, self._runtime_class = hide_gpus, runtime_class
         self._limiters = limiters
         self._reviews = metrics.counter(ADMISSION_REQUESTS)
@@ -157,14 +161,14 @@ class _Admission:
         options = self._pools().reading(asked.pod, self._options)
         pod = standard(asked.pod, options) if asked.creates_pod else None
         if pod is None:
-            return review.allowed(asked.uid), "untouched", ""
+            return self._vendors(asked)
         # Before the question: on which nodes a GPU reaches the pod depends on its class.
         pod = containers.in_class(pod, self._runtime_class)
         plan = mutate.plan(pod, options)
         match plan:
             case mutate.Pass(beyond_reach):
-                if self._hide_gpus and asked.creates_pod and not beyond_reach:
-                    return review.allowed(asked.uid, before=asked.pod, after=hidden(asked.pod)), "hidden", ""
+                if self._hide_gpus and not beyond_reach:
+                    return self._hidden(asked, whole=False)
                 return review.allowed(asked.uid), "untouched", ""
             case mutate.Deny(message, code):
                 return review.denied(asked.uid, message, code=code), "denied", ""
@@ -184,11 +188,30 @@ class _Admission:
         encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
         return encoded, "placed" if isinstance(answer, Placed) else "gated", dialect
 
+    def _vendors(self, asked: Review) -> tuple[bytes, str, str]:
+        """A pod that NVIDIA's own plugin serves, or a review that is about nothing of ours."""
+        if not (self._hide_gpus and asked.creates_pod):
+            return review.allowed(asked.uid), "untouched", ""
+        return self._hidden(asked, whole=True)
+
+    def _hidden(self, asked: Review, *, whole: bool) -> tuple[bytes, str, str]:
+        wrong = shape.problem(asked.pod)
+        if wrong is not None:
+            return review.denied(asked.uid, str(wrong)), "denied", ""
+        if pods.MIRROR in pods.annotations_of(asked.pod):
+            return review.allowed(asked.uid), "untouched", ""
+        wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
+        node = (asked.pod.get("spec") or {}).get("nodeName")
+        believed = wanted & self._offers(node) if node and wanted else wanted
+        warnings = (hiding.unbelieved(node or "", wanted - believed),)
+        after = hiding.hidden(asked.pod, believed)
+        return review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden", ""
+
     def _debugged(self, asked: Review) -> tuple[bytes, str, str]:
         wrong = shape.problem(asked.pod) or shape.problem(asked.old)
         if wrong is not None:
             return review.denied(asked.uid, str(wrong)), "denied", ""
-        return review.allowed(asked.uid, before=asked.pod, after=debugged(asked.pod, asked.old)), "hidden", ""
+        return review.allowed(asked.uid, before=asked.pod, after=hiding.debugged(asked.pod, asked.old)), "hidden", ""
 
     def _put(self, asked: Review, plan: mutate.Ask) -> Answer | Silence:
         answer = self._ask(

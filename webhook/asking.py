@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from contract.messages import shown
-from contract.protocol import RESERVE_PATH, Answer, Placed, Question, answer_from_json, question_to_json
+from contract.protocol import (
+    OFFERED_PATH,
+    RESERVE_PATH,
+    Answer,
+    Placed,
+    Question,
+    answer_from_json,
+    node_to_json,
+    offered_from_json,
+    question_to_json,
+)
 from contract.reading import Malformed
 from runtime import unixhttp
 
@@ -64,6 +74,30 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
             return Silence(MALFORMED, str(error)[:_LONGEST])
 
     return ask
+
+
+class Offers(Protocol):
+    """Which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say. Never raises."""
+
+    def __call__(self, node: str) -> frozenset[str]: ...
+
+
+def nothing_offered(node: str) -> frozenset[str]:
+    """Where there is nobody to ask."""
+    return frozenset()
+
+
+def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Offers:
+    """An `Offers` over the socket. `patience`: seconds for the whole exchange."""
+
+    def offered(node: str) -> frozenset[str]:
+        try:
+            answered = client.post(OFFERED_PATH, node_to_json(node), timeout=patience)
+            return offered_from_json(answered.json()) if answered.status == _OK else frozenset()
+        except (unixhttp.SocketError, Malformed, RecursionError):
+            return frozenset()
+
+    return offered
 
 
 def _checked(question: Question, answer: Answer) -> Answer | Silence:

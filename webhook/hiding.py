@@ -6,33 +6,58 @@ itself, and a pod that asks for nothing sees every GPU. `void` in the container'
 NVIDIA's NRI plugin is on, an annotation of the pod names them just as well, and is taken off. Off by default, since
 then every pod of the labelled namespaces depends on the webhook.
 
+A container that NVIDIA's own device plugin gives a GPU is left to the plugin, whose choice comes in the same variable.
+Only the plugin's own names count (`contract.vendor`), and of a pod that names its node only those that the node has:
+kube-scheduler never looks at such a pod, and kubelet takes in a pod that asks for a resource of which its node has
+never heard, so that anybody could make up a name.
+
 Cannot help with privileged containers, which see the devices of their node whatever their environment says. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
-from contract import dialects, names, quantity, scheduling
+from contract import names, scheduling, vendor
+from contract.messages import shown
 
 JSON = dict[str, Any]
+NOTHING: frozenset[str] = frozenset()
 
-_VENDOR = "nvidia.com/"
+
+def asked_of_vendor(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
+    """
+    The resources by which containers of the pod ask NVIDIA's own plugin for a GPU.
+
+    `whole`: whether `nvidia.com/gpu` is the plugin's here; else a pod that asks for it asks for a share.
+    """
+    found = [_devices(container) for container, _ in scheduling.containers(pod.get("spec") or {})]
+    return NOTHING.union(*found) - (NOTHING if whole else {vendor.GPU})
 
 
-def hidden(pod: Mapping[str, Any]) -> JSON:
+def hidden(pod: Mapping[str, Any], believed: Set[str] = NOTHING) -> JSON:
     """
     The pod with no GPU visible in its containers; shares structure with `pod`, which is not changed.
 
-    A container that is given a device by NVIDIA's own device plugin, such as a MIG slice, is left alone: the plugin's
-    choice comes in the same variable.
+    A container that asks for one of the resources `believed` sees what NVIDIA's plugin gives it for that.
     """
     spec = dict(pod.get("spec") or {})
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
-            spec[kind] = [c if _has_device(c) else _hidden(c) for c in spec[kind]]
+            spec[kind] = [_left(c) if _devices(c) & believed else _hidden(c) for c in spec[kind]]
     return {**_unnamed(pod), "spec": spec}
+
+
+def unbelieved(node: str, resources: Set[str]) -> str:
+    """What is told of resources that a pod asks for and its node does not offer; empty where there are none."""
+    if not resources:
+        return ""
+    first = min(resources)
+    return (
+        f"spec.nodeName: found {shown(node)}, which is not known to have {first}, so containers that ask for it see no "
+        "GPU; remove spec.nodeName (a nodeSelector can choose the node)"
+    )
 
 
 def debugged(pod: Mapping[str, Any], before: Mapping[str, Any]) -> JSON:
@@ -58,24 +83,22 @@ def _unnamed(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _hidden(container: JSON) -> JSON:
-    kept = [entry for entry in container.get("env") or [] if entry.get("name") != names.VISIBLE_DEVICES]
     # In front, where it stays in one place however often a pod comes by.
-    return {**container, "env": [{"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}, *kept]}
+    return {**container, "env": [{"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}, *_others(container)]}
 
 
-def _has_device(container: Mapping[str, Any]) -> bool:
+def _left(container: JSON) -> JSON:
+    """Without the tenant's own choice, which would go before the plugin's."""
+    kept = _others(container)
+    return container if len(kept) == len(container.get("env") or []) else {**container, "env": kept}
+
+
+def _others(container: Mapping[str, Any]) -> list[JSON]:
+    return [entry for entry in container.get("env") or [] if entry.get("name") != names.VISIBLE_DEVICES]
+
+
+def _devices(container: Mapping[str, Any]) -> frozenset[str]:
+    """The plugin's GPUs that the container asks for; an amount of nothing is none."""
     resources = container.get("resources") or {}
-    foreign = {
-        name
-        for kind in ("limits", "requests")
-        for name in resources.get(kind) or {}
-        if name.startswith(_VENDOR) and not dialects.ours(name)
-    }
-    return any(_amount(scheduling.request_of(container, name)) for name in foreign)
-
-
-def _amount(value: object) -> int:
-    try:
-        return quantity.integer(value)
-    except quantity.BadQuantity:
-        return 1
+    named = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return vendor.offered(named)

@@ -22,7 +22,7 @@ from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from webhook import health
 from webhook.app import create_app
-from webhook.asking import asker
+from webhook.asking import asker, offers
 from webhook.certfiles import CERTIFICATE
 from webhook.certs import expiry
 from webhook.serving import Service
@@ -98,8 +98,10 @@ def make_app(
     def ready() -> str | None:
         return unready(certificate, datetime.datetime.now(datetime.UTC))
 
+    client = UnixClient(socket)
     app = create_app(
-        ask=asker(UnixClient(socket), patience=patience),
+        ask=asker(client, patience=patience),
+        offers=offers(client, patience=patience),
         metrics=metrics,
         options=options,
         hide_gpus=hide_gpus,
