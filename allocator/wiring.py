@@ -34,10 +34,12 @@ from contract.dialects import Options as Reading
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from runtime import leader
+from runtime.httpserver import PROBED
 from runtime.kube import Kube
 from runtime.leader import Leader, LeaseTiming
 from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.scraping import spared
 
 log = logging.getLogger(__name__)
 OLDEST_KUBERNETES = (1, 30)
@@ -119,10 +121,9 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
     if settings.listen:
         figures = gauges.Gauges(controller, metrics, leading)
         host, port = settings.listen.rsplit(":", 1)
+        routes = health_routes(metrics, ready=ready, alive=Health(workers=workers.broken))
         health = serve_http(
-            gauges.scraped(health_routes(metrics, ready=ready, alive=Health(workers=workers.broken)), figures.refresh),
-            (host, int(port)),
-            name="health",
+            spared(gauges.scraped(routes, figures.refresh)), (host, int(port)), name="health", limits=PROBED
         )
         doors.append(health)
     teller = Teller(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)

@@ -47,11 +47,13 @@ from nodeagent.simulated import BadSimulation, Simulated
 from nodeagent.status import Reserve, Sight, Terms, look, usable
 from nodeagent.watching import Rules, Watch
 from runtime import logs, pooloptions
+from runtime.httpserver import PROBED
 from runtime.kube import Kube, KubeConfigError, gpunodes, nodes
 from runtime.kubepaths import pods
 from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.scraping import spared
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.watch import Informer
 
@@ -289,7 +291,7 @@ def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent) -> HttpServe
         return None
     routes = health_routes(metrics, ready=Health(published=lambda: agent.trouble or None))
     try:
-        return serve_http(routes, address(settings.listen), name="metrics")
+        return serve_http(spared(routes), address(settings.listen), name="metrics", limits=PROBED)
     except OSError as error:
         raise SettingsError([f"listen: {settings.listen}: {error.strerror}; give another port"]) from error
 

@@ -5,9 +5,9 @@ Standard library only, one thread per kept-alive connection, because its clients
 webhook's worker threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
 
 Must not: serve tenants or the open network (the webhook's TLS front does), or let clients keep others out: a
-request must arrive whole within `timeout`, bodies are bounded, connections counted, and beyond their number the
-one that has waited longest for its client to say something makes room. Otherwise any pod could have idle
-connections keep a kubelet's probes out, and the program be killed for it.
+request must arrive whole within `timeout` and an answer be taken within it, headers and bodies are bounded, each and
+all together, connections counted, and beyond their number the one that has waited longest for its client makes
+room. Otherwise any pod could have idle connections keep a kubelet's probes out, and the program be killed for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import socketserver
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -90,10 +90,19 @@ Routes = Mapping[tuple[str, str], Handler]
 class Limits:
     """What one client may use up. Seconds and bytes."""
 
-    timeout: float = 5.0  # from a request's first byte to its last
+    timeout: float = 5.0  # from a request's first byte to its last, and for taking the answer
     idle: float = 120.0  # a kept-alive connection without a request; clients should give up sooner
+    max_head: int = 16 << 10
     max_body: int = 4 << 20
+    max_held: int = 32 << 20  # bodies that come or are answered, and answers that are taken
     max_connections: int = 128
+
+
+_LITTLE = 16 << 10
+"""Bytes; what a probe is told comes through however much is on its way."""
+
+PROBED = Limits(max_body=0, max_connections=64)
+"""For probes and metrics, on a port that strangers reach: nobody has anything to send there."""
 
 
 class HttpServer:
@@ -213,6 +222,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self._lock = threading.Condition()
         self._open: dict[Any, float | None] = {}
         """Connections, and since when the client is waited for; None while a request is answered."""
+        self._held = 0
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:
@@ -246,6 +256,19 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
                 raise ConnectionResetError(errno.ECONNRESET, "closed to make room")
             self._open[request] = None
 
+    @contextlib.contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Keep that many bytes for a client. Raises HttpError 429 where all of them hold too much already."""
+        with self._lock:
+            if size > _LITTLE and self._held and self._held + size > self.limits.max_held:
+                raise HttpError(429, f"{self._held} bytes are on their way here, at most {self.limits.max_held} may be")
+            self._held += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held -= size
+
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._open.pop(request, None)
@@ -269,11 +292,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class _Timed(io.RawIOBase):
-    """Reads from a socket until a deadline, however slowly the bytes come."""
+    """Reads from a socket until a deadline, however slowly the bytes come, and not more than so many."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.deadline = 0.0
+        self.left = 0
 
     def readable(self) -> bool:
         return True
@@ -282,8 +306,12 @@ class _Timed(io.RawIOBase):
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        if self.left <= 0:
+            raise HttpError(431, "the request line and its headers are too long")
         self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
+        got = self._connection.recv_into(buffer, min(len(buffer), self.left))
+        self.left -= got
+        return got
 
 
 class _Connection(BaseHTTPRequestHandler):
@@ -307,26 +335,36 @@ class _Connection(BaseHTTPRequestHandler):
         try:
             self.server.awaits(self.request)
             self._timed.deadline = time.monotonic() + limits.idle
+            self._timed.left = limits.max_head
             if not self._reader.peek(1):
                 return
             self._timed.deadline = time.monotonic() + limits.timeout
             self.raw_requestline = self.rfile.readline(8192)
             if not self.parse_request():  # it has answered with its own error
                 return
-            reply = self._answer()
+            self._exchange()
         except (TimeoutError, ConnectionError):
             self.close_connection = True
             return
         except HttpError as refusal:
             # What is left of the request is not known, so the connection cannot be used again.
             self.close_connection = True
-            reply = _refusal(refusal)
-        self._send(reply)
+            self._send(_refusal(refusal))
 
-    def _answer(self) -> Reply:
-        """Read the body and run the handler. Raises HttpError only while the request is not whole."""
-        body = self._body()
-        self.server.answers(self.request)
+    def _exchange(self) -> None:
+        """Read the body, run the handler, send its answer. Raises HttpError only while nothing was sent."""
+        length = self._length()
+        with self.server.holding(length):
+            body = self._body(length)
+            self.server.answers(self.request)
+            reply = self._answer(body)
+            del body
+        with self.server.holding(len(reply.body)):
+            # The client is waited for again: one that does not take its answer makes room for others, too.
+            self.server.awaits(self.request)
+            self._send(reply)
+
+    def _answer(self, body: bytes) -> Reply:
         path, _, query = self.path.partition("?")
         handler = self.server.routes.get((self.command, path))
         if handler is None:
@@ -341,7 +379,7 @@ class _Connection(BaseHTTPRequestHandler):
             log.exception("request failed", extra={"method": self.command, "path": path})
             return _refusal(HttpError(500, "internal error"))
 
-    def _body(self) -> bytes:
+    def _length(self) -> int:
         if "Transfer-Encoding" in self.headers:
             raise HttpError(501, "Transfer-Encoding: not supported, send Content-Length")
         lengths = self.headers.get_all("Content-Length") or ["0"]
@@ -350,6 +388,10 @@ class _Connection(BaseHTTPRequestHandler):
         length = int(lengths[0])
         if length > self.server.limits.max_body:
             raise HttpError(413, f"body of {length} bytes, at most {self.server.limits.max_body} are accepted")
+        return length
+
+    def _body(self, length: int) -> bytes:
+        self._timed.left = length
         body = self.rfile.read(length)
         if len(body) < length:
             raise ConnectionResetError(errno.ECONNRESET, "the client left within its body")
@@ -373,6 +415,18 @@ class _Connection(BaseHTTPRequestHandler):
             self.connection.sendall(head if self.command == "HEAD" else head + reply.body)
         except OSError:
             self.close_connection = True
+
+    def handle_expect_100(self) -> bool:
+        """Whoever asks whether to send the body may; what is too large is refused when its length is looked at."""
+        if self._length_is_accepted():
+            self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def _length_is_accepted(self) -> bool:
+        try:
+            return self._length() > 0
+        except HttpError:
+            return False
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what the standard library's parser refuses, in our own form."""

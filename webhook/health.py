@@ -8,11 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from runtime.httpserver import Limits, Reply, Routes
+from runtime.httpserver import Reply, Routes
 from runtime.metrics import Metrics
 
-LIMITS = Limits(max_body=0, max_connections=64)
-"""Nobody has anything to send here."""
 Reason = Callable[[], str | None]
 
 

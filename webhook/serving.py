@@ -22,9 +22,9 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from runtime.httpserver import Routes, listening, serve_http
+from runtime.httpserver import PROBED, Routes, listening, serve_http
 from runtime.malloc import give_back_freed_memory
-from webhook import health
+from runtime.scraping import spared
 from webhook.app import MAX_BODY
 from webhook.certfiles import CERTIFICATE, KEY
 from webhook.front import Bounds, Front
@@ -105,7 +105,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         sys.setswitchinterval(_TURN)
         self._made = made = self._make()
         if self._probes is not None:
-            serve_http(made.health, self._probes, name="health", limits=health.LIMITS)
+            serve_http(spared(made.health), self._probes, name="health", limits=PROBED)
         # What is there by now stays. Looking for garbage among all of it holds every review up.
         gc.collect()
         gc.freeze()
