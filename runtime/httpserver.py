@@ -298,11 +298,14 @@ class _Timed(io.RawIOBase):
         self._connection = connection
         self.deadline = 0.0
         self.left = 0
+        self.paused = False
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any) -> int | None:
+        if self.paused:
+            return None  # as if there was nothing yet
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -360,9 +363,20 @@ class _Connection(BaseHTTPRequestHandler):
             reply = self._answer(body)
             del body
         with self.server.holding(len(reply.body)):
+            if self._has_more():
+                # Nobody of ours asks before the answer is there. Thousands of requests at once would have this thread
+                # compete with those of the probes.
+                self.close_connection = True
             # The client is waited for again: one that does not take its answer makes room for others, too.
             self.server.awaits(self.request)
             self._send(reply)
+
+    def _has_more(self) -> bool:
+        """Whether bytes after the request were read with it."""
+        self._timed.paused = True
+        found = self._reader.peek(1)
+        self._timed.paused = False
+        return bool(found)
 
     def _answer(self, body: bytes) -> Reply:
         path, _, query = self.path.partition("?")

@@ -1,5 +1,5 @@
 """
-The webhook as a Flask application: four routes around the pure parts, nothing at import.
+The webhook as a Flask application: three routes around the pure parts, nothing at import.
 
 It holds no state, so every replica serves every review. Status codes: 400 for a body that is no AdmissionReview, 413
 over the size limit, 500 for a fault of ours, so that the failurePolicy decides; everything else is 200 with a verdict
@@ -95,10 +95,6 @@ def create_app(
     def readyz() -> Response:
         reason, beside = ready(), trouble()
         return _plain(reason, 503) if reason else _plain(f"ok; {beside}" if beside else "ok")
-
-    @app.get("/metrics")
-    def scrape() -> Response:
-        return Response(metrics.render(), content_type=metrics.content_type)
 
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> tuple[Response, int]:

@@ -85,6 +85,17 @@ def test_whoever_asks_whether_to_send_a_body_is_answered(server: HttpServer) -> 
     assert received(connected(server, asks % (2 << 20))).startswith(b"HTTP/1.1 413 ")
 
 
+def test_who_asks_on_before_the_answer_is_there_gets_one_answer(server: HttpServer) -> None:
+    answer = received(connected(server, b"GET /healthz HTTP/1.1\r\n\r\n" * 1000))
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"Connection: close" in answer
+    made = connected(server)
+    for _ in range(3):
+        made.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert made.recv(1 << 10).endswith(b"ok")
+    made.close()
+
+
 def test_a_port_for_probes_takes_no_body() -> None:
     made = serve_http(ROUTES, ("127.0.0.1", 0), name="test", limits=PROBED)
     assert received(connected(made, b"POST /length HTTP/1.1\r\nContent-Length: 1\r\n\r\na")).startswith(

@@ -208,7 +208,7 @@ def test_reviews_and_questions_are_counted(
     metrics = Metrics(metrics_of("webhook"))
     web = client(Recorder(answer), metrics=metrics)
     web.post("/mutate", data=json.dumps(review(made)))
-    page = web.get("/metrics").text
+    page = metrics.render().decode()
     assert f'gpufraction_admission_requests_total{{dialect="{dialect}",outcome="{outcome}"}} 1.0' in page
     assert f'gpufraction_admission_duration_seconds_count{{outcome="{outcome}"}} 1.0' in page
     assert ("gpufraction_allocator_questions_total{" in page) == (asked is not None)
@@ -241,9 +241,10 @@ def test_a_tenant_cannot_make_metric_labels() -> None:
     made = admitted_pod()
     text = made["metadata"]["annotations"]["gpufraction.io/request"]
     made["metadata"]["annotations"]["gpufraction.io/request"] = text.replace('"native"', '"made-up"')
-    web = client(Recorder(WAIT))
+    metrics = Metrics(metrics_of("webhook"))
+    web = client(Recorder(WAIT), metrics=metrics)
     web.post("/mutate", data=json.dumps(review(made)))
-    page = web.get("/metrics").text
+    page = metrics.render().decode()
     assert 'dialect="unknown"' in page
     assert "made-up" not in page
 

@@ -17,10 +17,12 @@ from contract.protocol import RESERVE_PATH, Wait, answer_to_json, question_from_
 from contract.quantity import MIB
 from runtime import pooloptions
 from runtime.httpserver import Reply, Request, json_reply, serve_http
+from runtime.httpserver import Request as Asked
 from runtime.metrics import Metrics
 from tests.webhook.builders import JSON, container, patched, pod, review
 from webhook.app import create_app
 from webhook.asking import Silence
+from webhook.serving import Service
 from webhook.wiring import Document, make_app
 
 
@@ -45,21 +47,22 @@ def socket(tmp_path: Path) -> Iterator[Path]:
     server.close()
 
 
-def refused(client: FlaskClient) -> str:
-    lines = client.get("/metrics").get_data(as_text=True).splitlines()
+def refused(service: Service) -> str:
+    lines = service.health["GET", "/metrics"](Asked("GET", "/metrics", "", {}, b"")).body.decode().splitlines()
     return next(line for line in lines if line.startswith("gpufraction_webhook_options_refused")).split()[1]
 
 
 def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socket: Path) -> None:
     file = tmp_path / "options.yaml"
-    client = make_app(
+    service = make_app(
         certificates=tmp_path,
         socket=socket,
         patience=2,
         options=Options(default_cores=7),
         hide_gpus=False,
         file=file,
-    ).app.test_client()
+    )
+    client = service.app.test_client()
     by_cores = container(nvidia_com__gpu="1", nvidia_com__gpucores="10")
     by_memory = container(nvidia_com__gpumem="1000")
     assert read(client, pod(by_cores)) == FractionRequest("main", percent=100, cores=10)
@@ -75,13 +78,13 @@ def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socke
     assert read(client, pod(by_cores)) == FractionRequest("main", memory=3000 * MIB, cores=10)
     assert read(client, pod(by_cores, nodeSelector={"pool": "a"})).memory == 500 * MIB
     assert read(client, pod(by_memory, nodeSelector={"pool": "a"})).cores == 0
-    assert refused(client) == "0.0"
+    assert refused(service) == "0.0"
 
     write("defaultMem: much\n")
     assert read(client, pod(by_cores)).memory == 3000 * MIB
-    assert refused(client) == "1.0"
+    assert refused(service) == "1.0"
     write("")
-    assert (read(client, pod(by_cores)).percent, refused(client)) == (100, "0.0")
+    assert (read(client, pod(by_cores)).percent, refused(service)) == (100, "0.0")
 
 
 class Wrong:
