@@ -147,7 +147,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = Gauges(metrics, node=settings.node)
 
-    residents = Residents(on_change=lambda: agent.wake())
+    residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
     limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
     guard = Guard(
@@ -203,7 +203,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         told=told,
         options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
     )
-    watches = _watches(kube, agent, residents, settings.node)
+    watches = _watches(kube, agent, residents if settings.pods else None, settings.node)
     process.handle_signals()
     process.watch_threads()
     server = _serve(settings, metrics, agent)
@@ -276,14 +276,19 @@ def _reserve(settings: AgentSettings) -> Reserve:
     return Reserve(settings.reserve, settings.reserve_percent)
 
 
-def _watches(kube: Kube, agent: Agent, residents: Residents, node: str) -> tuple[Informer, ...]:
-    """Each follows this node's objects only, so that the API server sends an agent nothing of other nodes."""
+def _watches(kube: Kube, agent: Agent, residents: Residents | None, node: str) -> tuple[Informer, ...]:
+    """
+    Each follows this node's objects only, so that the API server sends an agent nothing of other nodes. Without
+    `residents` no pods are read.
+    """
     query, here = {"fieldSelector": f"metadata.name={node}"}, {"fieldSelector": f"spec.nodeName={node}"}
-    return (
+    own = (
         Informer(kube, nodes(), agent.node_event, name="node", query=query),
         Informer(kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query),
-        Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim),
     )
+    if residents is None:
+        return own
+    return (*own, Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim))
 
 
 def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent) -> HttpServer | None:

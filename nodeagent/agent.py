@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from contract import names
 from contract.model import Delivery, Gpu, Inventory
 from contract.pools import NOTHING_SAID
 from nodeagent.beyond import Spared
@@ -53,6 +54,10 @@ from runtime.kubepaths import events
 from runtime.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
+_NO_PODS = (
+    f"the Node is labelled {names.OWNERSHIP}={HOLDING}, and this agent does not read its pods; add the component "
+    "holders, which runs holder pods and lets it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,7 @@ class Agent:
             return
         if published.node.choice == HOLDING and not self._residents.known:
             # Nobody is known to hold anything yet, and saying so would take every GPU out of sharing at each start.
-            self._trouble = "the pods of this node are not known yet"
+            self._trouble = "the pods of this node are not known yet" if self._residents.followed else _NO_PODS
             return
         wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, published.gpunode, sight))
         wanted = replace(wanted, beyond=self._spared.beyond(wanted, published))

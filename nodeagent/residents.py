@@ -98,13 +98,20 @@ class Residents:
     """The pods of this node. `on_change` is told, on the watch's thread, whenever something that matters is new."""
 
     def __init__(
-        self, *, namespace: str = names.NAMESPACE, on_change: Callable[[], None] = lambda: None, known: bool = False
+        self,
+        *,
+        namespace: str = names.NAMESPACE,
+        on_change: Callable[[], None] = lambda: None,
+        known: bool = False,
+        followed: bool = True,
     ) -> None:
         self._namespace, self._on_change = namespace, on_change
         self._lock = threading.Lock()
         self._by_key: dict[str, Resident] = {}
         self.known = known
         """Whether the pods were listed once: before that, nobody being here means nothing."""
+        self.followed = followed
+        """Whether there is a watch on the pods at all."""
 
     def event(self, event: Event) -> None:
         """What the watch said."""

@@ -79,6 +79,11 @@ class AgentSettings:
         unit="duration",
         minimum=1.0,
     )
+    pods: bool = setting(
+        False,
+        "Read this node's pods: what holder pods report, whose processes use a GPU, who is held to which share. Needs "
+        "the right of manifests/components/holders or node-access, which set it.",
+    )
     host_root: str = setting(
         "",
         "Where the host's /etc, /run, /var/run and /usr are mounted, as far as they set up container runtimes: from "

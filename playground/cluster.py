@@ -39,6 +39,8 @@ DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 _FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "claims": {"allocator": ("--claims=true",)},
     "unhealthy-lists": {"allocator": ("--kept-out-lists=true",)},
+    "holders": {"nodeagent": ("--pods=true",)},
+    "node-access": {"nodeagent": ("--pods=true",)},
 }
 """What components change of the programs' flags, which run as processes here; by component and program."""
 _ACCOUNT_SECONDS = 20.0

@@ -74,7 +74,9 @@ class Tokens:
         return Kube.connect(kubeconfig=str(path), user_agent="thief")
 
     def client(self, user: User) -> Kube:
-        """Speaks with that user's own token."""
+        """Speaks with that user's own token, or with a certificate."""
+        if ":serviceaccount:" not in user.name:
+            return self.kube
         told = {key.rpartition("/")[2]: value for key, (value,) in user.extra.items()}
         return self.as_user(user.name.rpartition(":")[2], told.get("node-name", ""), told.get("pod-name", ""))
 
@@ -99,6 +101,9 @@ def prepare(cluster: Cluster) -> None:
     waiting["spec"]["schedulingGates"] = [{"name": FOREIGN_GATE}]
     create(kube, SERVED, waiting)
     create(kube, SERVED, pod("plain").container("main").manifest())
+    unbound = pod("unbound").container("main").manifest()
+    unbound["spec"]["schedulerName"] = "nobody"
+    create(kube, SERVED, unbound)
     create(kube, SYSTEM, pod("dns").container("main").manifest())
     for name in ("holder-a", "holder-b", "mps"):
         create(kube, OURS, holder(name))

@@ -13,9 +13,9 @@ from playground.api.values import User
 from playground.cluster import account
 from playground.shapes import DEMO
 from runtime import kubepaths
-from runtime.kube import KubeForbidden
+from runtime.kube import Kube, KubeForbidden
 from tests.clusters import control_planes
-from tests.hostile.attack import hostile_cluster
+from tests.hostile.attack import Hostile, hostile_cluster
 from tests.hostile.stolen import (
     ALLOWED,
     BY_POLICY,
@@ -33,6 +33,9 @@ pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 ALLOCATOR = account("gpufraction-allocator")
 HOLDER = account("gpufraction-holder", pod="holder-a")
+BINDER = User("binder", ("system:masters",))
+"""Whoever binds pods of others: kube-scheduler, or one who may do as much."""
+NODE = DEMO[0].spec.name
 UNBOUND_HOLDER = account("gpufraction-holder")
 
 
@@ -196,3 +199,98 @@ def test_the_allocator_cannot_read_the_clusters_own_objects(group: str, tokens: 
     """B4: the lists of kept out cards are a component's right."""
     with pytest.raises(KubeForbidden):
         tokens.client(ALLOCATOR).list(kubepaths.path("v1", group, SYSTEM))
+
+
+AGENT, ELSEWHERE = account("gpufraction-nodeagent", node=NODE), account("gpufraction-nodeagent")
+
+
+def event(*, component: str, reason: str = "GpuGone", host: str = "", kind: str = "Pod", name: str = "placed") -> JSON:
+    """An Event of the namespace that is served."""
+    return {
+        "metadata": {"generateName": "e.", "namespace": SERVED},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": kind,
+            "name": name,
+            **({"namespace": SERVED} if kind == "Pod" else {}),
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": "m",
+        "source": {"component": component, **({"host": host} if host else {})},
+    }
+
+
+def told(want: str, who: User, **about: str) -> Attempt:
+    return Attempt(want, who, "create", kubepaths.events(SERVED), event(**about))
+
+
+def binding(*annotations: str) -> JSON:
+    """A binding of the pod that has no place yet."""
+    metadata = {"name": "unbound", "namespace": SERVED, "annotations": dict.fromkeys(annotations, "nvidia.com/gpu=all")}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": {"kind": "Node", "name": NODE}}
+
+
+def bound(want: str, *annotations: str) -> Attempt:
+    return Attempt(want, BINDER, "create", f"{kubepaths.pods(SERVED, 'unbound')}/binding", binding(*annotations))
+
+
+STATUS = kubepaths.nodes(NODE, "status")
+AGENT_ATTEMPTS = {
+    "the allocator tells a pod": told(ALLOWED, ALLOCATOR, component="gpufraction-allocator", reason="GPUWaiting"),
+    "the allocator in a kubelet's name": told(BY_POLICY, ALLOCATOR, component="kubelet", reason="Evicted"),
+    "the allocator in the agent's name": told(BY_POLICY, ALLOCATOR, component="gpufraction-nodeagent"),
+    "an agent tells of a card": told(ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE),
+    "an agent tells of its Node": told(
+        ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name=NODE
+    ),
+    "an agent tells of another's Node": told(
+        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name="n2"
+    ),
+    "an agent in the name of another node's": told(BY_POLICY, AGENT, component="gpufraction-nodeagent", host="n2"),
+    "an agent of no node": told(BY_POLICY, ELSEWHERE, component="gpufraction-nodeagent", host=NODE),
+    "an agent in a kubelet's name": told(BY_POLICY, AGENT, component="kubelet", host=NODE),
+    "an agent with another's reason": told(
+        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="Evicted"
+    ),
+    "an agent of something else": told(
+        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Secret", name="x"
+    ),
+    "an agent writes our capacity": patched(
+        ALLOWED, STATUS, {"status": {"capacity": {str(names.GPU_CORES): "1"}}}, AGENT, "merge"
+    ),
+    "an agent writes another's capacity": patched(
+        BY_POLICY, STATUS, {"status": {"capacity": {"nvidia.com/gpu": "99"}}}, AGENT, "merge"
+    ),
+    "an agent says that its node is ready": patched(BY_POLICY, STATUS, condition("Ready"), AGENT),
+    "an agent names images": patched(
+        BY_POLICY, STATUS, {"status": {"images": [{"names": ["x"], "sizeBytes": 1}]}}, AGENT, "merge"
+    ),
+    "an agent names a volume": patched(
+        BY_POLICY, STATUS, {"status": {"volumesInUse": ["kubernetes.io/csi/x"]}}, AGENT, "merge"
+    ),
+    "an agent writes its node's phase": patched(BY_POLICY, STATUS, {"status": {"phase": "Terminated"}}, AGENT, "merge"),
+    "an agent labels its node": patched(BY_POLICY, STATUS, {"metadata": {"labels": {"a": "b"}}}, AGENT, "merge"),
+    "an agent annotates its node": patched(
+        BY_POLICY, STATUS, {"metadata": {"annotations": {"a": "b"}}}, AGENT, "merge"
+    ),
+    "a binding": bound(ALLOWED),
+    "a binding with an annotation": bound(ALLOWED, "example.com/a"),
+    "a binding that names devices": bound(BY_POLICY, "cdi.k8s.io/a"),
+    "a binding that names devices to the NRI plugin": bound(BY_POLICY, names.nri_annotation("main")),
+    "a binding with a share": bound(BY_POLICY, str(names.ALLOCATION)),
+}
+
+
+@pytest.mark.parametrize("attempt", AGENT_ATTEMPTS.values(), ids=AGENT_ATTEMPTS.keys())
+def test_what_events_nodes_and_bindings_take(attempt: Attempt, tokens: Tokens) -> None:
+    """B4: Events in our programs' own names, an agent's own node, and no devices by way of a binding."""
+    assert tokens.outcome(attempt) == attempt.want
+
+
+def test_an_agent_reads_no_pods_without_the_components_that_need_it(hostile: Hostile) -> None:
+    """B4: the base runs, and the agent's token lists no pods."""
+    directory = hostile.cluster.directory
+    own = Kube.connect(kubeconfig=str(next(directory.glob("kubeconfig-nodeagent-*"))), user_agent="thief")
+    with pytest.raises(KubeForbidden):
+        own.list(kubepaths.pods())

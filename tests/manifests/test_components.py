@@ -36,6 +36,7 @@ def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path
     mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
     assert (level, pod["hostPID"], mounts["host"]["readOnly"], "token" in mounts) == ("privileged", True, True, True)
     assert {"name": "GPUFRACTION_HOST_ROOT", "value": "/host"} in agent["env"]
+    assert {"name": "GPUFRACTION_PODS", "value": "true"} in agent["env"]
     (rule,) = found["ClusterRole", "gpufraction-nodeagent-eviction"]["rules"]
     assert (rule["resources"], rule["verbs"]) == (["pods/eviction"], ["create"])
 

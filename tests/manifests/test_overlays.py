@@ -359,10 +359,20 @@ def test_the_playgrounds_programs_have_the_flags_of_components() -> None:
         assert {program: flags for program, flags in added.items() if flags} == by_program, name
 
 
+HERE_ONLY = ("GPUFRACTION_HOST_ROOT",)
+"""Settings of a component that say where something is mounted, which a process has not."""
+
+
 def arguments(items: list[JSON]) -> dict[str, list[str]]:
-    """The flags of each program, by its container."""
+    """The flags of each program, by its container; settings that it gets by its environment as flags, too."""
     specs = [template(items, "Deployment", "gpufraction"), template(items, "DaemonSet", "gpufraction-nodeagent")]
-    return {container["name"]: container["args"] for spec in specs for container in spec["containers"]}
+    found = {container["name"]: list(container["args"]) for spec in specs for container in spec["containers"]}
+    for container in (container for spec in specs for container in spec["containers"]):
+        for each in container.get("env", ()):
+            if each["name"].startswith("GPUFRACTION_") and "value" in each and each["name"] not in HERE_ONLY:
+                flag = each["name"].removeprefix("GPUFRACTION_").lower().replace("_", "-")
+                found[container["name"]].append(f"--{flag}={each['value']}")
+    return found
 
 
 def alerts() -> list[JSON]:

@@ -268,7 +268,7 @@ def prepare(found: RealCluster) -> None:
         found.must("POST", "/api/v1/namespaces/served/pods", made)
     found.must("POST", "/api/v1/namespaces/plain/pods", pod("foreign"))
     for name, held in (("held", True), ("free", False)):
-        answer = found.call(ALLOCATOR, "POST", SHARES, elasticgpu(name, held=held))
+        answer = found.call(ALLOCATOR if held else TENANT, "POST", SHARES, elasticgpu(name, held=held))
         assert answer.code == 201, answer
     answer = found.call(THERE, "POST", GPUNODES, gpunode("n2"))
     assert answer.code == 201, answer
@@ -281,7 +281,10 @@ def grant(found: RealCluster) -> None:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     found.must("POST", f"{rbac}/clusterroles", {**about, "rules": [rule]})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "everything-here"}
-    users = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": w.name} for w in (TENANT, KUBELET, HERE)]
+    users = [
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": w.name}
+        for w in (TENANT, KUBELET, HERE, ALLOCATOR)
+    ]
     found.must("POST", f"{rbac}/clusterrolebindings", {**about, "roleRef": role, "subjects": users})
 
 

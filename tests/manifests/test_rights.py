@@ -7,8 +7,11 @@ from typing import Any
 
 from contract import codec, dialects, keptout, names
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
+from nodeagent import changes
+from nodeagent.mps.faults import FAULT
+from nodeagent.watching import OVERUSE, UNHEALTHY
 from tests.manifests.install import CONFIGURATION, pods
-from tests.manifests.kube import of, one, sources, texts
+from tests.manifests.kube import MANIFESTS, of, one, sources, texts
 
 # -- rights -------------------------------------------------------------------------------------------------------
 
@@ -78,8 +81,27 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     read = {(resource, verb, ()) for resource in ("nodes", "gpunodes") for verb in ("get", "list", "watch")}
     write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
     status = {("gpunodes/status", "patch", ()), ("nodes/status", "patch", ())}
-    around = {("pods", "list", ()), ("pods", "watch", ()), ("runtimeclasses", "list", ()), ("events", "create", ())}
+    around = {("runtimeclasses", "list", ()), ("events", "create", ())}
     assert rights("gpufraction-nodeagent") == read | write | status | around
+
+
+def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-nodeagent-pods")
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["pods"], ["list", "watch"])]
+    components = {path.parent.name for path in (MANIFESTS / "components").glob("*/kustomization.yaml")}
+    bound = {
+        name
+        for name in components
+        for binding in of(sources(f"components/{name}"), "ClusterRoleBinding")
+        if binding["roleRef"]["name"] == "gpufraction-nodeagent-pods"
+    }
+    assert bound == {"holders", "node-access"}
+
+
+def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
+    said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
+    [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
+    assert set(re.findall(r"'(.+?)'", listed)) == {changes.GONE, changes.REPLACED, OVERUSE, UNHEALTHY, FAULT}
 
 
 def test_the_keeper_of_certificates_touches_one_configuration() -> None:
