@@ -24,15 +24,18 @@ from allocator.faults import Faulted, surfaced
 from allocator.ledger import Holding
 from allocator.line import Commit
 from allocator.writer import Done, NotDone, Teller, Unknown, Unwritable, write
-from contract import pods
+from contract import naming, pods
 from contract.metrics import allocator as specs
 from runtime import kubepaths
-from runtime.kube import Kube, KubeError
+from runtime.kube import Kube, KubeError, KubeNotFound
 from runtime.metrics import Metrics
 from runtime.supervision import Unsupervised, Workers
 
 log = logging.getLogger(__name__)
 _SETTLE_EVERY = 1.0
+_NAMESPACES = 16
+"""In which it is looked at a time for pods that were not seen."""
+_LIST_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +152,39 @@ class Loop:
         list(self._pool.map(self._commit, commits))
 
     def _check_overdue(self) -> None:
-        """Reservations whose pods were not seen in time: ask for the pods, since the watch may be what is late."""
-        overdue = self._controller.overdue()
+        """
+        Reservations whose pods were not seen in time: ask for the pods, since the watch may be what is late.
+
+        Some namespaces at a time, those that have waited longest first: whoever can have reservations made names them.
+        """
         by_namespace: dict[str, list[Holding]] = {}
-        for holding in overdue:
+        for holding in sorted(self._controller.overdue(), key=lambda holding: holding.since):
             by_namespace.setdefault(holding.pod.split("/", 1)[0], []).append(holding)
-        for namespace, holdings in by_namespace.items():
-            try:
-                listing = self._kube.list(kubepaths.pods(namespace), trim=_holds)
-            except KubeError as error:
-                log.warning("overdue pods not listed", extra={"namespace": namespace, "reason": str(error)})
-                continue
-            self._controller.expire(holdings, {item["id"] for item in listing.items})
+        some = list(by_namespace)[:_NAMESPACES]
+        for namespace, exist in zip(some, self._pool.map(self._held_in, some), strict=True):
+            holdings = by_namespace.pop(namespace)
+            if exist is None:
+                self._controller.not_listed(holdings)
+            else:
+                self._controller.expire(holdings, exist)
+        for left in by_namespace.values():
+            self._controller.not_listed(left)
+
+    def _held_in(self, namespace: str) -> set[str] | None:
+        """Ids of the allocations that a namespace's pods carry; None where that could not be found out."""
+        if not naming.is_label(namespace):
+            return set()
+        try:
+            listing = self._kube.list(kubepaths.pods(namespace), trim=_holds, timeout=_LIST_TIMEOUT)
+        except KubeNotFound:
+            return set()
+        except KubeError as error:
+            log.warning("overdue pods not listed", extra={"namespace": namespace, "reason": str(error)})
+            return None
+        except Exception:
+            self._faulted("overdue", namespace)
+            return None
+        return {item["id"] for item in listing.items}
 
     def _commit(self, commit: Commit) -> None:
         """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""

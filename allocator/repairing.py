@@ -31,7 +31,6 @@ class Repairing(Claiming):
         self._said: set[tuple[str, str]] = set()
         """GPUs that are told of, and with which youngest pod."""
         self._uncounted: frozenset[str] = frozenset()
-        self._relist = False
 
     def decides(self) -> bool:
         """Whether this replica may decide, and so must look after the state."""

@@ -13,14 +13,15 @@ import logging
 import time
 from collections.abc import Callable
 
-from allocator import replay
+from allocator import answering, replay
 from allocator.controller import Controller, NotReady
+from allocator.faults import Faulted, surfaced
 from contract import protocol, quantity
 from contract.metrics import allocator as specs
 from contract.protocol import Never, Placed, Wait
 from contract.reading import Malformed
 from runtime.metrics import Metrics
-from runtime.process import Reply, Request, Routes, json_reply
+from runtime.process import HttpError, Limits, Reply, Request, Routes, json_reply
 
 log = logging.getLogger(__name__)
 SOCKET_MODE = 0o660
@@ -29,19 +30,38 @@ SNAPSHOT_PATH = "/debug/snapshot"
 WAITING_PATH = "/debug/waiting"
 
 
-def socket_routes(controller: Controller, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> Routes:
+SOCKET_LIMITS = Limits(max_body=protocol.MOST_QUESTION)
+
+
+def socket_routes(
+    controller: Controller,
+    metrics: Metrics,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    faulted: Faulted = surfaced,
+) -> Routes:
     """What is served on the unix socket."""
     outcomes = metrics.counter(specs.DECISIONS)
     seconds = metrics.histogram(specs.DECISION_SECONDS)
 
     def reserve(request: Request) -> Reply:
-        started = clock()
+        started, about = clock(), ""
         try:
-            answer = controller.reserve(protocol.question_from_json(request.json()))
+            question = protocol.question_from_json(request.json())
+            about = answering.key_of(question)
+            answer = controller.reserve(question)
         except (Malformed, quantity.BadQuantity) as error:
             return json_reply({"error": str(error)}, 400)
+        except RecursionError:
+            return json_reply({"error": "the body is nested too deeply"}, 400)
+        except HttpError:
+            raise
         except NotReady as error:
             return json_reply({"error": str(error)}, 503)
+        except Exception:
+            # The webhook gates the pod, and whatever is wrong with it or with us stays with it in the line.
+            fault = faulted("admission", about)
+            return json_reply({"error": f"an error of gpufraction; the allocator's log has it as fault {fault}"}, 500)
         seconds.observe(clock() - started)
         outcomes.labels(outcome=_OUTCOMES[type(answer)]).inc()
         return json_reply(protocol.answer_to_json(answer))

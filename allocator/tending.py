@@ -34,6 +34,12 @@ _TELL_EVERY = 15.0
 """Seconds between two passes down the line that are made only to tell pods new figures."""
 
 
+_HARD_END = 3
+"""Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
+_RELISTED = 100
+"""Reservations for which the pods were listed anew, that are remembered so that it is not done again for them."""
+
+
 class Tending(Succession):
     """What time brings about."""
 
@@ -44,6 +50,11 @@ class Tending(Succession):
         self._look_again = 0.0
         self._passed = 0.0
         self._preemption = Preemption()
+        self._relist = False
+        """The pods are to be listed anew, since what is known is not what the API server says."""
+        self._existed: set[str] = set()
+        """Overdue reservations whose pods were found to exist, though the watch had not brought them."""
+        self._relisted_for: tuple[str, ...] = ()
 
     def settle(self) -> None:
         """
@@ -294,12 +305,39 @@ class Tending(Succession):
     def expire(self, overdue: Iterable[Holding], exist: Container[str]) -> None:
         """
         Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
-        will bring, and are given their time once more.
+        will bring, and are given their time once more. If it has not brought them by then, the pods are listed anew.
         """
         with self._lock:
             for holding in overdue:
                 if holding.key in exist:
                     self._cluster.renew(holding.key, self._clock())
-                elif self._cluster.forget(holding.key):
-                    self._forgotten("expired")
-                    self._rouse()
+                    self._relist_for(holding)
+                else:
+                    self._give_back(holding)
+            self._existed &= {holding.key for holding in self._cluster.ledger.assumed()}
+
+    def _relist_for(self, holding: Holding) -> None:
+        """Once for each: a pod whose annotations are damaged is never brought as one that holds this share."""
+        if holding.key in self._existed and holding.key not in self._relisted_for:
+            self._relisted_for = (*self._relisted_for[-_RELISTED:], holding.key)
+            self._relist = True
+        self._existed.add(holding.key)
+
+    def not_listed(self, overdue: Iterable[Holding]) -> None:
+        """
+        Nobody could say whether the pods of these reservations exist. A reservation outlives that three times its own
+        time at most, so that no failure makes it last.
+
+        Should its pod be stored all the same and never have been seen, it comes too late, and is failed before it uses
+        a GPU that others were given meanwhile (`late`).
+        """
+        with self._lock:
+            end = self._clock() - _HARD_END * self._options.assume_ttl
+            for holding in overdue:
+                if holding.since <= end:
+                    self._give_back(holding)
+
+    def _give_back(self, holding: Holding) -> None:
+        if self._cluster.forget(holding.key):
+            self._forgotten("expired")
+            self._rouse()

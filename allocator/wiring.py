@@ -115,7 +115,13 @@ def start(settings: Settings, kube: Kube, process: Process) -> Running:
         watch=functools.partial(_stale, fed),
     )
     doors = [
-        serve_http(serving.socket_routes(controller, metrics), settings.socket, name="socket", mode=serving.SOCKET_MODE)
+        serve_http(
+            serving.socket_routes(controller, metrics, faulted=faulted),
+            settings.socket,
+            name="socket",
+            mode=serving.SOCKET_MODE,
+            limits=serving.SOCKET_LIMITS,
+        )
     ]
     health = None
     if settings.listen:

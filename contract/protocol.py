@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contract import codec
+from contract import codec, naming
 from contract.messages import shown
 from contract.model import Allocation, PodRequest
 from contract.reading import Malformed
@@ -25,7 +25,12 @@ OFFERED_PATH = "/v1/offered"
 NOT_LEADING = "NotLeading"
 """The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
 
+MOST_QUESTION = 1 << 20
+"""Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
+
 JSON = dict[str, Any]
+_MAPS = ("labels", "annotations")
+_LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +86,56 @@ def question_to_json(question: Question) -> JSON:
 
 
 def question_from_json(document: object) -> Question:
-    """Read the body of the request. Raises `Malformed`."""
+    """
+    Read the body of the request. Raises `Malformed`.
+
+    Namespace and names become keys, paths and lines of logs, so they are what Kubernetes allows, and nothing else.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
         raise Malformed("the question is not an object with a pod")
+    uid, namespace, held = _text(document, "uid"), _text(document, "namespace"), _text(document, "held", "")
+    if not naming.is_uid(uid):
+        raise Malformed(f"uid: found {shown(uid)}; give 1 to 128 printable characters")
+    if not naming.is_label(namespace):
+        raise Malformed(f"namespace: found {shown(namespace)}; give at most 63 of a-z, 0-9 and -")
+    if held and not naming.is_uid(held):
+        raise Malformed(f"held: found {shown(held)}; give 1 to 128 printable characters, or nothing")
+    _check_pod(document["pod"], namespace)
     return Question(
-        uid=_text(document, "uid", ""),
-        namespace=_text(document, "namespace", ""),
+        uid=uid,
+        namespace=namespace,
         request=codec.request_from_json(document.get("request")),
         pod=document["pod"],
         dry_run=document.get("dryRun") is True,
-        held=_text(document, "held", ""),
+        held=held,
     )
+
+
+def _check_pod(pod: JSON, namespace: str) -> None:
+    """Raise `Malformed` unless the pod has such names, and the types that decisions rely on."""
+    metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
+    name, beginning = _text(metadata, "name", ""), _text(metadata, "generateName", "")
+    if name and not naming.is_subdomain(name):
+        raise Malformed(f"pod.metadata.name: found {shown(name)}; give at most 253 of a-z, 0-9, - and .")
+    if beginning and not naming.is_beginning(beginning):
+        raise Malformed(f"pod.metadata.generateName: found {shown(beginning)}; give at most 253 of a-z, 0-9, - and .")
+    own = _text(metadata, "namespace", "")
+    if own and own != namespace:
+        raise Malformed(f"pod.metadata.namespace: found {shown(own)}; give {namespace!r}, or nothing")
+    for key in _MAPS:
+        if not all(isinstance(value, str) for value in _part(metadata, key).values()):
+            raise Malformed(f"pod.metadata.{key} is not a map of text")
+    for key in _LISTS:
+        items = spec.get(key) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise Malformed(f"pod.spec.{key} is not a list of objects")
+
+
+def _part(parent: JSON, key: str) -> JSON:
+    value = parent.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"pod: {key} is not an object")
+    return value or {}
 
 
 def _text(document: Mapping[str, Any], key: str, default: str | None = None) -> str:

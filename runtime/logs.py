@@ -5,6 +5,9 @@ Written with the standard library's `logging` and its `extra`: `log.info("placed
 message never varies, so that it can be searched for and counted; what varies is in fields. One line for
 each record, as text for people or JSON for machines.
 
+Whatever a field or the message brings along is cut to a bound: names and texts of strangers get into logs, and a line
+of a megabyte, once a second, fills a node's disk.
+
 Must not: be set up on import, or put a line break into the output that a field brought along.
 """
 
@@ -26,6 +29,10 @@ Form = Literal["text", "json"]
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+,%#*~")
+
+
+LONGEST, LONGEST_ERROR = 1_000, 16_000
+"""Characters of one field or message, and of a traceback; what is longer is cut in its middle."""
 
 
 def setup(*, form: Form, level: str, stream: TextIO) -> logging.Handler:
@@ -50,7 +57,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_text(value)}" for key, value in _fields(self, record).items())
-        message = _one_line(record.getMessage())
+        message = _one_line(cut(record.getMessage()))
         return f"{_when(record)} {record.levelname} {record.name}: {message}{fields}"
 
 
@@ -63,16 +70,37 @@ class JsonLines(logging.Formatter):
             "time": _when(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": cut(record.getMessage()),
         }
         return json.dumps(document, default=str, ensure_ascii=False)
 
 
 def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
-    fields = {key: value for key, value in vars(record).items() if key not in _OWN and value is not None}
+    given = vars(record).items()
+    fields = {cut(key): _bounded(value) for key, value in given if key not in _OWN and value is not None}
     if record.exc_info:
-        fields["error"] = formatter.formatException(record.exc_info)
+        fields["error"] = cut(formatter.formatException(record.exc_info), LONGEST_ERROR)
     return fields
+
+
+def cut(text: str, most: int = LONGEST) -> str:
+    """The text, without its middle where it has more than `most` characters."""
+    if len(text) <= most:
+        return text
+    left_out = f"...({len(text) - most} left out)..."
+    half = (most - len(left_out)) // 2
+    return f"{text[:half]}{left_out}{text[-half:]}"
+
+
+def _bounded(value: Any) -> Any:
+    """A field's value; as text, where it is long."""
+    if isinstance(value, bool | float):
+        return value
+    try:
+        text = value if isinstance(value, str) else str(value)
+    except Exception as error:  # a number of more digits than Python prints, or a `__str__` that raises
+        return f"<{type(value).__name__}: {type(error).__name__}>"
+    return cut(text) if isinstance(value, str) or len(text) > LONGEST else value
 
 
 def _when(record: logging.LogRecord) -> str:

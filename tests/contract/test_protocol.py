@@ -26,14 +26,24 @@ from contract.reading import Malformed
 from tests.builders import pod
 from tests.contract.strategies import ALLOCATIONS, BYTES, JSON, NAMES, REQUESTS, TEXT
 
+IDS = st.from_regex(r"[!-~]{1,40}", fullmatch=True)
+PODS = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries(
+            {}, optional={"name": NAMES, "generateName": NAMES, "annotations": st.dictionaries(TEXT, TEXT, max_size=2)}
+        ),
+        "status": JSON,
+    },
+)
 QUESTIONS = st.builds(
     Question,
-    uid=TEXT,
+    uid=IDS,
     namespace=NAMES,
     request=REQUESTS,
-    pod=st.dictionaries(TEXT, TEXT, max_size=2),
+    pod=PODS,
     dry_run=st.booleans(),
-    held=TEXT,
+    held=st.just("") | IDS,
 )
 ANSWERS = st.one_of(
     st.builds(Placed, ALLOCATIONS, st.sampled_from(["nodeName", "affinity"])),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runtime.logs import JsonLines, TextLines
+from runtime.logs import LONGEST, JsonLines, TextLines
 
 
 def record(message: str, **fields: Any) -> logging.LogRecord:
@@ -24,6 +24,15 @@ TEXT = {
     "a field cannot bring a line break": ({"said": "a\nb"}, ' said="a\\nb"'),
     "an empty field is visible": ({"holder": ""}, ' holder=""'),
     "a field that is not there is left out": ({"node": None}, ""),
+    "a long text is cut in its middle": (
+        {"said": "a" * 2_000 + "z" * 2_000},
+        f" said={'a' * 489}...(3000 left out)...{'z' * 489}".replace("said=", 'said="') + '"',
+    ),
+    "a value that is long as text is cut too": (
+        {"said": ["a" * 2_000]},
+        f" said=\"['{'a' * 487}...(1004 left out)...{'a' * 487}']\"",
+    ),
+    "a number that Python does not print is said to be one": ({"said": 10**5000}, ' said="<int: ValueError>"'),
 }
 
 
@@ -31,6 +40,12 @@ TEXT = {
 def test_text(fields: dict[str, Any], want: str) -> None:
     line = TextLines().format(record("placed", **fields))
     assert line == f"2030-01-01T00:00:00.250Z INFO allocator.loop: placed{want}"
+
+
+@pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
+def test_no_line_is_much_longer_than_its_bound(formatter: logging.Formatter) -> None:
+    line = formatter.format(record("\n" * 1_000_000, **{"k" * 100_000: "v" * 1_000_000}, said={"a": "\n" * 1_000_000}))
+    assert len(line) < 10 * LONGEST
 
 
 def test_json() -> None:
