@@ -271,7 +271,7 @@ class Controller(Repairing):
         try:
             tried = self._try(entry, now, failed, commits)
         except Exception:
-            self._set_aside("decision", entry.uid, entry.key, entry.pod)
+            self._leave_alone("decision", entry)
             return True
         self._line.quarantine.tried(entry.uid)
         return tried
@@ -375,7 +375,7 @@ class Controller(Repairing):
         """
         with self._lock:
             entry = commit.pod
-            self._set_aside("write", entry.uid, entry.key, entry.pod)
+            self._leave_alone("write", entry)
             if sent:
                 self._line.doubt(commit)
                 return

@@ -24,6 +24,7 @@ from allocator.line import Line, Noted, Said, Told
 from allocator.mandate import KEPT_OUT
 from allocator.nodes import NodeFacts
 from allocator.quarantine import INTERNAL_ERROR, READING
+from allocator.queue import Waiting
 from allocator.sharers import Sharers
 from allocator.unbound import Unbound
 from contract import keptout, names, pods, quantity, scheduling
@@ -119,15 +120,15 @@ class Intake:
         (uid, key), held = quarantine.named(pod), None
         try:
             pod = trim(pod) if trim is not None else pod
-            self._line.quarantine.see(uid, pod)
             held = self._cluster.ledger.holding(uid)
             helped = self._put_pod(pod, now)
         except Exception:
             there = frozenset[str]() if held is None else frozenset((held.allocation.node,))
-            self._set_aside(READING, uid, key, pod)
+            self._set_aside(READING, uid, key, pod, quarantine.made_of(pod))
             self._cluster.close(uid, there | quarantine.may_hold(pod))
             return False
-        self._line.quarantine.taken_in(uid)
+        entry = self._cluster.queue.pod(uid)
+        self._line.quarantine.taken_in(uid, _tried_as(entry) if entry is not None else None)
         return self._cluster.open(uid) or helped
 
     def _take_out(self, uid: str) -> bool:
@@ -138,19 +139,24 @@ class Intake:
             self._faulted("gone", uid)
             return False
 
-    def _set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any]) -> None:
+    def _leave_alone(self, place: str, entry: Waiting) -> None:
+        """To be called where an error of ours came of what is done for a pod in line, as it is handled."""
+        self._set_aside(place, entry.uid, entry.key, entry.pod, _tried_as(entry))
+
+    def _set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any], made_of: object) -> None:
         """
         To be called where an error of ours came of a pod, as it is handled: the pod is left alone, and told so.
 
         A pod that may hold a share is told by an Event only: its condition says that it has one, and so it is.
+        `made_of`: a pod of which this changes may be tried again.
         """
         now = self._clock()
-        fault = self._line.quarantine.known(uid, place, pod, now)
+        fault = self._line.quarantine.known(uid, place, made_of, now)
         if fault is None:
             found = self._faulted(place, key)
             if not uid:
                 return
-            fault = self._line.quarantine.put(uid, key, pod, place, found, now)
+            fault = self._line.quarantine.put(uid, key, made_of, place, found, now)
         if not self._mandate.leads():
             return
         text = quarantine.said(fault)
@@ -310,3 +316,8 @@ def stands(pod: Mapping[str, Any]) -> Said | None:
 def _says_allocated(pod: JSON) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("status") == "True" for c in conditions)
+
+
+def _tried_as(entry: Waiting) -> object:
+    """What trying a pod depends on."""
+    return entry.ask, entry.foreign, entry.priority

@@ -35,13 +35,13 @@ class Fault:
     id: str
     place: str
     key: str
-    made_of: str
+    made_of: object
     """Tells one state of the pod from another; its version would change with each condition that we write."""
     since: float
     number: int = 1
     """Errors in a row."""
 
-    def until(self, made_of: str) -> float:
+    def until(self, made_of: object) -> float:
         """When the pod is tried again, if it is made of this by now."""
         if made_of == self.made_of:
             return self.since + _PAUSE
@@ -67,34 +67,31 @@ class Quarantine:
         """Whether the pod is left alone now."""
         return bool(self._until) and self._until.get(uid, now) > now
 
-    def put(self, uid: str, key: str, pod: Mapping[str, Any], place: str, fault: str, now: float) -> Fault:
-        """An error came of the pod."""
+    def put(self, uid: str, key: str, made_of: object, place: str, fault: str, now: float) -> Fault:
+        """An error came of the pod, which was made of this."""
         before = self._faults.get(uid)
         number = before.number + 1 if before is not None else 1
-        found = self._faults[uid] = Fault(fault, place, key, made_of(pod), now, number)
-        self._until[uid] = found.until(found.made_of)
+        found = self._faults[uid] = Fault(fault, place, key, made_of, now, number)
+        self._until[uid] = found.until(made_of)
         return found
 
-    def see(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """The pod is new or changed; if it is not what it was, it may be tried sooner."""
-        fault = self._faults.get(uid)
-        if fault is not None:
-            self._until[uid] = fault.until(made_of(pod))
-
-    def taken_in(self, uid: str) -> None:
-        """The pod could be read."""
-        if self._faults and uid in self._faults and self._faults[uid].place == READING:
+    def taken_in(self, uid: str, made_of: object) -> None:
+        """The pod, new or changed, could be read; if it is not what it was, it may be tried sooner."""
+        fault = self._faults.get(uid) if self._faults else None
+        if fault is not None and fault.place == READING:
             self.drop(uid)
+        elif fault is not None:
+            self._until[uid] = fault.until(made_of)
 
     def tried(self, uid: str) -> None:
         """The pod was tried, and no error came of it."""
         if self._faults and uid in self._faults and self._faults[uid].place != READING:
             self.drop(uid)
 
-    def known(self, uid: str, place: str, pod: Mapping[str, Any], now: float) -> Fault | None:
+    def known(self, uid: str, place: str, made_of: object, now: float) -> Fault | None:
         """The error of the pod as it is, where it is not to be told again."""
         fault = self._faults.get(uid)
-        if fault is None or fault.place != place or fault.until(made_of(pod)) <= now:
+        if fault is None or fault.place != place or fault.until(made_of) <= now:
             return None
         return fault
 

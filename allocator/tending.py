@@ -111,7 +111,7 @@ class Tending(Succession):
             self._rouse()
 
     def _not_kept_for(self, entry: Waiting) -> None:
-        self._set_aside("keeping", entry.uid, entry.key, entry.pod)
+        self._leave_alone("keeping", entry)
 
     def _keep_for_preemption(self) -> None:
         plans = self._preemption.under_way.values()
@@ -171,7 +171,7 @@ class Tending(Succession):
 
     def _not_preempted_for(self, entry: Waiting) -> None:
         with self._lock:
-            self._set_aside("preemption", entry.uid, entry.key, entry.pod)
+            self._leave_alone("preemption", entry)
             self._preemption.over(entry.uid)
 
     def _kept_for_patience(self) -> tuple[Kept, ...]:
@@ -214,7 +214,7 @@ class Tending(Succession):
         try:
             return not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
         except Exception:
-            self._set_aside("preemption", entry.uid, entry.key, entry.pod)
+            self._leave_alone("preemption", entry)
             return False
 
     def _leaving(self, sharers: Mapping[str, tuple[Sharer, ...]]) -> frozenset[str]:

@@ -12,13 +12,14 @@ from allocator.controller import Controller
 from allocator.faults import surfaced
 from allocator.filters import DEFAULT_LIMITS, Limits
 from allocator.index import Engine
+from allocator.line import Commit
 from allocator.nodes import facts, trim
 from allocator.options import Options
 from allocator.scores import DEFAULT_POLICY, Policy
 from contract import codec, dialects, names, pods
 from contract.model import Allocation, PodRequest
 from contract.protocol import Question
-from tests.builders import NodeBuilder, PodBuilder
+from tests.builders import NodeBuilder, PodBuilder, pod
 
 JSON = dict[str, Any]
 
@@ -102,6 +103,14 @@ def request_of(pod: JSON) -> PodRequest:
     request = dialects.read(pod)
     assert isinstance(request, PodRequest), request
     return request
+
+
+def remade(commit: Commit) -> PodBuilder:
+    """The pod of a commit as its author wrote it: one container, in our own dialect. The line keeps an outline only."""
+    entry, (fraction,) = commit.pod, commit.pod.ask.request.containers
+    made = pod(entry.key.split("/", 1)[1]).uid(entry.uid).created(entry.created).spec(priority=entry.priority)
+    made = made.asks("gpufraction.io/gpu-memory", fraction.memory)
+    return made.asks("gpufraction.io/gpu-count", fraction.count) if fraction.count > 1 else made
 
 
 def question(builder: PodBuilder, *, dry_run: bool = False, held: str = "", uid: str = "review-1") -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from allocator.engine import Ask, Decision
@@ -24,6 +25,17 @@ class Bomb(dict[str, Any]):
         if self.armed:
             raise Boom(key)
         return super().get(key, default)
+
+
+class Fuse(list[JSON]):
+    """A list that raises when it is gone through, while it is armed."""
+
+    armed = False
+
+    def __iter__(self) -> Iterator[JSON]:
+        if self.armed:
+            raise Boom("list")
+        return super().__iter__()
 
 
 def poisoned(pod: JSON) -> tuple[JSON, Bomb]:

@@ -20,7 +20,7 @@ from contract.model import FractionRequest, PodRequest
 from contract.protocol import Placed
 from contract.quantity import GIB
 from contract.scheduling import PodNeeds
-from tests.allocator.desk import Desk, admitted, question
+from tests.allocator.desk import Desk, admitted, question, remade
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 
 JSON = dict[str, Any]
@@ -64,7 +64,7 @@ class World:
         self.desk.controller.settle()
         commits, _ = self.desk.controller.place_waiting()
         for commit in commits:
-            placed = admitted(PodBuilder(_ungated(commit.pod.pod)), allocation=commit.allocation)
+            placed = admitted(remade(commit), allocation=commit.allocation)
             self.desk.controller.committed(commit, placed)
         self.fill(runs)
         self.desk.controller.check_invariants()
@@ -77,10 +77,6 @@ class World:
     def kept(self) -> str:
         kept = self.desk.controller.view().kept
         return ", ".join(one.node for one in kept)
-
-
-def _ungated(made: Any) -> JSON:
-    return {**made, "spec": {**made["spec"], "schedulingGates": []}}
 
 
 def forever(*lengths: float) -> Iterator[float]:

@@ -14,7 +14,7 @@ from allocator.options import Options
 from contract import pods
 from contract.protocol import Placed, Wait
 from runtime.kube import Kube
-from tests.allocator.desk import Desk, admitted, question
+from tests.allocator.desk import Desk, admitted, question, remade
 from tests.builders import PodBuilder, node, pod
 from tests.wires import Answer, Script, status_body
 
@@ -48,8 +48,7 @@ class Bench(Desk):
         self.controller.settle()
         commits, told = self.controller.place_waiting()
         for commit in commits:
-            made = {**commit.pod.pod, "spec": {**commit.pod.pod["spec"], "schedulingGates": []}}
-            self.controller.committed(commit, pods.trim(admitted(PodBuilder(made), allocation=commit.allocation)))
+            self.controller.committed(commit, pods.trim(admitted(remade(commit), allocation=commit.allocation)))
         self.controller.check_invariants()
         return [*told, *(Told(c.pod.key, c.pod.uid, True, "placed", "") for c in commits)]
 

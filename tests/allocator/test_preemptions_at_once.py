@@ -27,7 +27,7 @@ from allocator.sharers import Sharer
 from contract import pods
 from contract.model import NodeState
 from contract.protocol import Placed
-from tests.allocator.desk import Desk, admitted, question
+from tests.allocator.desk import Desk, admitted, question, remade
 from tests.builders import PodBuilder, node, pod
 
 JSON = dict[str, Any]
@@ -109,8 +109,7 @@ class SideBySide(RuleBasedStateMachine):
         self.desk.controller.settle()
         commits, _ = self.desk.controller.place_waiting()
         for commit in commits:
-            made = {**commit.pod.pod, "spec": {**commit.pod.pod["spec"], "schedulingGates": []}}
-            self.running[commit.pod.uid] = placed = admitted(PodBuilder(made), allocation=commit.allocation)
+            self.running[commit.pod.uid] = placed = admitted(remade(commit), allocation=commit.allocation)
             self.desk.controller.committed(commit, pods.trim(placed))
 
     @rule(fates=st.lists(FATES, min_size=8, max_size=8))

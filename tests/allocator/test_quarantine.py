@@ -11,7 +11,7 @@ import pytest
 from allocator.line import Noted, Told
 from allocator.loop import Loop
 from allocator.options import Options
-from allocator.quarantine import INTERNAL_ERROR, Quarantine
+from allocator.quarantine import INTERNAL_ERROR, Quarantine, made_of
 from allocator.writer import Teller
 from contract import pods
 from contract.model import Allocation, ContainerAllocation, GpuShare
@@ -22,7 +22,7 @@ from runtime.supervision import Workers
 from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
 from tests.allocator.lining import ONE_GPU, keys, running, waiting, worker
-from tests.allocator.poison import Picky, poisoned
+from tests.allocator.poison import Fuse, Picky, poisoned
 from tests.builders import node, pod
 
 JSON = dict[str, Any]
@@ -32,10 +32,6 @@ SAID = (
 )
 ODD = 777
 """MiB for which the engine raises."""
-
-
-def as_pod(label: str) -> JSON:
-    return {"metadata": {"labels": {"a": label}, "resourceVersion": label}, "spec": {}}
 
 
 HISTORIES: dict[str, tuple[list[tuple[float, str]], tuple[float, str], bool]] = {
@@ -57,19 +53,19 @@ HISTORIES: dict[str, tuple[list[tuple[float, str]], tuple[float, str], bool]] = 
 def test_how_long_a_pod_is_left_alone(case: tuple[list[tuple[float, str]], tuple[float, str], bool]) -> None:
     errors, (now, label), held = case
     notes = Quarantine()
-    for at, made_of in errors:
-        notes.put("uid", "default/x", as_pod(made_of), "decision", "fault", at)
-    notes.see("uid", as_pod(label))
+    for at, was in errors:
+        notes.put("uid", "default/x", was, "decision", "fault", at)
+    notes.taken_in("uid", label)
     assert notes.holds("uid", now) == held
 
 
 def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> None:
-    notes = Quarantine()
-    notes.put("uid", "default/x", as_pod("x"), "decision", "fault", 0)
-    touched = as_pod("x")
-    touched["metadata"] |= {"resourceVersion": "9", "annotations": {"gpufraction.io/fence": "word"}}
-    notes.see("uid", {**touched, "status": {"conditions": [{"type": "any"}]}})
-    assert notes.holds("uid", 2.0)
+    labels, fence = {"a": "b"}, {"gpufraction.io/fence": "word"}
+    before: JSON = {"metadata": {"labels": labels, "resourceVersion": "8"}, "spec": {}}
+    metadata = {"labels": labels, "resourceVersion": "9", "annotations": fence}
+    touched: JSON = {"metadata": metadata, "spec": {}, "status": {"conditions": []}}
+    assert made_of(touched) == made_of(before)
+    assert made_of({**touched, "spec": {"priority": 1}}) != made_of(before)
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -168,13 +164,14 @@ def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
     engine = Picky(ODD * MIB)
     desk = odd_line(engine)
     desk.controller.place_waiting()
-    desk.controller.put_pod(waiting(worker("bad", mib=ODD).labelled("a", "b")))
+    desk.controller.put_pod(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"})))
     for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
         desk.now = now
         desk.controller.settle()
         desk.controller.place_waiting()
         assert engine.looked == looked, now
     engine.memory, desk.now = 0, 1400.0
+    desk.controller.put_pod(waiting(worker("bad", mib=ODD)))
     desk.controller.settle()
     commits, _ = desk.controller.place_waiting()
     assert (keys(commits), desk.controller.look().quarantined) == (["default/bad"], 0)
@@ -228,13 +225,13 @@ class Written:
             self.api.create(admitted(pod(name).asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
             for name in ("bad", "good")
         ]
-        bad, self.bomb = poisoned(pods.trim(stored[0]))
-        self.arm(False)
+        bad = pods.trim(stored[0])
+        self.fuse = bad["spec"]["schedulingGates"] = Fuse(bad["spec"]["schedulingGates"])
         self.desk.controller.put_pod(bad)
         self.desk.controller.put_pod(pods.trim(stored[1]))
 
     def arm(self, armed: bool) -> None:
-        self.bomb.armed = armed
+        self.fuse.armed = armed
 
 
 def test_a_placement_that_cannot_be_put_into_words_gives_its_share_back() -> None:
