@@ -155,7 +155,9 @@ CASES = {
     "a pod that the webhook gated is created": creates(
         True, "served", pod("new", names.REQUEST, gated=True, asks=True)
     ),
-    "a gated pod of percents has no resources yet": creates(True, "served", pod("new", names.REQUEST, gated=True)),
+    "a gated pod that waits for a claim has no resources yet": creates(
+        True, "served", pod("new", names.REQUEST, gated=True)
+    ),
     "a pod that the webhook did not see is refused": creates(False, "served", pod("new", asks=True)),
     "an allocation without resources was not made by us": creates(
         False, "served", pod("new", names.REQUEST, names.ALLOCATION)
