@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from allocator.filters import Limits
+from allocator.reasons import of_withheld
 from allocator.scores import tie
 from allocator.standing import Facts
 from contract.model import WHOLE, Gpu, NodeState, Sharing
@@ -28,7 +29,8 @@ Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
     **dict.fromkeys(
-        ("usable", "capacity", "free", "left", "free_cores", "sharers", "most_sharers", "model", "numa"), np.int64
+        ("usable", "capacity", "free", "left", "free_cores", "sharers", "most_sharers", "model", "numa", "withheld"),
+        np.int64,
     ),
 }
 _PER_NODE: Mapping[str, type] = dict.fromkeys(
@@ -68,6 +70,8 @@ class Columns:
     most_sharers: Amounts
     model: Amounts
     numa: Amounts
+    withheld: Amounts
+    """The code of why a GPU that is not healthy takes no new pods; 0 of one that is."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -168,6 +172,7 @@ class Columns:
             getattr(self, name)[width:, row] = 0
         self.exists[:width, row] = True
         self.healthy[:width, row] = [gpu.healthy for gpu in gpus]
+        self.withheld[:width, row] = [0 if gpu.healthy else of_withheld(gpu) for gpu in gpus]
         self.usable[:width, row] = [gpu.usable for gpu in gpus]
         self.capacity[:width, row] = [self.limits.capacity(gpu) for gpu in gpus]
         self.most_sharers[:width, row] = [self.limits.sharers(gpu) for gpu in gpus]

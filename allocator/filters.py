@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from allocator.reasons import Code, Reason
+from allocator.reasons import Code, Reason, of_withheld
 from contract import scheduling
 from contract.model import ISOLATION, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
 from contract.scheduling import PodNeeds
@@ -109,7 +109,7 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     that others were promised.
     """
     if not gpu.healthy:
-        return Reason(Code.UNHEALTHY)
+        return Reason(of_withheld(gpu))
     wishes = fraction.wishes
     if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
         return Reason(Code.UUID)

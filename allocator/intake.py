@@ -242,12 +242,14 @@ class Intake:
         with self._lock:
             published = {item.node: item for item in items}
             self._cluster.replace_inventories(self._kept_out.inventories(published))
+            self._tell_of_strangers()
             self._synced("gpunodes")
 
     def put_inventory(self, inventory: Inventory) -> None:
         """A GPUNode is new or changed."""
         with self._lock:
             self._waken(self._cluster.put_inventory(self._kept_out.inventory(inventory)))
+            self._tell_of_strangers()
 
     def drop_inventory(self, name: str) -> None:
         """A GPUNode is gone."""
@@ -278,10 +280,20 @@ class Intake:
         told = False
         for found in lists:
             if found.wrong:
-                key, said = f"{keptout.NAMESPACE}/{keptout.PREFIX}{found.node}", f"{found.wrong}; {_ALL_OUT}"
-                self._line.note(Noted("ConfigMap", key, found.uid, "ListUnreadable", said))
+                self._note_list(found, "ListUnreadable", f"{found.wrong}; {_ALL_OUT}")
                 told = True
         self._waken(any([told, *(self._cluster.put_inventory(inventory) for inventory in changed)]))
+        self._tell_of_strangers()
+
+    def _tell_of_strangers(self) -> None:
+        """A list that names a card which is not there keeps nothing out, and whoever wrote it believes otherwise."""
+        for found, wrong in self._kept_out.take_warnings():
+            self._note_list(found, "ListNamesNoGPU", wrong)
+            self._wake()
+
+    def _note_list(self, found: KeptOut, code: str, said: str) -> None:
+        key = f"{keptout.NAMESPACE}/{keptout.PREFIX}{found.node}"
+        self._line.note(Noted("ConfigMap", key, found.uid, code, said))
 
     def _synced(self, kind: str, tenure: int | None = None) -> None:
         self._mandate.listed(kind, tenure)

@@ -19,6 +19,8 @@ class KeepingOut:
     def __init__(self) -> None:
         self._inventories: dict[str, Inventory] = {}
         self._lists: dict[str, KeptOut] = {}
+        self._warned: dict[str, str] = {}
+        self._warnings: dict[str, tuple[KeptOut, str]] = {}
 
     def inventories(self, published: Mapping[str, Inventory]) -> dict[str, Inventory]:
         """All that there are."""
@@ -45,7 +47,23 @@ class KeepingOut:
         lists = {name: known for name, known in self._lists.items() if name != node}
         return self.lists({**lists, node: found} if found is not None else lists)
 
+    def take_warnings(self) -> tuple[tuple[KeptOut, str], ...]:
+        """Lists that name a card which their node has not, and what is wrong; each once for as long as it lasts."""
+        found, self._warnings = tuple(self._warnings.values()), {}
+        return found
+
     def _seen(self, node: str) -> Inventory:
         inventory, found = self._inventories[node], self._lists.get(node)
+        if not inventory.problem:
+            self._warn(node, found, found.strangers(inventory.gpus) if found is not None else "")
         gpus = found.without(inventory.gpus) if found is not None else inventory.gpus
         return inventory if gpus is inventory.gpus else replace(inventory, gpus=gpus)
+
+    def _warn(self, node: str, found: KeptOut | None, wrong: str) -> None:
+        if found is not None and wrong and self._warned.get(node) != wrong:
+            self._warnings[node] = found, wrong
+        if wrong:
+            self._warned[node] = wrong
+        else:
+            self._warned.pop(node, None)
+            self._warnings.pop(node, None)

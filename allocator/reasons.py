@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from contract.model import WITHHELD, Gpu
 from contract.quantity import mib
 
 
@@ -36,14 +37,16 @@ class Code(IntEnum):
     PODS = 13
     TOO_FEW_GPUS = 14
     UNHEALTHY = 15
-    UUID = 16
-    MODEL = 17
-    EXCLUSIVE = 18
-    BUSY = 19
-    SHARERS = 20
-    MEMORY = 21
-    CORES = 22
-    NUMA = 23
+    NOT_SHARED = 16
+    GPU_CORDONED = 17
+    UUID = 18
+    MODEL = 19
+    EXCLUSIVE = 20
+    BUSY = 21
+    SHARERS = 22
+    MEMORY = 23
+    CORES = 24
+    NUMA = 25
     KEPT = 99
 
 
@@ -96,6 +99,8 @@ _PLAIN: Mapping[Code, str] = {
     Code.NOT_READY: "not ready",
     Code.SELECTOR: "not matching the pod's node selector or affinity",
     Code.UNHEALTHY: "with unhealthy GPUs",
+    Code.NOT_SHARED: "with GPUs that are not shared, since a vendor's device plugin may give them away",
+    Code.GPU_CORDONED: "with GPUs that an administrator cordoned",
     Code.UUID: "without the GPU UUIDs asked for",
     Code.MODEL: "without the GPU model asked for",
     Code.EXCLUSIVE: "with GPUs held whole by others",
@@ -147,6 +152,16 @@ def of_one(reason: Reason) -> str:
 
 
 def leading(tallies: Iterable[Tally]) -> Code:
-    """The code that most nodes gave, the furthest on a tie; `NO_GPUS` where there are no nodes."""
-    found = max(tallies, key=lambda t: (t.nodes, t.code), default=None)
-    return found.code if found is not None else Code.NO_GPUS
+    """
+    The code of the node on which the pod came furthest, since that would have to change first, however many nodes gave
+    another; `NO_GPUS` where there are no nodes.
+    """
+    return max((found.code for found in tallies), default=Code.NO_GPUS)
+
+
+def of_withheld(gpu: Gpu) -> Code:
+    """Why a GPU takes no new pods, which is not well or is withheld."""
+    return _WITHHELD.get(gpu.withheld, Code.UNHEALTHY)
+
+
+_WITHHELD: Mapping[str, Code] = dict(zip(WITHHELD, (Code.GPU_CORDONED, Code.NOT_SHARED), strict=True))

@@ -126,10 +126,10 @@ def _furthest(
     by_uuid, by_model = wished
     cores = fraction.cores or 1
     height = len(columns.nodes)
-    code, want, most = (np.zeros(height, np.int64) for _ in range(3))
-    left = columns.exists.copy()  # GPUs that nothing has been said of
+    want, most = (np.zeros(height, np.int64) for _ in range(2))
+    code: Amounts = columns.withheld.max(axis=0)
+    left = columns.exists & columns.healthy  # GPUs that nothing has been said of
     for stage, refuses, amount in (
-        (Code.UNHEALTHY, ~columns.healthy, 0),
         (Code.UUID, None if by_uuid is None else ~by_uuid, 0),
         (Code.MODEL, None if by_model is None else ~by_model, 0),
         (Code.EXCLUSIVE, columns.exclusive, 0),

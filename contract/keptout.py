@@ -20,6 +20,7 @@ from contract.model import WITHHELD, Gpu
 NAMESPACE = "kube-system"
 PREFIX = "unhealthy-gpu-"
 _KEY = "gpus"
+_SHOWN = 3
 _CORDONED = WITHHELD[0]
 
 
@@ -36,6 +37,19 @@ class KeptOut:
     def covers(self, gpu: Gpu) -> bool:
         """Whether the list means this card, or the card that it is a slice of."""
         return bool(self.wrong) or bool(self.cards & ({str(gpu.index), gpu.uuid, gpu.parent} - {""}))
+
+    def strangers(self, gpus: tuple[Gpu, ...]) -> str:
+        """What of the list names none of these cards, so that it keeps none out, and what would; empty where all do."""
+        known = {word for gpu in gpus for word in (str(gpu.index), gpu.uuid, gpu.parent)}
+        found = sorted(self.cards - known)
+        if not found or not gpus:
+            return ""
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        here = ", ".join(sorted({str(gpu.index) for gpu in gpus if not gpu.parent}))
+        return (
+            f"data.{_KEY}: found {', '.join(shown(word) for word in found[:_SHOWN])}{more}, which is no GPU of node "
+            f"{self.node} and keeps none out; give indexes ({here}) or UUIDs separated by commas"
+        )
 
     def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         """The cards with those that are meant taking no new pods; the same tuple where none is."""

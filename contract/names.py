@@ -270,7 +270,7 @@ CORDON = Key(
     f"{GROUP}/cordon",
     on="Node annotation",
     writer="administrator",
-    doc="Comma list of GPU UUIDs that take no new pods. Those that are there stay.",
+    doc="Comma list of GPUs, by index or UUID, that take no new pods. Those that are there stay.",
 )
 
 OWNERSHIP = Key(

@@ -194,7 +194,7 @@ def _inspect(session: Session) -> str:
         gpunodes = session.items(kubepaths.gpunodes())
     except KubeNotFound:
         gpunodes = []
-    state = State.of(gpunodes, nodes, all_pods)
+    state = State.of(gpunodes, nodes, all_pods, session.elasticgpus())
     unit = gpushare.unit_of(state)
     found = [node for node in gpushare.gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
     return gpushare.details(found) if given.details else gpushare.summary(found, gpushare.unit_name(unit))
@@ -283,7 +283,7 @@ def main(
         return 0
     except KubeError as error:
         if given.command == "inspect":
-            out.write(f"Failed due to {error}")
+            out.write(f"Failed due to {error}\n")
             return 1
         if given.command == "version":
             out.write(_versions(given, versions.row()))

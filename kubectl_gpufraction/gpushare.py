@@ -3,8 +3,9 @@ What `kubectl-inspect-gpushare` printed, byte for byte, of our own ledger.
 
 Format: gpushare-device-plugin, `cmd/inspect` (`display.go`, `nodeinfo.go`). Two things are better on purpose: nodes and
 pods come sorted, and the unit is the one in which the pods were asked, where that tool took more than 100 units on a
-card for MiB. Cards of one node may differ, and each has its own total. Pods of every dialect are shown, in that unit
-and rounded up; a pod of gpushare itself that still runs (a migration under way) is shown by that system's annotations.
+card for MiB. Cards of one node may differ, and each has its own total. Pods of every dialect are shown in that unit,
+those of one card rounded up together, and a claim's share once; a pod of gpushare itself that still runs (a migration
+under way) is shown by that system's annotations.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from contract import pods as podfields
 from contract import quantity, scheduling
@@ -21,6 +22,7 @@ from kubectl_gpufraction.state import State, address_of
 from kubectl_gpufraction.tables import tabwriter
 
 JSON = dict[str, Any]
+Holder = TypeVar("Holder")
 PENDING = -1
 """The index of a pod that holds memory of a node, nobody knows on which GPU."""
 
@@ -131,13 +133,8 @@ def unit_name(unit: int) -> str:
 
 def gpu_nodes(state: State, nodes: Iterable[JSON], all_pods: Iterable[JSON], unit: int) -> tuple[GpuNode, ...]:
     """The nodes of our inventories, and nodes on which gpushare's own plugin still advertises its resource."""
-    by_node: dict[str, list[Used]] = {}
+    by_node = _held(state, unit)
     ours = {pod.key for pod in state.pods}
-    for pod in state.pods:
-        if pod.allocation is not None:
-            indexes = {share.uuid: share.index for each in pod.allocation.containers for share in each.shares}
-            units = {indexes[uuid]: -(-share.memory // unit) for uuid, share in pod.shares().items()}
-            by_node.setdefault(pod.node, []).append(Used(pod.namespace, pod.name, units))
     for pod_json in all_pods:
         node = (pod_json.get("spec") or {}).get("nodeName")
         if node and not podfields.finished(pod_json) and podfields.key(pod_json) not in ours:
@@ -156,6 +153,47 @@ def gpu_nodes(state: State, nodes: Iterable[JSON], all_pods: Iterable[JSON], uni
             totals = tuple(sizes.get(index, 0) for index in range(width))
             found[each.name] = GpuNode(each.name, each.address, totals, tuple(by_node.get(each.name, ())))
     return tuple(found.values())
+
+
+def _held(state: State, unit: int) -> dict[str, list[Used]]:
+    """By node, who holds what in units. What was asked in whole units is shown so, and the rest rounded up together."""
+    amounts: dict[str, dict[int, dict[tuple[str, str], int]]] = {}
+    for namespace, name, allocation, shares in state.booked():
+        indexes = {share.uuid: share.index for each in allocation.containers for share in each.shares}
+        on = amounts.setdefault(allocation.node, {})
+        for uuid, share in shares.items():
+            on.setdefault(indexes[uuid], {})[namespace, name] = share.memory
+    has = {
+        (node.name, gpu.index): max(gpu.memory, gpu.sharing.promised(gpu.usable))
+        for node in state.nodes
+        for gpu in node.inventory.gpus
+    }
+    found: dict[str, list[Used]] = {}
+    for node, by_index in amounts.items():
+        units: dict[tuple[str, str], dict[int, int]] = {}
+        for index, held in by_index.items():
+            for holder, count in in_units(held, unit, has.get((node, index), 0)).items():
+                units.setdefault(holder, {})[index] = count
+        found[node] = [Used(*holder, split) for holder, split in units.items()]
+    return found
+
+
+def in_units(held: Mapping[Holder, int], unit: int, has: int) -> dict[Holder, int]:
+    """
+    Bytes by holder as whole units, of a GPU that has so many bytes: no more of them together than it has units, as long
+    as no more bytes are held than it has.
+
+    Each is rounded up as far as those before it left nothing over; those that hold whole units come first, so theirs
+    stay as they are.
+    """
+    together, shown, found = 0, 0, dict[Holder, int]()
+    most = has // unit if sum(held.values()) <= has else sum(held.values()) // unit + 1
+    for holder, memory in sorted(held.items(), key=lambda each: (each[1] % unit != 0, -each[1])):
+        together += memory
+        upto = min(-(-together // unit), most)
+        found[holder] = upto - shown
+        shown = upto
+    return {holder: found[holder] for holder in held}
 
 
 def _advertised(node: JSON) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ class Pod:
     reason: str = ""
     since: str = ""
     """Since when it was told to wait, RFC 3339."""
+    uid: str = ""
     unbound: str = ""
     """Why kube-scheduler has not bound it, though it has its share; empty where that is not so."""
 
@@ -57,8 +58,8 @@ class Pod:
 
     @property
     def order(self) -> tuple[int, int, str, str]:
-        """The line, as the allocator keeps it: higher priority first, then older, then by name."""
-        return (-self.priority, -self.request.priority, self.created, self.key)
+        """The queue, as the allocator has it: higher priority first, then older, and of one second by uid."""
+        return (-self.priority, -self.request.priority, self.created, self.uid)
 
     def shares(self) -> Mapping[str, Share]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""
@@ -185,6 +186,14 @@ class State:
         ]
         return tuple((holder, share) for holder, share in found if share is not None)
 
+    def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Share]]]:
+        """Every share, once: namespace and name of who has it, the allocation, and what it takes of each GPU."""
+        for claim in self.claims:
+            yield claim.namespace, f"claim/{claim.name}", claim.allocation, shares_of(claim.allocation)
+        for pod in self._booked():
+            if pod.allocation is not None:
+                yield pod.namespace, pod.name, pod.allocation, pod.shares()
+
     def _booked(self) -> Iterator[Pod]:
         """Pods with a share of their own, and of a claim whose ElasticGPU is not to be seen, the first that uses it."""
         counted = {claim.share for claim in self.claims}
@@ -242,7 +251,7 @@ def pod_of(pod: JSON) -> Pod | None:
     allocation = None if waits else pods.allocation_of(pod, request)
     if allocation is None and not waits:
         return None
-    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    metadata, status = pod["metadata"], pod.get("status") or {}
     told = _condition(status, names.ALLOCATED_CONDITION)
     bound = _condition(status, "PodScheduled")
     return Pod(
@@ -251,12 +260,13 @@ def pod_of(pod: JSON) -> Pod | None:
         node=allocation.node if allocation else "",
         phase=str(status.get("phase", "Pending")),
         created=str(metadata.get("creationTimestamp", "")),
-        priority=int(spec.get("priority") or 0),
+        priority=pods.priority(pod),
         request=request,
         allocation=allocation,
         code=str(told.get("reason", "")) if waits else "",
         reason=str(told.get("message", "")).removeprefix("waiting: ") if waits else "",
         since=str(told.get("lastTransitionTime") or "") if waits else "",
+        uid=pods.uid(pod),
         unbound=str(bound.get("message") or bound.get("reason") or "") if _refused(bound) and not waits else "",
     )
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 from contract import names
 from contract.model import Delivery, Gpu, Inventory
 from contract.pools import NOTHING_SAID
+from nodeagent import cordoning
 from nodeagent.beyond import Spared
-from nodeagent.changes import Change, changes, published_gpus
+from nodeagent.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.ownership import HOLDING, Ownership, decide
 from nodeagent.pooled import Said, pooled
 from nodeagent.reconcile import (
@@ -184,20 +185,25 @@ class Agent:
         wanted = replace(wanted, inventory=inventory, others=(*wanted.others, *self._conditions()))
         # What is in memory counts first: while the driver was away, no GPUs were published.
         before = self._gpus or published_gpus(published.gpunode.status if published.gpunode else {})
+        standing = published.gpunode.status if published.gpunode else {}
         todo = reconcile(wanted, published, self._history, now, self._pace)
         for action in todo.actions:
             published = self._write(action, published)
             log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
         self._history = todo.history
-        self._notice(wanted, before)
+        self._notice(wanted, before, standing)
         if todo.actions:
             self._wrote(wanted, published)
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 
-    def _notice(self, wanted: Desired, before: tuple[Gpu, ...]) -> None:
-        """Tell of cards that went. A lost Event is not told again: the log has it, and the GPUNode is right."""
+    def _notice(self, wanted: Desired, before: tuple[Gpu, ...], standing: JSON) -> None:
+        """
+        Tell of cards that went, and of a cordon that names none; `standing` is the status that was published before.
+
+        A lost Event is not told again: the log has it, and the GPUNode is right.
+        """
         self._gpus = before if wanted.inventory.problem else wanted.inventory.gpus
-        for change in changes(before, wanted.inventory):
+        for change in (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing)):
             log.warning(change.reason, extra={"said": change.message})
             try:
                 self._kube.create(events("default"), _node_event(self._behaviour.node, change, self._clock()))
@@ -208,14 +214,15 @@ class Agent:
         cards = (card.uuid for card in sight.cards if card.uuid and not card.parent)
         sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
         said = self._options()
+        cordon = cordoning.read(node.cordoned, sight.cards)
         status = gpunode.status if gpunode else {}
         terms = pooled(self._behaviour.terms, said, node.labels, status)
         return replace(
             terms,
-            cordoned=node.cordoned,
+            cordoned=cordon.uuids,
             shared=sharing.shared,
             not_shared=sharing.why,
-            conditions=(*sharing.conditions, *terms.conditions),
+            conditions=(*sharing.conditions, *cordon.conditions, *terms.conditions),
         )
 
     def _wrote(self, wanted: Desired, published: Published) -> None:

@@ -9,15 +9,20 @@ Pure. Must not: guess while nothing can be seen; a driver that is gone has not t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from contract.inventories import inventory_from_object
 from contract.model import Gpu, Inventory
 from contract.reading import Malformed
+from nodeagent.cordoning import NAMES_NO_GPU
+from nodeagent.status import Condition
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"
+_TOLD_TOO = frozenset((NAMES_NO_GPU,))
+"""Conditions whose beginning is an Event on the Node too, since nobody looks at a GPUNode after writing to a Node."""
+REASONS = frozenset((GONE, REPLACED, *_TOLD_TOO))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,21 @@ def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
         return inventory_from_object({"metadata": {"name": "published"}, "status": dict(status)}).gpus
     except Malformed:
         return ()
+
+
+def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Conditions that are worth an Event and say something that the published status did not say yet."""
+    listed = standing.get("conditions")
+    known = {
+        (item.get("type"), item.get("message"))
+        for item in (listed if isinstance(listed, list) else ())
+        if isinstance(item, Mapping)
+    }
+    return tuple(
+        Change(condition.kind, condition.message)
+        for condition in conditions
+        if condition.kind in _TOLD_TOO and (condition.kind, condition.message) not in known
+    )
 
 
 def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:

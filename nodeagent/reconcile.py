@@ -44,7 +44,7 @@ class NodeView:
     capacity: Amounts
     allocatable: Amounts
     cordoned: frozenset[str] = frozenset()
-    """UUIDs in the cordon annotation."""
+    """The words of the cordon annotation."""
     choice: str = ""
     """The label that says how GPUs are kept apart from a vendor's device plugin."""
     offered: int = 0

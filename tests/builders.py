@@ -244,6 +244,7 @@ class NodeBuilder:
         sharers: int | None = None,
         exclusive: bool = False,
         sick: str = "",
+        withheld: str = "",
         uuid: str = "",
         index: int | None = None,
         numa: int = -1,
@@ -251,7 +252,8 @@ class NodeBuilder:
     ) -> NodeBuilder:
         """
         One more GPU of `mib` MiB. `used_mib`, `cores`, `sharers` and `exclusive` are what is taken on it already (one
-        sharer where any of it is); `sick` is why it is unhealthy. Its UUID is `GPU-<node>-<index>` unless given.
+        sharer where any of it is); `sick` is why it is unhealthy, and `withheld` why a well one takes nobody. Its UUID
+        is `GPU-<node>-<index>` unless given.
         """
         position = len(self._gpus) if index is None else index
         usable = mib if usable_mib is None else usable_mib
@@ -261,8 +263,9 @@ class NodeBuilder:
             model=model,
             memory=mib * quantity.MIB,
             usable=usable * quantity.MIB,
-            healthy=not sick,
+            healthy=not (sick or withheld),
             reason=sick,
+            withheld=withheld,
             numa=numa,
             sharing=sharing,
         )

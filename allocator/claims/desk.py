@@ -30,7 +30,7 @@ from allocator.filters import node_reason
 from allocator.ledger import OWN, Holding, State
 from allocator.quarantine import INTERNAL_ERROR
 from allocator.queue import Waiting
-from allocator.reasons import Code, Reason
+from allocator.reasons import Reason, of_withheld
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import PodNeeds, Toleration
 
@@ -416,8 +416,8 @@ class Desk:
 
 def _unwell(state: NodeState, held: Allocation) -> Reason | None:
     uuids = {share.uuid for share in held.containers[0].shares}
-    unwell = any(gpu.uuid in uuids and not gpu.healthy for gpu in state.gpus)
-    return Reason(Code.UNHEALTHY) if unwell else None
+    unwell = [of_withheld(gpu) for gpu in state.gpus if gpu.uuid in uuids and not gpu.healthy]
+    return Reason(max(unwell)) if unwell else None
 
 
 def _holding(key: str, claim: str, allocation: Allocation, state: State, since: float) -> Holding:

@@ -232,6 +232,16 @@ CASES = {
         ask=ask(one(memory=GIB)),
         want=refused(Tally(Code.UNHEALTHY, 1)),
     ),
+    "a cordoned card takes nobody, and is not told to be sick": Case(
+        nodes=(node("a").gpu(mib=16384, sick="XID 79").gpu(mib=16384, withheld="Cordoned"),),
+        ask=ask(one(memory=GIB)),
+        want=refused(Tally(Code.GPU_CORDONED, 1)),
+    ),
+    "a card that a vendor's device plugin may give away takes nobody": Case(
+        nodes=(node("a").gpu(mib=16384, withheld="NotShared").gpu(mib=16384, sick="XID 79"),),
+        ask=ask(one(memory=GIB)),
+        want=refused(Tally(Code.NOT_SHARED, 1)),
+    ),
     "models are wished for by words, whatever their case": Case(
         nodes=(node("a").gpu("Tesla T4"), node("b").gpu("NVIDIA A100-SXM4-80GB", mib=81920)),
         ask=ask(one(memory=GIB, wishes=Wishes(use_models=("a100", "h100")))),

@@ -98,7 +98,8 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
     made = node(name).allocatable(cpu=16_000, pods=6)
     for _ in range(draw(st.integers(0, 4))):
         model, mib = draw(st.sampled_from(MODELS))
-        made = made.gpu(model, mib=mib, sick="XID 79" if draw(st.integers(0, 9)) == 0 else "")
+        sick, withheld = draw(st.sampled_from((*[("", "")] * 8, ("XID 79", ""), ("", "Cordoned"), ("", "NotShared"))))
+        made = made.gpu(model, mib=mib, sick=sick, withheld=withheld)
     if draw(st.booleans()):
         made = made.labelled("pool", draw(st.sampled_from(("x", "y"))))
     if draw(st.booleans()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allocator.line import Noted
 from contract.keptout import KeptOut
 from contract.model import NodeState
 from contract.protocol import Placed, Wait
@@ -51,6 +52,28 @@ def test_the_list_outlives_what_the_agent_publishes() -> None:
     desk.controller.replace_kept_out([])
     assert open_cards(desk) == [0, 1]
     desk.controller.check_invariants()
+
+
+def test_a_list_that_names_no_card_is_told_once_for_as_long_as_it_lasts() -> None:
+    desk = Desk([T4])
+
+    def told() -> list[str]:
+        return [each.code for each in desk.controller.place_waiting()[1] if isinstance(each, Noted)]
+
+    desk.controller.put_kept_out("t4", KeptOut("t4", frozenset({"7"})))
+    assert told() == ["ListNamesNoGPU"]
+    assert open_cards(desk) == [0, 1]
+    desk.controller.put_inventory(node("t4").gpus(3).inventory())
+    assert told() == ["ListNamesNoGPU"], "what would work is another sentence now"
+    desk.controller.put_inventory(node("t4").gpus(3).broken("the driver is away").inventory())
+    desk.controller.put_inventory(node("t4").gpus(3).inventory())
+    assert told() == []
+    desk.controller.put_inventory(node("t4").gpus(8).inventory())
+    assert (told(), open_cards(desk)) == ([], [0, 1, 2, 3, 4, 5, 6])
+    desk.controller.put_inventory(node("t4").gpus(7).inventory())
+    assert told() == ["ListNamesNoGPU"]
+    desk.controller.put_kept_out("t4", None)
+    assert told() == []
 
 
 def test_nothing_is_decided_before_the_lists_are_known() -> None:

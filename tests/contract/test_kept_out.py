@@ -52,6 +52,28 @@ def test_which_cards_a_list_keeps_out(configmap: dict[str, Any], want: KeptOut |
         assert kept or after is CARDS
 
 
+STRANGERS = {
+    "all there": ({"0", "GPU-b", "MIG-c"}, ""),
+    "none at all": (set[str](), ""),
+    "an index and a UUID that are not there": (
+        {"0", "7", "GPU-x"},
+        "data.gpus: found '7', 'GPU-x', which is no GPU of node n1 and keeps none out; give indexes (0, 1) or UUIDs "
+        "separated by commas",
+    ),
+    "many": (
+        {"5", "6", "7", "8"},
+        "data.gpus: found '5', '6', '7' and 1 more, which is no GPU of node n1 and keeps none out; give indexes (0, 1) "
+        "or UUIDs separated by commas",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "want"), STRANGERS.values(), ids=STRANGERS.keys())
+def test_what_of_a_list_names_no_card(words: set[str], want: str) -> None:
+    assert KeptOut("n1", frozenset(words)).strangers(CARDS) == want
+    assert KeptOut("n1", frozenset(words)).strangers(()) == ""
+
+
 def test_a_sick_card_stays_sick() -> None:
     sick = (Gpu("GPU-a", 0, "T4", 1, 1, healthy=False, reason="XID 79"),)
     assert KeptOut("n1", frozenset({"0"})).without(sick) is sick

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract.quantity import GIB, MIB
-from kubectl_gpufraction.gpushare import PENDING, GpuNode, Used, details, gpu_nodes, summary, unit_name, unit_of
+from kubectl_gpufraction.gpushare import (
+    PENDING,
+    GpuNode,
+    Used,
+    details,
+    gpu_nodes,
+    in_units,
+    summary,
+    unit_name,
+    unit_of,
+)
 from kubectl_gpufraction.state import State
 from kubectl_gpufraction.tables import tabwriter
-from tests.kubectl_gpufraction.objects import admitted, gpunode, node, theirs
+from tests.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim, theirs
 
 TWO = (
     GpuNode("cn-shanghai.i-uf61h64dz1tmlob9hmtc", "192.168.0.70", (15,), (Used("default", "b", {0: 3}),)),
@@ -117,3 +129,43 @@ def test_nodes_of_ours_and_of_the_older_plugin() -> None:
 def test_the_unit_is_the_one_in_which_pods_were_asked() -> None:
     state = State.of([], [], [admitted("p", "aliyun.com/gpu-mem", 5000, on="n", gpu=0, unit=MIB)])
     assert unit_name(unit_of(state)) == "MiB"
+
+
+ROUNDED: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {
+    "whole units stay": ({"a": 5 * GIB, "b": 9 * GIB}, 15109 * MIB, {"a": 5, "b": 9}),
+    "one that is not whole is rounded up": ({"a": 5 * GIB, "b": 100 * MIB}, 15109 * MIB, {"a": 5, "b": 1}),
+    "those that are not whole are rounded up together": (
+        {"a": 256 * MIB, "b": 256 * MIB, "c": 10 * GIB, "d": 700 * MIB},
+        15109 * MIB,
+        {"a": 0, "b": 1, "c": 10, "d": 1},
+    ),
+    "a GPU that is given away to the last byte shows its units": (
+        {"a": 7555 * MIB, "b": 7554 * MIB},
+        15109 * MIB,
+        {"a": 8, "b": 6},
+    ),
+    "of an oversubscribed GPU all are shown": ({"a": 10 * GIB, "b": 10 * GIB}, 20 * GIB, {"a": 10, "b": 10}),
+    "what is held of a GPU that has less now is shown too": ({"a": 10 * GIB, "b": MIB}, 5 * GIB, {"a": 10, "b": 1}),
+    "nothing": ({}, GIB, {}),
+}
+
+
+@pytest.mark.parametrize(("held", "has", "want"), ROUNDED.values(), ids=ROUNDED.keys())
+def test_no_more_units_are_shown_than_a_gpu_has(held: dict[str, int], has: int, want: dict[str, int]) -> None:
+    assert in_units(held, GIB, has) == want
+
+
+@given(st.lists(st.integers(1, 4 * GIB), max_size=12), st.integers(1, 8 * GIB))
+def test_units_add_up_whatever_is_held(held: list[int], spare: int) -> None:
+    has = sum(held) + spare
+    shown = in_units(dict(enumerate(held)), GIB, has)
+    assert sum(shown.values()) == min(-(-sum(held) // GIB), has // GIB)
+    assert all(0 <= shown[at] <= -(-memory // GIB) for at, memory in enumerate(held))
+
+
+def test_a_share_that_several_pods_have_by_one_claim_is_shown_once() -> None:
+    users = [by_claim(name, "c", on="new") for name in ("p", "q")]
+    for shares in ([], [share_of_claim("c", "new")]):
+        state = State.of([gpunode("new", 15109)], [node("new")], users, shares)
+        (found,) = gpu_nodes(state, [node("new")], users, GIB)
+        assert [(each.name, each.units) for each in found.pods] == [("claim/c" if shares else "p", {0: 2})]

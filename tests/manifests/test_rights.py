@@ -101,7 +101,7 @@ def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
 def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
     said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
     [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
-    assert set(re.findall(r"'(.+?)'", listed)) == {changes.GONE, changes.REPLACED, OVERUSE, UNHEALTHY, FAULT}
+    assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, UNHEALTHY, FAULT}
 
 
 def test_the_keeper_of_certificates_touches_one_configuration() -> None:
