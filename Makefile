@@ -24,8 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them
 	@$(RUN) -m playground demo
 
-playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl
-	@$(RUN) -m playground up
+playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
+	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 test: $(STAMP) ## run the tests
 	$(RUN) -m pytest -q

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import demo, replaying
-from playground.cluster import Cluster
+from playground.alone import Unusable, alone
+from playground.cluster import Cluster, NotUp
 from playground.picture import draw
+from playground.programs import ProgramFailed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,14 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return replaying.run(rest)
     if rest:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
-    return demo.run() if given.command == "demo" else _up(Path(given.directory))
+    try:
+        return demo.run() if given.command == "demo" else _up(Path(given.directory).resolve())
+    except (Unusable, NotUp, ProgramFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _up(directory: Path) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with Cluster(directory=directory.resolve()) as cluster:
+    with alone(directory), Cluster(directory=directory) as cluster:
         print(f"\n{draw(cluster.kube)}\n\nThe cluster is up. In another terminal:\n")
         print(f"    export KUBECONFIG={cluster.kubeconfig}")
         print("    kubectl apply -f samples/4paradigm-vgpu.yaml")

@@ -59,7 +59,9 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not there")
     assert plugin(cluster, "advise").splitlines()[1].startswith("Not to be evicted: default/a (no controller")
     assert json.loads(plugin(cluster, "advise", "-o", "json")) == {"items": []}
-    assert plugin(cluster, "inspect", "no-such-node").startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
+    refused = plugin(cluster, "inspect", "no-such-node")
+    assert refused.startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
+    assert refused.endswith("\n")
     assert plugin(cluster, "version").splitlines()[1].split()[-1] == "3"
 
     manifest = tmp_path / "wrong.yaml"

@@ -25,7 +25,7 @@ from webhook.certs import renewed
 pytestmark = [
     pytest.mark.realcluster,
     pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ,
+        not os.environ.get("KUBEBUILDER_ASSETS"),
         reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
     ),
 ]

@@ -79,7 +79,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealClust
 
 @pytest.mark.realcluster
 @pytest.mark.skipif(
-    "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
+    not os.environ.get("KUBEBUILDER_ASSETS"), reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
 )
 def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) -> None:
     """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""

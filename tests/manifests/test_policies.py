@@ -21,7 +21,7 @@ from tests.manifests.realcluster import MASTER, RealCluster, Who, kubeconfig, ru
 pytestmark = [
     pytest.mark.realcluster,
     pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ,
+        not os.environ.get("KUBEBUILDER_ASSETS"),
         reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
     ),
 ]

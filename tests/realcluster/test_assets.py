@@ -24,6 +24,7 @@ def test_a_folder_that_lacks_what_is_needed(tmp_path: Path, case: tuple[tuple[st
 
 
 def test_a_folder_that_is_not_named() -> None:
+    assert assets_of({"KUBEBUILDER_ASSETS": ""}) == assets_of({})
     assert assets_of({}) == "KUBEBUILDER_ASSETS is not set; it names a folder with etcd and kube-apiserver"
 
 

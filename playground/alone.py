@@ -1,0 +1,45 @@
+"""
+One playground in one folder: a second one would write its kubeconfig over the first one's, and end it at its own end.
+
+The lock is the kernel's and ends with the process, however that ends; so nothing stale is ever in the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Unusable(Exception):
+    """The folder cannot be used; the message says why, and what works."""
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Have the folder for as long as the context lasts. Raises `Unusable`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise Unusable(f"{directory} cannot be written to: {error.strerror}; give another by --directory") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(_taken(directory, os.read(lock, 32).decode(errors="replace").strip())) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(lock)
+
+
+def _taken(directory: Path, process: str) -> str:
+    return (
+        f"a playground runs in {directory} already (process {process or 'unknown'}). To use it:\n\n"
+        f"    export KUBECONFIG={directory / 'kubeconfig'}\n\n"
+        "Ctrl-C in its terminal ends it. For another one beside it: make playground DIRECTORY=.playground-2"
+    )
