@@ -28,6 +28,9 @@ class ControlPlane(Protocol):
     def stop(self) -> None:
         """Stop everything that was started."""
 
+    def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
+        """Show webhooks this client certificate, PEM. To be called before the start."""
+
     def kubeconfig(self, user: User) -> str:
         """A kubeconfig, as YAML, with which a client is that user."""
 
@@ -54,6 +57,10 @@ class Embedded:
         self.server = HttpsServer(self.api, port=port)
         self.machinery = Machinery(self.api, gpus_of=gpus_of)
         self.api.log_provider = self.machinery.logs
+
+    def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
+        """Show webhooks this client certificate. To be called before the start."""
+        self.api.webhooks.identify(certificate, key)
 
     def start(self) -> None:
         """Start it; it answers when this returns."""

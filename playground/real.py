@@ -93,6 +93,7 @@ class Real:
         self._files = Files(self.directory / "pki", self._authority)
         self._own_scheduler = scheduler and assets.has(components.SCHEDULER)
         self._own_controllers = controllers and assets.has(components.CONTROLLERS)
+        self._more_flags: list[str] = []
         self.programs: dict[str, Program] = {}
         self._stop = threading.Event()
         self._remote = RemoteApi(self._connect)
@@ -106,13 +107,17 @@ class Real:
         self._registration = Reactor(manager, [(NODES, Registration(manager, port).changed)], self._stop)
         self._caretaker = None if self._own_controllers else Caretaker(manager, self._stop)
 
+    def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
+        """Show webhooks this client certificate, PEM. To be called before the start."""
+        self._more_flags += components.identifying(self.directory, certificate, key)
+
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start it; it answers when this returns. Raises `NotReady`."""
         self._files.write()
         self._add("etcd", components.etcd_flags(self.ports, self.directory / "etcd"))
-        self._add("kube-apiserver", components.apiserver_flags(self.ports, self._files))
+        self._add("kube-apiserver", [*components.apiserver_flags(self.ports, self._files), *self._more_flags])
         for program in self.programs.values():
             program.start()
         self._await_ready()

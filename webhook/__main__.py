@@ -66,11 +66,14 @@ def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
 
 def _serve(settings: ServeSettings) -> int:
     from webhook.serving import Listening, serve
-    from webhook.tls import ServingContext
+    from webhook.tls import NoAuthority, ServingContext
 
     _set_up_log(settings)
     try:
-        ServingContext(settings.certificates).current()
+        ServingContext(settings.certificates, client_ca=settings.client_ca).current()
+    except NoAuthority as error:
+        log.error("the authorities of clients cannot be read", extra={"reason": str(error)})
+        return 1
     except OSError as error:
         log.error(
             "there is no certificate that can be served; `python -m webhook certs` makes one",
@@ -83,6 +86,8 @@ def _serve(settings: ServeSettings) -> int:
         threads=settings.threads,
         grace=round(settings.grace),
         silence=settings.silence,
+        client_ca=settings.client_ca,
+        client_names=frozenset(settings.client_names),
         health=settings.health_address(),
     )
     try:

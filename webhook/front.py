@@ -42,6 +42,7 @@ Admitted = Callable[[ssl.SSLSocket], bool]
 LATE_HANDSHAKE, LATE_REQUEST, LATE_READER, QUEUED = "handshake", "request", "answer", "queue"
 FULL, BYTES, MALFORMED, TOO_LARGE, STRANGER = "connections", "bytes", "malformed", "size", "certificate"
 _REASON_OF = {413: TOO_LARGE, 431: TOO_LARGE}
+_UNCERTIFIED = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
 
 _CHUNK = 64 << 10
 _STEPS = 16
@@ -237,7 +238,12 @@ class Front:
             return
         try:
             self._advance(connection)
-        except OSError as error:  # the client left, or does not speak TLS
+        except ssl.SSLError as error:
+            if error.reason in _UNCERTIFIED:
+                self._count(STRANGER, connection.source)
+            log.debug("connection ended", extra={"source": connection.source, "reason": str(error)})
+            self._close(connection)
+        except OSError as error:  # the client left
             log.debug("connection ended", extra={"source": connection.source, "reason": str(error)})
             self._close(connection)
         except Exception:

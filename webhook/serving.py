@@ -29,7 +29,7 @@ from webhook.app import MAX_BODY
 from webhook.certfiles import CERTIFICATE, KEY
 from webhook.front import Bounds, Front
 from webhook.health import Pulse
-from webhook.tls import SILENCE, ServingContext
+from webhook.tls import SILENCE, ServingContext, names_of
 
 BACKLOG = 1024
 _TURN = 0.001
@@ -52,6 +52,10 @@ class Listening:
     """Seconds that running requests get when the process is stopped."""
     silence: float = SILENCE
     """Seconds that a client may take over a handshake, over sending a request, and over taking its answer."""
+    client_ca: Path | None = None
+    """The authorities of whom clients must have a certificate."""
+    client_names: frozenset[str] = frozenset()
+    """Names of which it must have one; empty: any."""
     health: tuple[str, int] | None = None
     """Host and port of the probes and the metrics."""
 
@@ -90,7 +94,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
     def __init__(self, where: Listening, make: Callable[[], Service], probes: socket.socket | None) -> None:
         self._where, self._make, self._probes = where, make, probes
         self._made: Service | None = None
-        self._context = ServingContext(where.certificates)
+        self._context = ServingContext(where.certificates, client_ca=where.client_ca)
         super().__init__()
 
     def load_config(self) -> None:
@@ -126,6 +130,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
             context=self._context.current,
             threads=where.threads,
             bounds=Bounds(silence=where.silence, max_body=MAX_BODY),
+            admitted=lambda client: not where.client_names or bool(names_of(client.getpeercert()) & where.client_names),
             turned_away=made.turned_away,
             beat=beat,
         )

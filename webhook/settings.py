@@ -104,6 +104,16 @@ class ServeSettings:
     silence: float = setting(
         5.0, "How long a client may take over a handshake or over sending a request.", unit="duration", minimum=0.1
     )
+    client_ca: Path | None = setting(
+        None,
+        "PEM file of the authorities of whom clients of the reviews' port must show a certificate; none: anybody may "
+        "ask. Read again when it changes. The API server shows one where its admission configuration says so.",
+    )
+    client_names: tuple[str, ...] = setting(
+        (),
+        "Names of which a client's certificate must have one, as its common name or a DNS name; none: any will do that "
+        "`client_ca` signed, which in the cluster's own authority's case are all kubelets' and many people's.",
+    )
     hide_gpus: bool = setting(
         False,
         "Give pods that ask for no share NVIDIA_VISIBLE_DEVICES=void, for nodes whose default runtime is NVIDIA's. "
@@ -133,6 +143,8 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         self.health_address()
+        if self.client_names and self.client_ca is None:
+            raise ValueError("client_names are names in certificates; give client_ca, the authority that signs these")
         strangers = [word for word in self.host_paths if word not in (MPS, PRELOAD)]
         if strangers:
             raise ValueError(f"host_paths has {strangers[0]!r}; give {MPS}, {PRELOAD} or both")

@@ -12,6 +12,7 @@ import os
 import ssl
 import threading
 from pathlib import Path
+from typing import Any
 
 from webhook.certfiles import CERTIFICATE, KEY
 
@@ -30,17 +31,27 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 suites of TLS 1.3 are such."""
 
 
+class NoAuthority(OSError):
+    """The authorities of clients cannot be read; the message has the setting, the file and why."""
+
+
 class ServingContext:
     """The current `ssl.SSLContext` for the certificate in a directory. Safe to share between threads."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, client_ca: Path | None = None) -> None:
+        """`client_ca`: the authorities of whom clients must have a certificate; none: they need none."""
         self._certificate, self._key = directory / CERTIFICATE, directory / KEY
+        self._client_ca = client_ca
         self._lock = threading.Lock()  # guards the two fields below
         self._context: ssl.SSLContext | None = None
         self._version: object = None
 
     def current(self) -> ssl.SSLContext:
-        """The context for a new connection. Raises `OSError` (`ssl.SSLError` is one) while none was ever loaded."""
+        """
+        The context for a new connection.
+
+        While none was ever loaded it raises `NoAuthority`, or another `OSError` for the certificate.
+        """
         with self._lock:
             if self._context is None or self._version != self._seen():
                 self._reload()
@@ -74,11 +85,25 @@ class ServingContext:
         # API servers begin anew each time; nobody can have us remember sessions.
         context.num_tickets = 0
         context.load_cert_chain(os.path.realpath(self._certificate), os.path.realpath(self._key))
+        if self._client_ca is not None:
+            try:
+                context.load_verify_locations(self._client_ca)
+            except OSError as error:
+                raise NoAuthority(f"client_ca {self._client_ca}: {error}") from error
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
     def _seen(self) -> object:
-        """Changes whenever either file does: by rename, by symlink or in place."""
-        return _stamp(self._certificate), _stamp(self._key)
+        """Changes whenever one of the files does: by rename, by symlink or in place."""
+        authorities = None if self._client_ca is None else _stamp(self._client_ca)
+        return _stamp(self._certificate), _stamp(self._key), authorities
+
+
+def names_of(certificate: Any) -> frozenset[str]:
+    """Common names and DNS names of a client's certificate, as `SSLSocket.getpeercert` gives it; of none, none."""
+    found = certificate or {}
+    common = (value for part in found.get("subject", ()) for key, value in part if key == "commonName")
+    return frozenset((*common, *(value for kind, value in found.get("subjectAltName", ()) if kind == "DNS")))
 
 
 def _stamp(path: Path) -> object:

@@ -8,6 +8,7 @@ import http.client
 import json
 import random
 import ssl
+import tempfile
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,11 @@ class WebhookClient:
         self._store = store
         self._pools: dict[tuple[str, int, str, str], urllib3.HTTPSConnectionPool] = {}
         self._lock = threading.Lock()
+        self._identity: tuple[bytes, bytes] | None = None
+
+    def identify(self, certificate: bytes, key: bytes) -> None:
+        """Show every webhook this certificate, as an API server does whose admission configuration names one."""
+        self._identity = certificate, key
 
     def close(self) -> None:
         with self._lock:
@@ -88,11 +94,20 @@ class WebhookClient:
                     address[0],
                     address[1],
                     maxsize=_CONNECTIONS,
-                    ssl_context=_context(bundle),
+                    ssl_context=self._context(bundle),
                     server_hostname=name,
                     assert_hostname=name,
                 )
             return pool
+
+    def _context(self, bundle: str) -> ssl.SSLContext:
+        context = _context(bundle)
+        if self._identity is not None:
+            with tempfile.NamedTemporaryFile() as file:  # the library takes files only
+                file.write(b"".join(self._identity))
+                file.flush()
+                context.load_cert_chain(file.name)
+        return context
 
     def _address(self, service: JSON, url: str) -> tuple[str, int]:
         namespace, name, port = service["namespace"], service["name"], service.get("port", 443)

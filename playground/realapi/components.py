@@ -8,6 +8,7 @@ suit a test. Everything else is what Kubernetes does by default, admission plugi
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,29 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from ("--kubelet-preferred-address-types=ExternalIP", f"--kubelet-certificate-authority={files['ca.crt']}")
     yield from (f"--kubelet-client-certificate={files['to-kubelets.crt']}",)
     yield from (f"--kubelet-client-key={files['to-kubelets.key']}",)
+
+
+def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str]:
+    """The API server shows webhooks a client certificate: by an admission configuration that names a kubeconfig."""
+    for name, content in (("to-webhooks.crt", certificate), ("to-webhooks.key", key)):
+        (directory / name).touch(mode=0o600)
+        (directory / name).write_bytes(content)
+    shown = {"client-certificate": str(directory / "to-webhooks.crt"), "client-key": str(directory / "to-webhooks.key")}
+    kubeconfig = directory / "to-webhooks.kubeconfig"
+    # In a cluster the name is that of the webhook's Service, GPUFRACTION.NAMESPACE.svc; here it is called by an URL.
+    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": shown}]}))
+    plugin = {
+        "name": "MutatingAdmissionWebhook",
+        "configuration": {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(kubeconfig),
+        },
+    }
+    admission = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [plugin]}
+    file = directory / "admission.json"
+    file.write_text(json.dumps(admission))
+    yield f"--admission-control-config-file={file}"
 
 
 def controllers_flags(files: Files, kubeconfig: Path, *, judging: bool) -> Iterator[str]:

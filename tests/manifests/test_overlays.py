@@ -346,6 +346,16 @@ def test_probes_of_the_webhook_have_a_port_that_no_stranger_can_keep_busy() -> N
         assert metrics == {"from": [{"namespaceSelector": {}}], "ports": [{"port": "http"}, {"port": "health"}]}
 
 
+def test_with_a_clients_certificate_the_authority_lies_where_the_flag_says() -> None:
+    items = with_components("client-certificate", "port-10250")
+    settings = serve_settings(items)
+    assert settings.client_names == ("gpufraction-api-server",)
+    mounts = {mount["name"]: mount["mountPath"] for mount in webhook_container(items)["volumeMounts"]}
+    [volume] = [v for v in template(items, "Deployment", "gpufraction")["volumes"] if v["name"] == "client-ca"]
+    assert str(settings.client_ca) == f"{mounts['client-ca']}/ca.crt"
+    assert volume["configMap"] == {"name": "gpufraction-client-ca"}
+
+
 def test_cert_manager_goes_with_a_clouds_component() -> None:
     items = with_components("cert-manager", "port-10250", "hide-gpus")
     assert valid(items) == {}

@@ -53,6 +53,8 @@ WRONG = {
     "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
     "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
     "less than a share": (["serve", "--sharing-min-memory", "1Ki"], {}, "expected at least 1Mi"),
+    "names without an authority": (["serve", "--client-names", "a"], {}, "give client_ca, the authority that signs"),
+    "no port": (["serve", "--listen", "9444"], {}, "listen is '9444'; give address and port such as 0.0.0.0:9444"),
     "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),
     "no command": ([], {}, "command: found '', give serve, certs or conditions"),
     "another command": (["run"], {}, "command: found 'run', give serve, certs or conditions"),

@@ -351,6 +351,25 @@ def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> No
     assert "Traceback" not in ended.stderr.decode()
 
 
+def test_serving_without_the_authorities_of_clients_ends_with_a_message(tmp_path: Path) -> None:
+    """Rather than with everybody let in."""
+    certfiles.write(places_in(tmp_path), renewed(None, utcnow(), NAMES))
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "webhook", "serve", "--bind", "127.0.0.1:0", "--listen", ""),
+            *("--certificates", str(places_in(tmp_path).serving), "--client-ca", str(tmp_path / "none.crt")),
+        ],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"client_ca {tmp_path / 'none.crt'}: " in ended.stderr.decode()
+    assert "Traceback" not in ended.stderr.decode()
+
+
 @pytest.mark.parametrize("module", ["webhook.__main__", "webhook.app", "webhook.serving", "webhook.ensuring"])
 def test_importing_starts_nothing(module: str) -> None:
     code = (

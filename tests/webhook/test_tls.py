@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ssl
 import warnings
+from pathlib import Path
 
 import pytest
 
+from playground.api.certificates import Authority
+from playground.api.values import User
 from tests.webhook.test_serving import NAMES, places_in, utcnow
 from webhook import certfiles
 from webhook.certs import renewed
-from webhook.tls import ServingContext
+from webhook.tls import NoAuthority, ServingContext, names_of
 
 TLS_1_2 = {
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -80,3 +83,79 @@ def test_tls_1_3_is_spoken_and_nothing_older_than_1_2(server: ssl.SSLContext) ->
 
 def test_a_client_cannot_begin_the_handshake_again(server: ssl.SSLContext) -> None:
     assert server.options & ssl.OP_NO_RENEGOTIATION
+
+
+# -- clients' certificates ----------------------------------------------------------------------------------------
+
+
+def as_user(folder: Path, authority: Authority, name: str = "api-server") -> ssl.SSLContext:
+    """A client of TLS 1.2, where it learns within the handshake what becomes of its certificate."""
+    context = client(ssl.TLSVersion.TLSv1_2)
+    certificate, key = authority.client(User(name))
+    (folder / "client.pem").write_bytes(certificate + key)
+    context.load_cert_chain(folder / "client.pem")
+    return context
+
+
+def test_with_an_authority_clients_must_have_a_certificate_of_it_and_it_is_read_again(tmp_path: Path) -> None:
+    places, file = places_in(tmp_path), tmp_path / "client-ca.crt"
+    certfiles.write(places, renewed(None, utcnow(), NAMES))
+    first, second = Authority(), Authority()
+    file.write_bytes(first.pem)
+    serving = ServingContext(places.serving, client_ca=file)
+
+    def accepted(context: ssl.SSLContext) -> bool:
+        return agreed(serving.current(), context) is not None
+
+    def answers() -> list[bool]:
+        anybody = client(ssl.TLSVersion.TLSv1_2)
+        return [accepted(anybody), accepted(as_user(tmp_path, first)), accepted(as_user(tmp_path, second))]
+
+    assert answers() == [False, True, False]
+    file.write_bytes(first.pem + second.pem)
+    assert answers() == [False, True, True]
+    file.write_bytes(second.pem)
+    assert answers() == [False, False, True]
+    file.write_bytes(b"")
+    assert answers() == [False, False, True]  # what cannot be read lets nobody in
+    file.unlink()
+    assert answers() == [False, False, True]
+
+
+def test_a_servers_certificate_is_none_of_a_client(tmp_path: Path) -> None:
+    places, file, authority = places_in(tmp_path), tmp_path / "client-ca.crt", Authority()
+    certfiles.write(places, renewed(None, utcnow(), NAMES))
+    file.write_bytes(authority.pem)
+    context = client(ssl.TLSVersion.TLSv1_2)
+    (tmp_path / "server.pem").write_bytes(b"".join(authority.server(["api-server"])))
+    context.load_cert_chain(tmp_path / "server.pem")
+    assert agreed(ServingContext(places.serving, client_ca=file).current(), context) is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+def test_without_a_readable_authority_nobody_is_served_from_the_start(tmp_path: Path, content: bytes | None) -> None:
+    places, file = places_in(tmp_path), tmp_path / "client-ca.crt"
+    certfiles.write(places, renewed(None, utcnow(), NAMES))
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(NoAuthority, match=r"client_ca .*client-ca\.crt: "):
+        ServingContext(places.serving, client_ca=file).current()
+
+
+CERTIFICATES = {
+    "none": (None, set()),
+    "empty": ({}, set()),
+    "a common name": ({"subject": ((("organizationName", "o"),), (("commonName", "api-server"),))}, {"api-server"}),
+    "several": (
+        {
+            "subject": ((("commonName", "a"), ("commonName", "b")),),
+            "subjectAltName": (("DNS", "c"), ("IP Address", "d")),
+        },
+        {"a", "b", "c"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("certificate", "names"), CERTIFICATES.values(), ids=CERTIFICATES.keys())
+def test_the_names_of_a_client(certificate: object, names: set[str]) -> None:
+    assert names_of(certificate) == names
