@@ -20,7 +20,7 @@ from allocator.filters import UNSCHEDULABLE, delivers, isolates, lasting_reason
 from allocator.reasons import Code
 from contract import scheduling
 from contract.model import Delivery, NodeState, Taint
-from contract.scheduling import PodNeeds, Requirement
+from contract.scheduling import PodNeeds, Requirement, Term
 
 Flags = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int32]
@@ -31,6 +31,8 @@ _SHAPES = 256
 """Pod shapes whose answer is remembered; the one not asked for longest is forgotten first."""
 _LABELS = 64
 """Labels whose values are kept as a column; tenants choose what they select by, so there must be a bound."""
+_BARE = NodeState("")
+"""A node without any label."""
 _ABSENT = -1
 _UNKNOWN = -1
 _MENDED = 64
@@ -56,6 +58,8 @@ class Facts:
         self._nodes = nodes
         self._taint_sets: dict[tuple[Taint, ...], int] = {}
         self._labels: OrderedDict[str, tuple[Ids, dict[str, int]]] = OrderedDict()
+        self._keys: frozenset[str] | None = None
+        """Every label that some node has; None where that must be looked up again."""
         self._known: OrderedDict[PodNeeds, Standing] = OrderedDict()
         self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
@@ -85,6 +89,7 @@ class Facts:
         self._move(lambda column: np.concatenate((column[:row], column[row + 1 :])))
 
     def _move(self, change: Move) -> None:
+        self._keys = None
         self._has_gpus, self._cordoned = change(self._has_gpus), change(self._cordoned)
         self._ready, self.ports = change(self._ready), change(self.ports)
         self.taints, self._way = change(self.taints), change(self._way)
@@ -94,6 +99,7 @@ class Facts:
             known.codes, known.passes = change(known.codes), change(known.passes)
 
     def _write(self, row: int, node: NodeState) -> None:
+        self._keys = None
         for known in self._known.values():
             known.codes[row], known.changed = _UNKNOWN, True
         self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
@@ -196,15 +202,34 @@ class Facts:
         """`scheduling.selects` of every node."""
         selected: Flags = np.ones(len(self._nodes), np.bool_)
         for key, value in needs.node_selector:
+            if not self._is_used(key):
+                return np.zeros(len(self._nodes), np.bool_)
             column, ids = self._label(key)
             selected &= column == ids.get(value, _ABSENT - 1)
         if needs.affinity is not None:
             any_term: Flags = np.zeros(len(self._nodes), np.bool_)
             for term in needs.affinity:
-                if term:
-                    any_term |= np.logical_and.reduce([self._holds(requirement) for requirement in term])
+                asked = self._asked_of_nodes(term)
+                if asked is not None:
+                    any_term |= np.logical_and.reduce([selected, *map(self._holds, asked)])
             selected &= any_term
         return selected
+
+    def _is_used(self, key: str) -> bool:
+        """Whether some node has the label: tenants may select by a thousand that no node has."""
+        if self._keys is None:
+            self._keys = frozenset().union(*(node.labels for node in self._nodes))
+        return key in self._keys
+
+    def _asked_of_nodes(self, term: Term) -> list[Requirement] | None:
+        """The requirements in which nodes may differ; None where another one keeps the term from holding anywhere."""
+        asked = []
+        for requirement in term:
+            if requirement.field or self._is_used(requirement.key):
+                asked.append(requirement)
+            elif not requirement.holds(_BARE):
+                return None
+        return asked if term else None
 
     def _holds(self, requirement: Requirement) -> Flags:
         if requirement.field:

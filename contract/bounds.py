@@ -22,6 +22,7 @@ from contract.names import (
     REQUEST,
     RESERVED_ANNOTATIONS,
 )
+from contract.scheduling import MOST_PORTS
 
 JSON = dict[str, Any]
 
@@ -34,8 +35,6 @@ MOST_SELECTING = 1_000
 to list every node of a large cluster by name."""
 MOST_TEXT = 64 << 10
 """Characters in all of these together; a node's name has 63 at most."""
-MOST_PORTS = 512
-"""Ports of its node that one pod may take."""
 MOST_GATES = 64
 """Scheduling gates."""
 ANNOTATIONS = 256 << 10

@@ -200,21 +200,36 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
     first. A mirror pod never went through it: kubelets write those past the policies, and a node that is broken into
     must not take the GPUs of others.
     """
+    return _request(pod, alone=True)
+
+
+def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
+    """
+    The request of a pod that went through admission and got further containers since, which may ask for anything.
+
+    As in `admitted`, of the containers that the request names; None where one of those is not as admission left it.
+    """
+    return _request(pod, alone=False)
+
+
+def _request(pod: Mapping[str, Any], *, alone: bool) -> PodRequest | None:
     text = annotations_of(pod).get(names.REQUEST)
     if text is None or MIRROR in annotations_of(pod):
         return None
     try:
         request = codec.request_from_text(text)
-        return request if _agrees(pod, request) else None
+        return request if _agrees(pod, request, alone=alone) else None
     except (Malformed, quantity.BadQuantity):
         return None
 
 
-def _agrees(pod: Mapping[str, Any], request: PodRequest) -> bool:
+def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool:
     if request.claim and scheduling.resource_names(pod.get("spec") or {}) & {names.GPU_MEMORY, names.GPU_CORES}:
         return False
     wanted = list(reversed(request.containers))
     for container, init in scheduling.containers(pod.get("spec") or {}):
+        if not alone and (not wanted or container.get("name") != wanted[-1].container):
+            continue
         memory = quantity.integer(scheduling.request_of(container, names.GPU_MEMORY))
         cores = quantity.integer(scheduling.request_of(container, names.GPU_CORES))
         if not wanted or container.get("name") != wanted[-1].container:

@@ -12,18 +12,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from contract import names, quantity
 from contract.model import MOST_COMPUTE, Compute, NodeState, Taint
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 
 CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
 _NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
 _INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
 ONE_POD = Compute(pods=1)
 """What every pod takes of its node, whatever else."""
+_SHORT = 8
 _POD_LEVEL = frozenset((CPU, MEMORY))  # what a pod's own `spec.resources` may name that is counted here
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what a hostIP means that binds every address
 
@@ -95,6 +98,30 @@ Term = tuple[Requirement, ...]
 """Expressions that must all hold. A term without any matches no node, as in Kubernetes."""
 
 
+class Hashed(tuple[T, ...]):
+    """
+    A tuple that works out its hash once; equal to the plain one, and with the same hash.
+
+    Needs are looked up many times in each decision, and those of one pod may have a thousand parts.
+    """
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        """As a tuple's."""
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+
+def _hashed(items: Iterable[T]) -> tuple[T, ...]:
+    """The items as a tuple that is quick to look up; a short one is that already."""
+    found = tuple(items)
+    return Hashed(found) if len(found) > _SHORT else found
+
+
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
     """What a pod needs of its node besides GPUs. Hashable, so that equal needs are judged once."""
@@ -124,9 +151,9 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
     return PodNeeds(
         compute=effective_compute(spec),
         node_name=spec.get("nodeName") or "",
-        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        node_selector=_hashed(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=_required_affinity(spec),
-        tolerations=tuple(_tolerations(spec)),
+        tolerations=_hashed(_tolerations(spec)),
         host_ports=host_ports(spec),
         runtime_class=spec.get("runtimeClassName") or "",
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
@@ -222,7 +249,7 @@ def _required_affinity(spec: Mapping[str, Any]) -> tuple[Term, ...] | None:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return None
-    return tuple(_term(term) for term in required.get("nodeSelectorTerms") or [])
+    return Hashed(_term(term) for term in required.get("nodeSelectorTerms") or [])
 
 
 def _term(term: Mapping[str, Any]) -> Term:
@@ -246,9 +273,16 @@ def _tolerations(spec: Mapping[str, Any]) -> Iterator[Toleration]:
         )
 
 
+MOST_PORTS = 512
+"""Ports of its node that are told apart of one pod."""
+EVERY_PORT = ("", "*", 0)
+"""Stands for the ports of a pod that takes more than these: whoever needs any port does not go beside it."""
+
+
 def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, str, int]]:
-    """The ports of its node that the pod takes: address (empty for all), protocol and number."""
-    return frozenset(_host_ports(spec))
+    """The ports of its node that the pod takes: address (empty for all), protocol and number; or `EVERY_PORT`."""
+    found = frozenset(islice(_host_ports(spec), MOST_PORTS + 1))
+    return found if len(found) <= MOST_PORTS else frozenset((EVERY_PORT,))
 
 
 def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
@@ -287,6 +321,8 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
 def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:
     """A host port of the pod that the node has in use already, else None."""
     for address, protocol, port in sorted(needs.host_ports):
+        if EVERY_PORT in node.host_ports:
+            return address, protocol, port
         for other, other_protocol, other_port in node.host_ports:
             same_address = not address or not other or address == other
             if same_address and (protocol, port) == (other_protocol, other_port):

@@ -92,7 +92,7 @@ class _Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self) -> bytes:
+    def read(self, most: int | None = None) -> bytes:
         return json.dumps(self.body).encode()
 
     def chunks(self) -> Iterator[bytes]:

@@ -53,7 +53,7 @@ from runtime.kubepaths import (
     validatingadmissionpolicies,
 )
 from runtime.kubewire import JSON, Query
-from runtime.transport import USER_AGENT, Response, Transport, connect_transport
+from runtime.transport import USER_AGENT, Response, TooLong, Transport, connect_transport
 
 __all__ = [
     "JSON",
@@ -100,6 +100,10 @@ __all__ = [
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_PAGE_BYTES = 8 << 20
+"""Of a page of a list that is read at once, unless it is one object; 500 ordinary pods have about 3 MiB."""
+_FEWER = 4
+"""By how much fewer objects the page is asked for that had more."""
 _SILENCE = 180.0  # seconds: a watch hears a bookmark about once a minute, so three missed ones are a broken one
 
 
@@ -185,14 +189,26 @@ class Kube:
         trim: Callable[[JSON], JSON] | None = None,
         timeout: float | None = None,
     ) -> Iterator[Page]:
-        """What `list` reads, page by page as it comes, for who need not hold all of it at once."""
+        """
+        What `list` reads, page by page as it comes, for who need not hold all of it at once.
+
+        Whoever creates objects chooses how large they are, and JSON takes ten times as much memory once it is read. So
+        a page of more than `_PAGE_BYTES` is given up, and asked for again with fewer objects; one is always taken.
+        """
         asked = dict(query or {})
-        token = ""
+        token, most = "", page
         while True:
             try:
                 answer = self._call(
-                    "GET", path, {**asked, "limit": page, **_token(token)} if page else asked, timeout=timeout
+                    "GET",
+                    path,
+                    {**asked, "limit": page, **_token(token)} if page else asked,
+                    timeout=timeout,
+                    most=_PAGE_BYTES if page > 1 else None,
                 )
+            except TooLong:
+                page = max(1, page // _FEWER)
+                continue
             except KubeGone:
                 if not token:
                     raise
@@ -206,6 +222,7 @@ class Kube:
             yield Page(items, str(meta.get("resourceVersion") or ""), first, not token)
             if not token:
                 return
+            page = min(most, page * 2)
 
     def create(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
         """POST to a collection (or to a subresource such as eviction or binding)."""
@@ -308,15 +325,16 @@ class Kube:
         content_type: str = "application/json",
         *,
         timeout: float | None = None,
+        most: int | None = None,
     ) -> JSON:
         seconds = self._timeout if timeout is None else timeout
         try:
-            status, raw, response = self._exchange(method, path, query, body, content_type, seconds)
+            status, raw, response = self._exchange(method, path, query, body, content_type, seconds, most)
         except KubeConnectionLost:
             if method != "GET":
                 raise
             # A kept-alive connection that the server closed meanwhile; reading twice harms nobody.
-            status, raw, response = self._exchange(method, path, query, body, content_type, seconds)
+            status, raw, response = self._exchange(method, path, query, body, content_type, seconds, most)
         if not 200 <= status < 300:
             raise kubewire.refusal(status, raw, response.headers, f"{method} {path}", path)
         return kubewire.document(raw, status, f"{method} {path}")
@@ -329,9 +347,10 @@ class Kube:
         body: JSON | Sequence[JSON] | None,
         content_type: str,
         seconds: float,
+        most: int | None = None,
     ) -> tuple[int, bytes, Response]:
         response = self._send(method, path, query, body, content_type, seconds, stream=False)
-        return response.status, response.read(), response
+        return response.status, response.read(most), response
 
     def _send(
         self,

@@ -48,8 +48,12 @@ class Response(Protocol):
         """Header names in lower case."""
         ...
 
-    def read(self) -> bytes:
-        """The whole body, within the request's timeout; the connection goes back to the pool."""
+    def read(self, most: int | None = None) -> bytes:
+        """
+        The whole body, within the request's timeout; the connection goes back to the pool.
+
+        Raises `TooLong` for one of more than `most` bytes, which is not read to its end.
+        """
         ...
 
     def chunks(self) -> Iterator[bytes]:
@@ -59,6 +63,10 @@ class Response(Protocol):
     def close(self) -> None:
         """Give the connection up. From another thread: `chunks` ends promptly. Idempotent."""
         ...
+
+
+class TooLong(Exception):
+    """The body has more bytes than the caller wants to hold."""
 
 
 class Transport(Protocol):
@@ -176,10 +184,14 @@ class _PooledResponse:
         # One field may come several times, as Warning does; `headers[key]` has them joined by commas.
         self.headers: Mapping[str, str] = {key.lower(): str(raw.headers[key]) for key in raw.headers}
 
-    def read(self) -> bytes:
-        pieces = []
+    def read(self, most: int | None = None) -> bytes:
+        pieces, length = [], 0
         for piece in self.chunks():
             pieces.append(piece)
+            length += len(piece)
+            if most is not None and length > most:
+                self.close()
+                raise TooLong
             # The socket timeout bounds each silence only; a dripping server must not hold us for ever.
             if self._clock() > self._deadline:
                 self.close()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
+from runtime.transport import TooLong
 
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]
@@ -32,8 +33,11 @@ class Answer:
     breaks: KubeError | None = None
     closed: bool = False
 
-    def read(self) -> bytes:
-        return b"".join(self.chunks())
+    def read(self, most: int | None = None) -> bytes:
+        body = b"".join(self.chunks())
+        if most is not None and len(body) > most:
+            raise TooLong
+        return body
 
     def chunks(self) -> Iterator[bytes]:
         if isinstance(self.body, list):

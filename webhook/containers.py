@@ -16,13 +16,7 @@ from contract.model import FractionRequest, PodRequest
 
 JSON = dict[str, Any]
 
-_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
 _NOTHING: JSON = {"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}
-
-
-def names_other_than_accounting(pod: Mapping[str, Any]) -> bool:
-    """Whether a container still names a resource by which shares are asked for, but not counted after admission."""
-    return bool(scheduling.resource_names(pod.get("spec") or {}) & (dialects.RESOURCES - _ACCOUNTING))
 
 
 def in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:

@@ -83,15 +83,14 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
         return Deny(str(wrong))
     if pods.MIRROR in pods.annotations_of(pod):
         return Pass(beyond_reach=True)
-    request = _admitted(pod)
-    first_pass = request is None
+    earlier = pods.admitted_before(pod)
+    first_pass = earlier is None
+    request = dialects.read(pod, options) if earlier is None else dialects.read_again(pod, earlier, options) or earlier
     if request is None:
-        read = dialects.read(pod, options)
-        if read is None:
-            return _unasked(pod)
-        if isinstance(read, Refusal):
-            return Deny(str(read))
-        request = read
+        return _unasked(pod)
+    if isinstance(request, Refusal):
+        return Deny(str(request))
+    grown = request != earlier
     refused = (
         _foreign_system(pod)
         or least.problem(pod, request, options)
@@ -101,7 +100,8 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     if refused is not None:
         return Deny(str(refused))
     held = None if first_pass else _allocation_in(pod)
-    if held is None and not first_pass and names.GATE in pods.gates(pod) and not _bound(pod) and _is_counted(request):
+    waits = not grown and names.GATE in pods.gates(pod) and not _bound(pod)
+    if held is None and waits and _is_counted(request):
         return Hold(request)
     return Ask(request, held.id if held else "", pods.trim(_without_stale_pin(pod)))
 
@@ -137,12 +137,6 @@ def _bound(pod: Mapping[str, Any]) -> str:
     return (pod.get("spec") or {}).get("nodeName") or ""
 
 
-def _admitted(pod: Mapping[str, Any]) -> PodRequest | None:
-    """The request of an earlier pass. It does not count where a resource that admission takes out is still there."""
-    request = pods.admitted(pod)
-    return None if request is None or containers.names_other_than_accounting(pod) else request
-
-
 def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
     try:
         return codec.allocation_from_text(pods.annotations_of(pod).get(names.ALLOCATION))
@@ -158,7 +152,7 @@ def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
     """
     allocation = _allocation_in(pod)
     spec = pod.get("spec") or {}
-    if allocation is None or _admitted(pod) is None:
+    if allocation is None or pods.admitted_before(pod) is None:
         return dict(pod)
     pin = pods.annotations_of(pod).get(names.PIN)
     if pin == _BY_NAME:
@@ -253,6 +247,8 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
     standing = placed is not None and _stands(pod, decided, placed.allocation)
     changed = _copied(pod if standing else _without_stale_pin(pod))
     metadata, spec = changed["metadata"], changed["spec"]
+    if not standing:
+        _drop_rendering(pod, metadata)
     containers.rewrite(spec, decided.request, _totals(decided.request, answer))
     if placed is None:
         _annotate(metadata, {names.REQUEST: codec.request_to_text(decided.request)})
@@ -318,6 +314,17 @@ def _rendering(
     present = pods.annotations_of(pod)
     kept = {key: present[key] for key, value in rendering.annotations.items() if key in present and other[key] != value}
     return dialects.Rendering({**rendering.annotations, **kept}, rendering.labels)
+
+
+def _drop_rendering(pod: JSON, metadata: JSON) -> None:
+    """Take out what a dialect's tools read of an allocation that counts no more."""
+    request, allocation = pods.admitted_before(pod), _allocation_in(pod)
+    if request is None or allocation is None:
+        return
+    stale = dialects.render(pod, request, allocation, 0)
+    for field, keys in (("annotations", stale.annotations), ("labels", stale.labels)):
+        if metadata.get(field):
+            metadata[field] = {key: value for key, value in metadata[field].items() if key not in keys}
 
 
 def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:

@@ -7,13 +7,15 @@ speaks one dialect: where two are named, it is refused, since nobody could say w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from contract import names
 from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native
-from contract.dialects.base import Context, Decided, Dialect, Refusal, Refused, Rendering
+from contract.dialects.base import Asking, Context, Decided, Dialect, Refusal, Refused, Rendering
 from contract.dialects.options import DEFAULTS, VENDOR, Options
+from contract.messages import shown
 from contract.model import Allocation, PodRequest
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "asked",
     "dialect_named",
     "read",
+    "read_again",
     "render",
     "standard",
     "started",
@@ -42,6 +45,10 @@ DIALECTS: tuple[Dialect, ...] = (
 _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 RESOURCES = frozenset(resource for dialect in DIALECTS for resource in dialect.resources)
 """Every resource name by which a container can ask for a share."""
+
+
+_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
+"""What admission leaves of a share in a container's resources."""
 
 
 def dialect_named(name: str) -> Dialect | None:
@@ -97,6 +104,84 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         return speaking[0].read(context)
     except Refused as refused:
         return refused.refusal
+
+
+def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = DEFAULTS) -> PodRequest | Refusal | None:
+    """
+    What a pod asks for that was admitted before with the request `earlier`, and to which containers were added since.
+
+    The added containers are read in the dialect of the earlier ones, whose own words are gone from the pod, and both
+    make one request. None where no container asks for anything new; a `Refusal` for another dialect, and for anything
+    new in a container that has its share already.
+    """
+    context = Context(pod, options)
+    asking = [each for each in context.containers() if _asks_anew(each, earlier)]
+    if not asking:
+        return None
+    was, known = dialect_named(earlier.dialect), {fraction.container for fraction in earlier.containers}
+    if was is native.DIALECT and any(each.name in known for each in asking):
+        return read(pod, options)  # what admission left is in this dialect too, so all of it can be read
+    refusal = next((found for found in (_not_alike(each, earlier, known) for each in asking) if found), None)
+    if refusal is not None or was is None:
+        return refusal
+    added = {**pod, "spec": _only(_object(pod.get("spec")), {each.name for each in asking})}
+    try:
+        context.bounded()
+        return _joined(was, context, earlier, was.read(Context(added, options)))
+    except Refused as refused:
+        return refused.refusal
+
+
+def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
+    """Why what a container asks for anew cannot go with the request that was read before; None where it can."""
+    was = dialect_named(earlier.dialect)
+    title = was.title if was is not None else earlier.dialect
+    for resource in sorted(name for name in set(asking.names()) if name in RESOURCES):
+        if asking.name in known and resource not in _ACCOUNTING:
+            found = f"{shown(asking.found(resource))} in container {asking.name}, whose share was read before ({title})"
+            return Refusal(asking.field(resource), found, "remove it: a share is asked for once")
+        if asking.name not in known and (was is None or resource not in was.resources):
+            theirs = next(dialect.title for dialect in DIALECTS if resource in dialect.resources)
+            found = f"{theirs} of container {asking.name} beside {title} of container {earlier.containers[0].container}"
+            return Refusal(asking.field(resource), found, "ask in one dialect, also where a webhook adds containers")
+    return None
+
+
+def _asks_anew(asking: Asking, earlier: PodRequest) -> bool:
+    """Whether a container names a share that the earlier request does not know."""
+    known = any(fraction.container == asking.name for fraction in earlier.containers)
+    return any(name in RESOURCES and not (known and name in _ACCOUNTING) for name in asking.names())
+
+
+def _only(spec: Mapping[str, Any], containers: Collection[str]) -> dict[str, Any]:
+    """The spec in which no other containers name resources."""
+    return {
+        **spec,
+        **{
+            kind: [each if each.get("name") in containers else {**each, "resources": {}} for each in spec[kind]]
+            for kind in ("initContainers", "containers")
+            if isinstance(spec.get(kind), list)
+        },
+    }
+
+
+def _joined(dialect: Dialect, context: Context, earlier: PodRequest, added: PodRequest | None) -> PodRequest:
+    """Both requests as one, its containers in the pod's order. Raises `Refused`."""
+    if added is None:
+        return earlier
+    fractions = {fraction.container: fraction for fraction in (*earlier.containers, *added.containers)}
+    ordered = tuple(fractions[each.name] for each in context.containers() if each.name in fractions)
+    dialect.together(context, ordered)
+    request = replace(
+        earlier,
+        containers=ordered,
+        same_gpus=dialect.same_gpus and len(ordered) > 1,
+        priority=max(earlier.priority, added.priority),
+        warnings=added.warnings,
+    )
+    if request.excess is not None:
+        raise Refused("spec.containers", *request.excess)
+    return request
 
 
 def render(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, now_ns: int) -> Rendering:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contract import quantity
@@ -53,25 +53,26 @@ def _read(context: Context) -> PodRequest | None:
     fractions: list[FractionRequest] = []
     for asking in context.containers():
         fraction = _fraction(asking, labelled, context.options.aliyun_unit, wishes(context, asking))
-        if fraction is None:
-            continue
-        if fractions and fraction.count != fractions[0].count:
-            found = f"{fraction.count} GPUs beside {fractions[0].count} of container {fractions[0].container}"
-            raise Refused(asking.field(COUNT), found, f"give every container of the pod the same {COUNT}")
-        fractions.append(fraction)
-        if _cores_together(fractions) > WHOLE:
-            found = f"{_cores_together(fractions)} percent of one GPU with the containers before"
-            raise Refused(asking.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU")
+        if fraction is not None:
+            fractions.append(fraction)
+    _together(context, fractions)
     return pod_request("aliyun", context, fractions, same_gpus=True, unit=context.options.aliyun_unit)
 
 
-def _cores_together(fractions: list[FractionRequest]) -> int:
-    """The most cores in use at any moment, init containers ending before those after them start."""
+def _together(context: Context, fractions: Sequence[FractionRequest]) -> None:
+    """One count for all, and at no moment more cores than a GPU has: init containers end before the next starts."""
+    askings = {asking.name: asking for asking in context.containers()}
     together = peak = 0
     for fraction in fractions:
+        asking = askings[fraction.container]
+        if fraction.count != fractions[0].count:
+            found = f"{fraction.count} GPUs beside {fractions[0].count} of container {fractions[0].container}"
+            raise Refused(asking.field(COUNT), found, f"give every container of the pod the same {COUNT}")
         peak = max(peak, together + fraction.cores)
         together += 0 if fraction.init else fraction.cores
-    return peak
+        if peak > WHOLE:
+            found = f"{peak} percent of one GPU with the containers before"
+            raise Refused(asking.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU")
 
 
 def _labelled_count(context: Context) -> int:
@@ -150,6 +151,8 @@ DIALECT = Dialect(
     title="Aliyun gpushare",
     resources=(MEM, COUNT, CORE),
     read=_read,
+    together=_together,
+    same_gpus=True,
     render=_render,
     started=_started,
     environment=_environment,

@@ -9,7 +9,7 @@ API server's own validation has the word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -226,6 +226,10 @@ def _nothing_later(annotations: Mapping[str, Any]) -> Mapping[str, str]:
     return {}
 
 
+def _no_rule(context: Context, fractions: Sequence[FractionRequest]) -> None:
+    return None
+
+
 def _no_environment(request: PodRequest, container: FractionRequest) -> list[JSON]:
     return []
 
@@ -239,6 +243,10 @@ class Dialect:
     resources: tuple[str, ...]
     """Resource names that mean a request in this dialect; all are taken out of the pod at admission."""
     read: Callable[[Context], PodRequest | None]
+    together: Callable[[Context, Sequence[FractionRequest]], None] = _no_rule
+    """The rules that a pod's containers must keep together; raises `Refused`. `read` has looked already."""
+    same_gpus: bool = False
+    """Whether all containers of a pod use the same GPUs."""
     annotations: tuple[str, ...] = ()
     """Pod annotations that alone mean a request."""
     annotation_prefixes: tuple[str, ...] = ()

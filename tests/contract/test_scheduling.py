@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,6 +264,15 @@ PORTS = {
 @pytest.mark.parametrize(("builder", "wanted"), PORTS.values(), ids=PORTS.keys())
 def test_host_ports(builder: Any, wanted: tuple[str, str, int] | None) -> None:
     assert port_conflict(needs_of(builder.json()), TAKEN) == wanted
+
+
+def test_a_pod_with_very_many_ports_is_counted_as_if_it_had_every_one() -> None:
+    many = pod("p").container("c", ports=[{"hostPort": at + 1, "hostIP": "10.0.0.1"} for at in range(30_000)])
+    found = needs_of(many.json()).host_ports
+    assert found == frozenset({("", "*", 0)})
+    taken = replace(TAKEN, host_ports=found)
+    assert port_conflict(needs_of(pod("q").host_port(40_000).json()), taken) == ("", "TCP", 40_000)
+    assert port_conflict(needs_of(pod("q").json()), taken) is None
 
 
 # -- the whole ----------------------------------------------------------------------------------------------------

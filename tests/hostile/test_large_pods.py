@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ from contract.bounds import MOST_SELECTING
 from contract.model import MOST_ASKING
 from playground import scenarios
 from runtime import kubepaths
-from runtime.kube import KubeInvalid
+from runtime.kube import KubeForbidden, KubeInvalid
 from tests.builders import PodBuilder, container, pod
 from tests.hostile.attack import TENANT, Hostile
 
 pytestmark = pytest.mark.hostile
 MEMORY = str(names.GPU_MEMORY)
+PODS = 150
+UNSERVED = "unserved"
 
 
 def of_containers(number: int) -> PodBuilder:
@@ -64,3 +68,84 @@ def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) ->
     made = pod("long").asks(MEMORY, "1Mi").annotated("example.com/notes", "x" * (255 << 10))
     with pytest.raises(KubeInvalid, match=r"Kubernetes takes 262144 in all: shorten .*example.com/notes"):
         hostile.create(made)
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(600)
+def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attacked: Hostile) -> None:
+    """A4: 150 pods that wait, each with as much affinity as may be, through admission."""
+    for at in range(PODS):
+        created(attacked, wanting(at, MOST_SELECTING - 10))
+    waits = {"gpufraction_waiting_pods": PODS}
+    survives(attacked, waits)
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(600)
+def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a_restart(attacked: Hostile) -> None:
+    """A4: 150 gated pods with 8,000 expressions each, stored past admission and its policy."""
+    path = kubepaths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
+    binding = attacked.kube.get(f"{path}/gpufraction-pod-create")
+    attacked.kube.delete(f"{path}/gpufraction-pod-create")
+    attacked.kube.create(kubepaths.namespaces(), {"metadata": {"name": UNSERVED}})
+    attacked.cluster.await_account(UNSERVED)
+    try:
+        for at in range(PODS):
+            created(attacked, wanting(at, 8_000).gated(), UNSERVED)
+    finally:
+        kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
+        attacked.kube.create(path, {**binding, "metadata": kept})
+    survives(attacked, {"gpufraction_unreadable_pods": PODS}, UNSERVED)
+
+
+def wanting(at: int, expressions: int) -> PodBuilder:
+    """A pod that no node of the cluster suits, unlike any other."""
+    own = [{"key": f"pod{at}-{n}", "operator": "DoesNotExist"} for n in range(expressions)]
+    nowhere = {"key": "zone", "operator": "In", "values": ["nowhere"]}
+    return pod(f"p{at}").asks(MEMORY, "1Mi").affinity({"matchExpressions": [nowhere, *own]})
+
+
+def created(attacked: Hostile, made: PodBuilder, namespace: str = TENANT) -> None:
+    """Create the pod; an API server notices a moment late that a policy is gone."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            attacked.create(made, namespace)
+            return
+        except (KubeForbidden, KubeInvalid):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def survives(attacked: Hostile, figures: dict[str, float], namespace: str = TENANT) -> None:
+    """The leader comes to these figures, again after a restart of both, within its memory; others are served."""
+    programs = [attacked.cluster.programs[name] for name in ("allocator", "allocator-1")]
+    reaches(attacked, figures)
+    assert attacked.footprint.killed == []
+    attacked.neighbour_is_served()
+    for program in programs:
+        program.kill()
+    for program in programs:
+        program.start()
+    reaches(attacked, figures)
+    attacked.neighbour_is_served()
+    peaks = {name: f"{peak >> 20} MiB" for name, peak in attacked.footprint.peaks.items() if "allocator" in name}
+    print(peaks)
+    assert attacked.footprint.killed == []
+    for each in attacked.pods(namespace):
+        attacked.kube.delete(kubepaths.pods(namespace, each["metadata"]["name"]), {"gracePeriodSeconds": 0})
+    reaches(attacked, dict.fromkeys(figures, 0))
+
+
+def reaches(attacked: Hostile, figures: dict[str, float]) -> None:
+    """Wait until some replica's metrics say this."""
+
+    def found() -> list[dict[str, float]]:
+        seen = []
+        for replica in range(2):
+            with contextlib.suppress(OSError):
+                seen.append({name: attacked.figures(replica).get(name, -1) for name in figures})
+        return seen
+
+    scenarios.wait_for(lambda: figures in found(), lambda: f"wanted {figures}, found {found()}", 90)

@@ -234,6 +234,28 @@ def test_a_list_follows_its_pages() -> None:
     ]
 
 
+def test_a_page_too_large_to_hold_is_asked_for_with_fewer_objects_and_then_with_more_again() -> None:
+    large = "x" * (9 << 20)
+    script = Script(
+        page([large], "7", "t1"),
+        page(["a"], "7", "t1"),
+        page(["b"], "7", "t2"),
+        page([large], "7", "t3"),
+        page([large], "7"),
+        page([large], "7"),
+    )
+    listing = Kube(script).list("/x", page=8, trim=lambda item: {"n": item["n"][:1]})
+    assert [item["n"] for item in listing.items] == ["a", "b", "x"]
+    assert [(sent.query["limit"], sent.query.get("continue", "")) for sent in script.sent] == [
+        ("8", ""),
+        ("2", ""),
+        ("4", "t1"),
+        ("8", "t2"),
+        ("2", "t2"),
+        ("1", "t2"),
+    ]
+
+
 def test_an_expired_page_restarts_the_list_in_one_piece() -> None:
     script = Script(page(["a"], "7", "t1"), Answer(410, status_body(410, "Expired")), page(["a", "b"], "9"))
     assert Kube(script).list("/x", page=1) == Listing([{"n": "a"}, {"n": "b"}], "9")

@@ -189,3 +189,113 @@ def test_a_confirmed_allocation_whose_pin_was_taken_out_is_pinned_again() -> Non
         stripped["spec"].pop("nodeName", None)
         stripped["spec"].pop("affinity", None)
         assert admitted(stripped, placed(pin)) == once
+
+
+# -- containers that another webhook adds, and that ask -----------------------------------------------------------
+
+ALIYUN = pod(container(aliyun_com__gpu_mem="5"))
+ADDED = {
+    "aliyun": (ALIYUN, container("mesh", aliyun_com__gpu_mem="2")),
+    "native": (pod(ASKS), container("mesh", gpufraction_io__gpu_memory="2Gi", gpufraction_io__gpu_cores="10")),
+    "native by count": (pod(ASKS), container("mesh", gpufraction_io__gpu_count="2", gpufraction_io__gpu_memory="1Gi")),
+    "native beside several GPUs, whose total is another": (
+        pod(container(gpufraction_io__gpu_memory="5Gi", gpufraction_io__gpu_count="2")),
+        container("mesh", gpufraction_io__gpu_memory="2Gi"),
+    ),
+    "hami": (
+        pod(container(nvidia_com__gpu="1", nvidia_com__gpumem="5120"), annotations={"nvidia.com/use-gputype": "T4"}),
+        container("mesh", nvidia_com__gpumem="1000", nvidia_com__priority="0"),
+    ),
+    "elastic": (pod(container(elasticgpu_io__gpu_memory="5120")), container("mesh", elasticgpu_com__gpu_core="20")),
+    "nano": (pod(container(**{"nano-gpu__gpu-percent": "20"})), container("mesh", **{"nano-gpu__gpu-percent": "10"})),
+}
+ROOMS: dict[str, Answer | None] = {"wait": FLOOR, "floors": Wait("NoRoom", "full", {"main": GIB, "mesh": GIB})}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+@pytest.mark.parametrize(("made", "added"), ADDED.values(), ids=ADDED.keys())
+def test_a_container_that_another_webhook_adds_in_the_same_dialect_is_read_with_the_first(
+    made: JSON, added: JSON, first: bool
+) -> None:
+    """As if the pod had been created with both; whether the first was gated or placed."""
+    whole = copy.deepcopy(made)
+    whole["spec"]["containers"].insert(0 if first else 1, copy.deepcopy(added))
+    wanted = plan(whole, Options())
+    assert isinstance(wanted, Ask)
+    for answer in (ROOMS["wait"], answer_for(made, "nodeName"), answer_for(made, "affinity")):
+        once = admitted(made, answer)
+        once["spec"]["containers"].insert(0 if first else 1, copy.deepcopy(added))
+        decided = plan(once, Options())
+        assert isinstance(decided, Ask)
+        assert decided.request == wanted.request
+        assert decided.held == ("alloc-1" if isinstance(answer, Placed) else "")
+        assert "affinity" not in decided.pod["spec"]
+        again = settle(once, decided, ROOMS["floors"], now_ns=NOW_NS)
+        assert isinstance(again, Admit)
+        fresh = settle(whole, wanted, ROOMS["floors"], now_ns=NOW_NS)
+        assert isinstance(fresh, Admit)
+        assert again.pod == fresh.pod
+
+
+REFUSED_SINCE = {
+    "another dialect": (
+        ALIYUN,
+        container("mesh", nvidia_com__gpu="1"),
+        "spec.containers[1].resources.limits[nvidia.com/gpu]: found HAMi (nvidia.com/gpu) of container mesh beside "
+        "Aliyun gpushare of container main; ask in one dialect, also where a webhook adds containers",
+    ),
+    "our own beside an older one": (
+        ALIYUN,
+        container("mesh", gpufraction_io__gpu_memory="1Gi"),
+        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh beside "
+        "Aliyun gpushare of container main; ask in one dialect, also where a webhook adds containers",
+    ),
+    "a rule of the dialect for all containers": (
+        ALIYUN,
+        container("mesh", aliyun_com__gpu_mem="4", aliyun_com__gpu_count="2"),
+        "spec.containers[1].resources.limits[aliyun.com/gpu-count]: found 2 GPUs beside 1 of container main; "
+        "give every container of the pod the same aliyun.com/gpu-count",
+    ),
+    "what the dialect does not take": (
+        ALIYUN,
+        container("mesh", aliyun_com__gpu_mem="4Gi"),
+        "spec.containers[1].resources.limits[aliyun.com/gpu-mem]: found '4Gi'; give whole GiB without a suffix, such "
+        "as 5",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "added", "wanted"), REFUSED_SINCE.values(), ids=REFUSED_SINCE.keys())
+def test_an_added_container_that_does_not_go_with_the_first_is_refused_by_name(
+    made: JSON, added: JSON, wanted: str
+) -> None:
+    once = admitted(made, placed())
+    once["spec"]["containers"].append(added)
+    assert plan(once, Options()) == Deny(wanted)
+
+
+def test_a_share_is_not_asked_for_twice_in_one_container() -> None:
+    once = admitted(ALIYUN, placed())
+    once["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "5"
+    assert plan(once, Options()) == Deny(
+        "spec.containers[0].resources.limits[aliyun.com/gpu-mem]: found '5' in container main, whose share was read "
+        "before (Aliyun gpushare); remove it: a share is asked for once"
+    )
+
+
+def test_of_a_claim_no_container_asks_for_more() -> None:
+    once = admitted(pod(container(), annotations={"egpuc.elasticgpu.io/a": "one"}), WAIT)
+    once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))
+    decided = plan(once, Options())
+    assert isinstance(decided, Deny)
+    assert "found Aliyun gpushare of container mesh beside Elastic GPU's claims of container main" in decided.message
+
+
+def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() -> None:
+    """The annotation says one byte, the resources say another: all of it is read anew, and refused or counted."""
+    once = admitted(ALIYUN, placed())
+    once["spec"]["containers"][0]["resources"] = {"limits": {"gpufraction.io/gpu-memory": "1"}}
+    once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))
+    decided = plan(once, Options())
+    assert isinstance(decided, Deny)
+    assert "Aliyun gpushare beside gpufraction.io" in decided.message
