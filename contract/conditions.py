@@ -8,8 +8,10 @@ annotation or our gate comes too: it was with us before, in an earlier pass or i
 nobody but we can tell whether what it carries still holds.
 
 Conditions of one webhook are ANDed, hence there is one expression for all dialects. Names are looked up in the pod's
-maps, which costs CEL one step each. Only prefixes of annotations are looked for one annotation after the other; all of
-a pod's may have 256 KiB together, which stays below what CEL allows an expression. Beyond that the pod is refused.
+maps, which costs CEL one step each. A pod that only misspells a dialect's resource comes as well, by what such names
+start with, so that its author can be told. Only prefixes of annotations are looked for one annotation after the other;
+all of a pod's may have 256 KiB together, which stays below what CEL allows an expression. Beyond that the pod is
+refused.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[s
     """
     table = tuple(dialects)
     resources = [*(resource for dialect in table for resource in dialect.resources), *renamed]
+    stems = [stem for dialect in table for stem in dialect.stems]
     annotations = [str(names.REQUEST), *(annotation for dialect in table for annotation in dialect.annotations)]
     ways = []
     if resources:
         ways.append(_any(resources, f"{_in_some('containers')} ||\n  {_in_some('initContainers')}"))
+    if stems:
+        # Few containers name anything with a domain, so most cost one step here.
+        starts = " || ".join(f"r.startsWith({_literal(stem)})" for stem in stems)
+        ways.append(_stems(starts))
     ways.append(_any(annotations, "has(object.metadata.annotations) && name in object.metadata.annotations"))
     prefixes = [prefix for dialect in table for prefix in dialect.annotation_prefixes]
     if prefixes:
@@ -67,6 +74,20 @@ def _in_some(kind: str) -> str:
     """Whether some container of a kind names it, in limits or, as dialects are read, in requests alone."""
     named = " || ".join(f"has({path}) && name in {path}" for path in ("c.resources.limits", "c.resources.requests"))
     return f"has(object.spec.{kind}) && object.spec.{kind}.exists(c, has(c.resources) && (\n    {named}))"
+
+
+def _stems(starts: str) -> str:
+    """Whether some container of either kind names a resource that may be misspelt."""
+    each = (
+        f"has(object.spec.{kind}) && object.spec.{kind}.exists(c, has(c.resources) && (\n    "
+        + " ||\n    ".join(
+            f"has({path}) && {path}.exists(r, r.contains('/') && ({starts}))"
+            for path in ("c.resources.limits", "c.resources.requests")
+        )
+        + "))"
+        for kind in ("containers", "initContainers")
+    )
+    return " ||\n".join(each)
 
 
 def _literal(text: str) -> str:

@@ -98,6 +98,20 @@ def milli(value: object) -> int:
     return -(-exact.numerator // exact.denominator)
 
 
+_SHORTENED = re.compile("[0-9]{1,18}k")
+
+
+def written(value: object) -> str:
+    """
+    An amount for a message, as its author wrote it: an API server hands `8000` on as `8k`.
+
+    `8M` stays, since that is rather what was written.
+    """
+    if isinstance(value, str) and _SHORTENED.fullmatch(value):
+        return repr(str(integer(value)))
+    return shown(value)
+
+
 def format_bytes(amount: int) -> str:
     """Exactly `amount` bytes, with the largest binary suffix that divides them: 8589934592 is `8Gi`, 1000 is `1000`."""
     if amount:

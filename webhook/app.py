@@ -162,10 +162,10 @@ class _Admission:
         pod = containers.in_class(pod, self._runtime_class)
         plan = mutate.plan(pod, options)
         match plan:
-            case mutate.Pass(beyond_reach):
+            case mutate.Pass(beyond_reach, told):
                 if self._hide_gpus and not beyond_reach:
-                    return self._hidden(asked, whole=False)
-                return review.allowed(asked.uid), "untouched", ""
+                    return self._hidden(asked, whole=False, told=told)
+                return review.allowed(asked.uid, warnings=told), "untouched", ""
             case mutate.Deny(message, code):
                 return review.denied(asked.uid, message, code=code), "denied", ""
             case mutate.Hold():
@@ -190,7 +190,7 @@ class _Admission:
             return review.allowed(asked.uid), "untouched", ""
         return self._hidden(asked, whole=True)
 
-    def _hidden(self, asked: Review, *, whole: bool) -> tuple[bytes, str, str]:
+    def _hidden(self, asked: Review, *, whole: bool, told: tuple[str, ...] = ()) -> tuple[bytes, str, str]:
         wrong = shape.problem(asked.pod)
         if wrong is not None:
             return review.denied(asked.uid, str(wrong)), "denied", ""
@@ -199,7 +199,7 @@ class _Admission:
         wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
         node = (asked.pod.get("spec") or {}).get("nodeName")
         believed = wanted & self._offers(node) if node and wanted else wanted
-        warnings = (hiding.unbelieved(node or "", wanted - believed),)
+        warnings = (*told, hiding.unbelieved(node or "", wanted - believed))
         after = hiding.hidden(asked.pod, believed)
         return review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden", ""
 

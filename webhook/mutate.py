@@ -37,6 +37,7 @@ class Pass:
 
     beyond_reach: bool = False
     """Kubelet runs it already, and nothing said here would reach it."""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,9 @@ def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
     elif names.REQUEST in pods.annotations_of(pod):
         field, found = "metadata.annotations", str(names.REQUEST)
     else:
-        return Pass()
+        misspelt = dialects.misspelt(pod)
+        ours = next((found for found in misspelt if f"[{names.GROUP}/" in found.field), None)
+        return Pass(warnings=tuple(map(str, misspelt))) if ours is None else Deny(str(ours))
     return Deny(str(Refusal(field, f"{found} on a pod that asks for no share", "remove it, or ask for a share")))
 
 

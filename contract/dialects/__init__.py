@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native
-from contract.dialects.base import Asking, Context, Decided, Dialect, Refusal, Refused, Rendering
+from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native, spelling
+from contract.dialects.base import ANNOTATION, LABEL, Asking, Context, Decided, Dialect, Refusal, Refused, Rendering
 from contract.dialects.options import DEFAULTS, VENDOR, Options
 from contract.messages import shown
 from contract.model import Allocation, PodRequest
@@ -25,6 +25,7 @@ __all__ = [
     "Rendering",
     "asked",
     "dialect_named",
+    "misspelt",
     "read",
     "read_again",
     "render",
@@ -47,6 +48,10 @@ RESOURCES = frozenset(resource for dialect in DIALECTS for resource in dialect.r
 """Every resource name by which a container can ask for a share."""
 
 
+_ANNOTATIONS = tuple(
+    word.name for d in DIALECTS for word in d.glossary if word.on == ANNOTATION and "<" not in word.name
+)
+_LABELS = tuple(word.name for d in DIALECTS for word in d.glossary if word.on == LABEL)
 _ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
 """What admission leaves of a share in a container's resources."""
 
@@ -100,10 +105,49 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         )
     context = Context(pod, options)
     try:
-        context.bounded()  # before any container is read: some of a dialect's rules look at all those before it
-        return speaking[0].read(context)
+        context.bounded()  # before any container is read: what some of them say is looked up for each
+        for misspelt in _misspelt_resources(context):
+            return misspelt  # beside a share: it would not be the share that was meant
+        request = speaking[0].read(context)
+        if request is None:
+            return None
+        return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context)))
     except Refused as refused:
         return refused.refusal
+
+
+def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    """What a pod that asks for no share names that is nearly the name of one, as refusals; most are only told."""
+    return tuple(_misspelt_resources(Context(pod, DEFAULTS)))
+
+
+def _misspelt_resources(context: Context) -> Iterator[Refusal]:
+    for asking in context.containers():
+        for resource in dict.fromkeys(asking.names()):
+            if resource in RESOURCES or "/" not in resource:
+                continue
+            near = spelling.meant(resource, RESOURCES)
+            if near is not None:
+                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?")
+            elif resource.startswith(f"{names.GROUP}/"):
+                listed = ", ".join(native.DIALECT.resources)
+                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
+
+
+def _misspelt_elsewhere(context: Context) -> Iterator[str]:
+    """One line for each annotation and label that is nearly an older system's word, or the word of a resource."""
+    for what, keys, known in (
+        ("annotations", context.annotations, _ANNOTATIONS),
+        ("labels", context.labels, _LABELS),
+    ):
+        for key in sorted(keys):
+            where = f"metadata.{what}[{shown(key)[1:-1]}]"
+            if key.startswith(f"{names.GROUP}/") or key in known:
+                continue
+            if key in RESOURCES:
+                yield f"{where}: nothing reads it; an amount goes under resources.limits of a container"
+            elif (near := spelling.meant(key, known)) is not None:
+                yield f"{where}: nothing reads it; did you mean {near}?"
 
 
 def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = DEFAULTS) -> PodRequest | Refusal | None:

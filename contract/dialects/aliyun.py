@@ -88,9 +88,9 @@ def _labelled_count(context: Context) -> int:
 
 def _fraction(asking: Asking, labelled: int, unit: int, wished: Wishes) -> FractionRequest | None:
     unit_name = "GiB" if unit == quantity.GIB else "MiB"
-    units = asking.amount(
-        MEM, least=0, most=MOST_MEMORY // unit, cure=f"give whole {unit_name} without a suffix, such as 5"
-    )
+    most, cure = MOST_MEMORY // unit, f"give whole {unit_name} without a suffix, such as 5"
+    largest = f"{most}, which is {quantity.format_bytes(most * unit)}"
+    units = asking.amount(MEM, least=0, most=most, cure=cure, largest=largest, units=True)
     named = asking.amount(COUNT, least=0, most=MOST_GPUS, cure=_COUNT_CURE) or 0
     cores = asking.amount(CORE, least=0, most=WHOLE, cure="give a whole percentage from 0 to 100")
     if not units:
@@ -153,6 +153,7 @@ DIALECT = Dialect(
     read=_read,
     together=_together,
     same_gpus=True,
+    stems=("aliyun.com/gpu",),
     render=_render,
     started=_started,
     environment=_environment,

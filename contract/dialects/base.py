@@ -87,13 +87,18 @@ class Context:
         """The pod's annotations, never None."""
         return _object(_object(self.pod.get("metadata")).get("annotations"))
 
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """The pod's labels, never None."""
+        return _object(_object(self.pod.get("metadata")).get("labels"))
+
     def annotation(self, key: str) -> str:
         """The text of an annotation, empty where there is none. Raises `Refused` for what is no text."""
         return _text(self.annotations.get(key), f"metadata.annotations[{key}]")
 
     def label(self, key: str) -> str:
         """The text of a label, in the same way."""
-        return _text(_object(_object(self.pod.get("metadata")).get("labels")).get(key), f"metadata.labels[{key}]")
+        return _text(self.labels.get(key), f"metadata.labels[{key}]")
 
     def containers(self) -> Iterator[Asking]:
         """Every container in start order, with the path by which a message names it."""
@@ -159,11 +164,15 @@ class Asking:
         """What is written for a resource, limit before request; None where it is not named."""
         return next((amounts[resource] for _, amounts in self._amounts() if resource in amounts), None)
 
-    def amount(self, resource: str, *, least: int, most: int, cure: str) -> int | None:
+    def amount(
+        self, resource: str, *, least: int, most: int, cure: str, largest: str = "", units: bool = False
+    ) -> int | None:
         """
         The whole number asked of a resource, limit before request; None where it is not named.
 
-        Raises `Refused` outside `least`..`most`, for text that is no quantity, and for fractions.
+        Raises `Refused` outside `least`..`most`, for text that is no quantity, and for fractions. `largest`: what
+        `most` is in the tenant's words, where the cure does not say it. Text with a unit (`10G`, `5Gi`) has that cure
+        all the same where the resource counts units of its own (`units`).
         """
         if not self.asks(resource):
             return None
@@ -172,8 +181,10 @@ class Asking:
             value = quantity.integer(found)
         except quantity.BadQuantity:
             raise Refused(self.field(resource), shown(found), cure) from None
+        if value > most and largest and not (units and isinstance(found, str) and found[-1:] in "MGTPEi"):
+            raise Refused(self.field(resource), quantity.written(found), too_large(largest))
         if not least <= value <= most:
-            raise Refused(self.field(resource), shown(found), cure)
+            raise Refused(self.field(resource), quantity.written(found), cure)
         return value
 
     def mebibytes(self, resource: str, *, most: int) -> int:
@@ -184,8 +195,11 @@ class Asking:
         """
         found, cure = self.found(resource), "give whole MiB such as 3000, or a quantity such as 3Gi"
         if not (isinstance(found, str) and found.endswith("i")):
-            return (self.amount(resource, least=0, most=most, cure=cure) or 0) * quantity.MIB
-        amount = self.amount(resource, least=0, most=most * quantity.MIB, cure=cure) or 0
+            largest = f"{most}, which is {quantity.format_bytes(most * quantity.MIB)}"
+            amount = self.amount(resource, least=0, most=most, cure=cure, largest=largest, units=True)
+            return (amount or 0) * quantity.MIB
+        largest = quantity.format_bytes(most * quantity.MIB)
+        amount = self.amount(resource, least=0, most=most * quantity.MIB, cure=cure, largest=largest) or 0
         if 0 < amount < quantity.MIB:
             raise Refused(self.field(resource), shown(found), cure)
         return amount
@@ -255,6 +269,8 @@ class Dialect:
     """The allocation in this system's own annotations and labels."""
     started: Callable[[Mapping[str, Any]], Mapping[str, str]] = _nothing_later
     """From the pod's annotations to those that change once its containers run."""
+    stems: tuple[str, ...] = ()
+    """What misspelt names of its resources start with, so that they are shown to us; few pods have others of these."""
     schedulers: tuple[str, ...] = ()
     """Names of this system's own scheduler, which is gone when we are in its place: the default one takes its pods."""
     short_of_memory: str = ""
@@ -266,6 +282,11 @@ class Dialect:
     glossary: tuple[Word, ...] = ()
     """Every name that is read, for the documentation."""
     examples: tuple[Example, ...] = ()
+
+
+def too_large(largest: str) -> str:
+    """The cure for more memory than any GPU has."""
+    return f"too large, no GPU has as much: give at most {largest}"
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -320,7 +341,9 @@ def _least_memory(key: str, text: str) -> int:
         least = quantity.integer(text) if text else 0
     except quantity.BadQuantity:
         least = -1
-    if text and not quantity.MIB <= least <= MOST_MEMORY:
+    if least > MOST_MEMORY:
+        raise Refused(f"metadata.annotations[{key}]", shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
+    if text and least < quantity.MIB:
         raise Refused(f"metadata.annotations[{key}]", shown(text), cure)
     return least
 

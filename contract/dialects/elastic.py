@@ -101,6 +101,7 @@ DIALECT = Dialect(
     title="Elastic GPU",
     resources=(*CORES, *MEMORIES),
     read=_read,
+    stems=tuple(f"{group}/gpu" for group in GROUPS),
     render=_render,
     about=__doc__ or "",
     glossary=(

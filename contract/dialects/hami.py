@@ -118,6 +118,7 @@ DIALECT = Dialect(
     resources=(GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS, PRIORITY),
     read=_read,
     environment=_environment,
+    stems=tuple(f"nvidia.com/{start}" for start in ("gpu-", "gpu_", "gpus", "gpum", "gpuM", "gpuc", "gpuC")),
     schedulers=(SCHEDULER,),
     about=__doc__ or "",
     glossary=(

@@ -21,6 +21,7 @@ from contract.dialects.base import (
     Refused,
     Word,
     pod_request,
+    too_large,
     wishes,
 )
 from contract.messages import shown
@@ -81,6 +82,8 @@ def _number(context: Context, key: str, most: int, what: str) -> int:
         number = quantity.integer(text)
     except quantity.BadQuantity:
         number = 0
+    if number > most == _MOST_MIB:
+        raise Refused(_path(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}"))
     if not 1 <= number <= most:
         raise Refused(_path(key), shown(text), f"give a whole number of {what}")
     return number

@@ -57,6 +57,7 @@ DIALECT = Dialect(
     title="nano-gpu",
     resources=(PERCENT, PERCENT_2022),
     read=_read,
+    stems=("nano-gpu/gpu", "elastic-gpu/gpu"),
     render=_render,
     about=__doc__ or "",
     glossary=(

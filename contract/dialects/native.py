@@ -38,7 +38,13 @@ def _asks(asking: Asking) -> bool:
 
 def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
     count = asking.amount(names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
-    memory = asking.amount(names.GPU_MEMORY, least=quantity.MIB, most=MOST_MEMORY, cure=_MEMORY_CURE)
+    memory = asking.amount(
+        names.GPU_MEMORY,
+        least=quantity.MIB,
+        most=MOST_MEMORY,
+        cure=_MEMORY_CURE,
+        largest=quantity.format_bytes(MOST_MEMORY),
+    )
     percent = asking.amount(names.GPU_PERCENT, least=1, most=WHOLE, cure=_PERCENT_CURE)
     cores = asking.amount(names.GPU_CORES, least=1, most=WHOLE, cure=_PERCENT_CURE)
     if memory is not None and percent is not None:
@@ -68,6 +74,7 @@ DIALECT = Dialect(
     title=names.GROUP,
     resources=(names.GPU_MEMORY, names.GPU_PERCENT, names.GPU_CORES, names.GPU_COUNT),
     read=_read,
+    stems=(f"{names.GROUP}/",),
     about=__doc__ or "",
     glossary=(
         Word(names.GPU_MEMORY, LIMITS, "bytes of memory on each GPU, with a unit: `8Gi`, `500M`; from `1Mi` up"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.quantity import BadQuantity, format_bytes, integer, mib, milli, parse, rounded_up
+from contract.quantity import BadQuantity, format_bytes, integer, mib, milli, parse, rounded_up, written
 
 READ = {
     "a plain number": ("5", Fraction(5)),
@@ -143,3 +143,12 @@ def test_bytes_come_back_exactly(amount: int) -> None:
 
 def test_a_limit_in_mib_never_exceeds_the_share() -> None:
     assert [mib((1 << 20) - 1), mib(1 << 20), mib((5 << 30) + 1)] == [0, 1, 5120]
+
+
+WRITTEN = {"8k": "'8000'", "8000": "'8000'", "8M": "'8M'", "8Gi": "'8Gi'", "8kk": "'8kk'"}
+
+
+@pytest.mark.parametrize(("text", "wanted"), WRITTEN.items())
+def test_an_amount_is_shown_as_its_author_wrote_it(text: str, wanted: str) -> None:
+    assert written(text) == wanted
+    assert written(8000) == "8000"

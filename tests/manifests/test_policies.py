@@ -301,12 +301,15 @@ def passes(found: RealCluster, case: Case) -> bool:
 
 
 MEMORY_AS_ANNOTATION = f"the annotation {names.GPU_MEMORY} asks for nothing; write it under resources.limits"
-UNKNOWN = "which there is not; give gpufraction.io/gpu-memory, gpufraction.io/gpu-percent"
+UNKNOWN = "; give gpufraction.io/gpu-memory, gpufraction.io/gpu-percent"
 WORDS: dict[str, tuple[JSON, str]] = {
-    "a resource that there is not": (asking("gpu-mem"), f"container main asks for gpufraction.io/gpu-mem, {UNKNOWN}"),
+    "a resource that there is not": (
+        asking("gpu-mem"),
+        f"container main: unknown resource gpufraction.io/gpu-mem{UNKNOWN}",
+    ),
     "one beside a right one": (
         asking("gpu-memory", "gpumem", annotation=names.REQUEST),
-        f"container main asks for gpufraction.io/gpumem, {UNKNOWN}",
+        f"container main: unknown resource gpufraction.io/gpumem{UNKNOWN}",
     ),
     "a resource as an annotation": (asking(annotation=names.GPU_MEMORY), MEMORY_AS_ANNOTATION),
     "a webhook that is not there": (asking("gpu-memory"), "is the MutatingWebhookConfiguration"),

@@ -36,6 +36,21 @@ def adding_a_container(request: JSON) -> JSON:
     return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
+def adding_a_container_that_asks(resource: str, amount: str) -> Respond:
+    """As one that adds a proxy with a GPU share of its own."""
+
+    def respond(request: JSON) -> JSON:
+        if any(c["name"] == "proxy" for c in request["object"]["spec"]["containers"]):
+            return {"allowed": True}
+        asked = {"limits": {resource: amount}, "requests": {resource: amount}}
+        added = {"name": "proxy", "image": "registry.example/cuda-proxy:1", "resources": asked}
+        patch = [{"op": "add", "path": "/spec/containers/-", "value": added}]
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+
+    return respond
+
+
 def refusing(request: JSON) -> JSON:
     """As a policy engine does."""
     return {"allowed": False, "status": {"code": 403, "message": "not today"}}

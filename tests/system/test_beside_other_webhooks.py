@@ -37,6 +37,45 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
     assert "UUID" not in proxy
 
 
+@pytest.mark.parametrize("pin", ["auto", "affinity"])
+def test_a_container_that_another_webhook_adds_and_that_asks_in_the_pods_dialect_has_its_share(
+    cluster: Cluster, pin: str
+) -> None:
+    builder = pod("both").labelled("asking", "yes").asks("aliyun.com/gpu-mem", 2).annotated(names.PLACEMENT, pin)
+    with another.registered(
+        cluster.kube, another.adding_a_container_that_asks("aliyun.com/gpu-mem", "1"), label="asking"
+    ):
+        scenarios.wait_for(
+            lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
+            lambda: "the other webhook is not called",
+        )
+        _create(cluster, builder)
+    (found,) = scenarios.settled(cluster.kube, 1, running=1)
+    limits = {each["name"]: each["resources"]["limits"]["gpufraction.io/gpu-memory"] for each in _containers(found)}
+    assert limits == {"main": "2Gi", "proxy": "1Gi"}
+    assert len(scenarios.held(found)) == 1
+    invariants.check(cluster)
+
+
+def test_one_that_asks_in_another_dialect_is_refused_with_both_names(cluster: Cluster) -> None:
+    builder = pod("both").labelled("asking", "yes").asks("aliyun.com/gpu-mem", 2)
+    with another.registered(cluster.kube, another.adding_a_container_that_asks("nvidia.com/gpu", "1"), label="asking"):
+        scenarios.wait_for(
+            lambda: (
+                "found HAMi (nvidia.com/gpu) of container proxy beside Aliyun gpushare of container main"
+                in _refusal(cluster, builder, dry_run=True)
+            ),
+            lambda: _refusal(cluster, builder, dry_run=True),
+        )
+        assert "ask in one dialect" in _refusal(cluster, builder)
+    invariants.check(cluster)
+
+
+def _containers(found: dict[str, Any]) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = found["spec"]["containers"]
+    return listed
+
+
 @pytest.fixture
 def refusing(cluster: Cluster) -> Iterator[None]:
     """Pods with a label are refused after we have reserved a share for them."""

@@ -45,7 +45,8 @@ WRONG = {
     "a resource that there is not": (
         "gpufraction.io/gpu-mem",
         "8Gi",
-        "container main asks for gpufraction.io/gpu-mem, which there is not; give gpufraction.io/gpu-memory,",
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-mem]: found an unknown resource; "
+        "did you mean gpufraction.io/gpu-memory?",
     ),
     "more memory than any card has": (
         "gpufraction.io/gpu-memory",

@@ -60,6 +60,14 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a unit written out": (aliyun(gpu_mem="5Gi"), refused("aliyun.com/gpu-mem", "'5Gi'", _UNITS)),
     "ten to the tenth, as 10G means": (aliyun(gpu_mem="10G"), refused("aliyun.com/gpu-mem", "'10G'", _UNITS)),
+    "more than any card has": (
+        aliyun(gpu_mem="70000"),
+        refused("aliyun.com/gpu-mem", "'70000'", "too large, no GPU has as much: give at most 65536, which is 64Ti"),
+    ),
+    "thousands, as an API server writes them": (
+        aliyun(gpu_mem="70k"),
+        refused("aliyun.com/gpu-mem", "'70000'", "too large, no GPU has as much: give at most 65536, which is 64Ti"),
+    ),
     "half a GiB": (aliyun(gpu_mem="0.5"), refused("aliyun.com/gpu-mem", "'0.5'", _UNITS)),
     "negative": (aliyun(gpu_mem=-5), refused("aliyun.com/gpu-mem", "'-5'", _UNITS)),
     "memory that cannot be divided": (

@@ -69,7 +69,10 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         native(gpu_memory="1e1000"),
         refused("gpufraction.io/gpu-memory", "'1e1000'", _MEMORY),
     ),
-    "memory beyond every machine": (native(gpu_memory="2Pi"), refused("gpufraction.io/gpu-memory", "'2Pi'", _MEMORY)),
+    "memory beyond every machine": (
+        native(gpu_memory="2Pi"),
+        refused("gpufraction.io/gpu-memory", "'2Pi'", "too large, no GPU has as much: give at most 64Ti"),
+    ),
     "half a percent": (native(gpu_percent="0.5"), refused("gpufraction.io/gpu-percent", "'0.5'", _PERCENT)),
     "no percent": (native(gpu_percent=0), refused("gpufraction.io/gpu-percent", "'0'", _PERCENT)),
     "more than a GPU in percent": (native(gpu_percent=101), refused("gpufraction.io/gpu-percent", "'101'", _PERCENT)),
