@@ -76,7 +76,7 @@ def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attack
     """A4: 150 pods that wait, each with as much affinity as may be, through admission."""
     for at in range(PODS):
         created(attacked, wanting(at, MOST_SELECTING - 10))
-    waits = {"gpufraction_waiting_pods": PODS}
+    waits = {"gpufraction_waiting_pods": float(PODS)}
     survives(attacked, waits)
 
 
@@ -95,7 +95,7 @@ def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a
     finally:
         kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
         attacked.kube.create(path, {**binding, "metadata": kept})
-    survives(attacked, {"gpufraction_unreadable_pods": PODS}, UNSERVED)
+    survives(attacked, {"gpufraction_unreadable_pods": float(PODS)}, UNSERVED)
 
 
 def wanting(at: int, expressions: int) -> PodBuilder:
@@ -135,7 +135,7 @@ def survives(attacked: Hostile, figures: dict[str, float], namespace: str = TENA
     assert attacked.footprint.killed == []
     for each in attacked.pods(namespace):
         attacked.kube.delete(kubepaths.pods(namespace, each["metadata"]["name"]), {"gracePeriodSeconds": 0})
-    reaches(attacked, dict.fromkeys(figures, 0))
+    reaches(attacked, dict.fromkeys(figures, 0.0))
 
 
 def reaches(attacked: Hostile, figures: dict[str, float]) -> None:

@@ -193,6 +193,11 @@ def test_a_confirmed_allocation_whose_pin_was_taken_out_is_pinned_again() -> Non
 
 # -- containers that another webhook adds, and that ask -----------------------------------------------------------
 
+
+def nano(name: str, percent: str) -> JSON:
+    return {**container(name), "resources": {"limits": {"nano-gpu/gpu-percent": percent}}}
+
+
 ALIYUN = pod(container(aliyun_com__gpu_mem="5"))
 ADDED = {
     "aliyun": (ALIYUN, container("mesh", aliyun_com__gpu_mem="2")),
@@ -207,7 +212,7 @@ ADDED = {
         container("mesh", nvidia_com__gpumem="1000", nvidia_com__priority="0"),
     ),
     "elastic": (pod(container(elasticgpu_io__gpu_memory="5120")), container("mesh", elasticgpu_com__gpu_core="20")),
-    "nano": (pod(container(**{"nano-gpu__gpu-percent": "20"})), container("mesh", **{"nano-gpu__gpu-percent": "10"})),
+    "nano": (pod(nano("main", "20")), nano("mesh", "10")),
 }
 ROOMS: dict[str, Answer | None] = {"wait": FLOOR, "floors": Wait("NoRoom", "full", {"main": GIB, "mesh": GIB})}
 
