@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from playground import scenarios
+from runtime.kube import KubeForbidden, KubeInvalid, KubeUnavailable
+from tests.builders import pod
 from tests.hostile.attack import Hostile
 
 JSON = dict[str, Any]
@@ -34,11 +36,30 @@ def asking(hostile: Hostile, *, leads: bool) -> Iterator[int]:
     number = leader(hostile)
     if not leads:
         number = next(replica.number for replica in hostile.cluster.replicas if replica.number != number)
-    hostile.cluster.ask_only(number)
+    _ask_only(hostile, number)
     try:
         yield number
     finally:
-        hostile.cluster.ask_only(None)
+        _ask_only(hostile, None)
+
+
+def _ask_only(hostile: Hostile, number: int | None) -> None:
+    """
+    The connections that the API server keeps are cut for that. A review that it was about to send by one of them fails,
+    so there is none until it has noticed.
+    """
+    hostile.cluster.ask_only(number)
+
+    def asks() -> bool:
+        try:
+            hostile.create(pod("probe").asks("gpufraction.io/gpu-memory", "1Mi"), dry_run=True)
+        except KubeUnavailable:
+            return False
+        except (KubeForbidden, KubeInvalid):  # a quota, or what an administrator demands: asked it has
+            return True
+        return True
+
+    scenarios.wait_for(lambda: asks() and asks(), lambda: "the API server does not reach the replica")
 
 
 def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:
