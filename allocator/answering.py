@@ -19,6 +19,7 @@ from contract.protocol import NOT_LEADING, Never, Question, Wait
 
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
+REFUSED = "PlacementRefused"
 _SAID = 300
 Smallest = Callable[[FractionRequest], int]
 """Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
@@ -75,12 +76,30 @@ def allocated(allocation: Allocation) -> str:
     return f"{count} GPU share{'s' if count > 1 else ''} on node {allocation.node}"
 
 
+def refused(node: str, words: str) -> str:
+    """What a pod is told whose placement the API server does not store; `words` are the API server's."""
+    return (
+        f"waiting: node {node} has room, but the API server does not store the placement: {_short(words)}. It is tried "
+        "again, ever less often"
+    )
+
+
+def untouchable(words: str) -> str:
+    """What a pod is told that the API server lets nobody of us write to."""
+    return f"waiting: the API server refuses what gpufraction writes to this pod: {_short(words)}"
+
+
+def _short(words: str) -> str:
+    """Others' words on one line, and not too many of them."""
+    line = " ".join(words.split())
+    return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+
+
 def not_bound(stuck: Stuck, minutes: float) -> str:
     """What is said of a pod that holds a share and cannot be bound; kube-scheduler's words may be long."""
-    said = stuck.said if len(stuck.said) <= _SAID else stuck.said[: _SAID - 1] + "…"
     return (
         f"holds its GPU share on node {stuck.node} unused: kube-scheduler has not bound the pod there for "
-        f"{minutes:.0f} min ({said}). Cure what it says, or delete the pod to give the share back"
+        f"{minutes:.0f} min ({_short(stuck.said)}). Cure what it says, or delete the pod to give the share back"
     )
 
 

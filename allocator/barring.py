@@ -80,7 +80,7 @@ class Barrier:
             self._controller.barred(entry.uid, None)
         except (KubeForbidden, KubeInvalid) as error:
             log.warning("pod not barred, and passed over", extra={**fields, "reason": str(error)})
-            self._controller.barred(entry.uid, None)
+            self._controller.untouchable(entry, str(error))
         except KubeError as error:
             log.info("pod not barred yet", extra={**fields, "reason": str(error)})
         else:

@@ -44,6 +44,8 @@ from contract.protocol import Answer, Placed, Question, Wait
 JSON = dict[str, Any]
 _Failed = dict[tuple[Ask, tuple[Kept, ...]], Unplaced]
 """What is known not to fit, by shape and by the kept nodes to which it may go."""
+_TOLD_AFTER = 3
+"""Failures in a row to store a placement after which the pod is told, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
 """Seconds that the binding of a claim may take before its pod is told."""
 _TURN, _DECIDED = 1_000, 100
@@ -339,11 +341,12 @@ class Controller(Repairing):
                 self._take_in(pod, self._clock())
                 self._line.done(uid, pods.version(pod))
 
-    def not_committed(self, commit: Commit, pod: JSON | None) -> None:
+    def not_committed(self, commit: Commit, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
         """
         The write did not take effect. `pod`, trimmed, is the pod as it is now; None if it is gone.
 
-        It is tried again after a pause that doubles with each failure in a row.
+        It is tried again after a pause that doubles with each failure in a row. The pod is told `why` where the API
+        server refused it, or fails at it again and again though nobody has changed the pod.
         """
         with self._lock:
             uid, now = commit.pod.uid, self._clock()
@@ -353,16 +356,30 @@ class Controller(Repairing):
                 self._line.done(uid)
                 self._take_out(uid)
             else:
-                self._line.failed(uid, now)
+                failures = self._line.failed(uid, now)
                 if self._cluster.queue.pod(uid) is not None:
                     self._take_in(pod, now)
+                if refused or (failures >= _TOLD_AFTER and _why_not(commit, pod) == "refused"):
+                    self._tell_refused(commit.pod, answering.refused(commit.allocation.node, why), now)
             self._rouse()
+
+    def _tell_refused(self, entry: Waiting, text: str, now: float) -> None:
+        if self._cluster.queue.pod(entry.uid) is not None and self._mandate.leads():
+            news = Told(entry.key, entry.uid, False, answering.REFUSED, text, warning=answering.REFUSED)
+            self._line.tell(news, now, stands(entry.pod))
+
+    def untouchable(self, entry: Waiting, words: str) -> None:
+        """The API server refuses for good what would bar the leader before; the pod is passed over, and told so."""
+        with self._lock:
+            self._tell_refused(entry, answering.untouchable(words), self._clock())
+        self.barred(entry.uid, None)
 
     def commit_unknown(self, commit: Commit) -> None:
         """
         Nobody knows whether the write took effect, or still may.
 
-        Its share stays reserved, however long it takes, until the same commit written once more (`doubtful`) tells.
+        Its share stays reserved, however long it takes, until the same commit written once more (`doubtful`) tells, or
+        where this replica may not write, a look at the pod (`unresolved`).
         """
         with self._lock:
             self._line.doubt(commit)
@@ -388,6 +405,15 @@ class Controller(Repairing):
         """The commits in doubt, each once. Writing one again is safe: it names the version that it changes."""
         with self._lock:
             return self._line.take_doubtful() if self._mandate.holds() else []
+
+    def unresolved(self) -> list[Commit]:
+        """
+        The commits in doubt, each once, where this replica may not write them once more: it leads no more, or not yet.
+
+        To be looked for (`writer.read_back`): whoever leads now will change the pod, and then it is known.
+        """
+        with self._lock:
+            return [] if self._mandate.holds() else self._line.take_doubtful()
 
     def abandon(self, commit: Commit) -> None:
         """The commit was not written, since the leadership in which it was decided is over."""

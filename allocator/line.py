@@ -232,7 +232,7 @@ class Line:
         self._doubtful[commit.pod.uid] = commit
 
     def take_doubtful(self) -> list[Commit]:
-        """The commits in doubt, to be written once more."""
+        """The commits in doubt, to be written once more, or looked for."""
         doubtful = list(self._doubtful.values())
         self._doubtful.clear()
         return doubtful
@@ -251,12 +251,13 @@ class Line:
         if version is not None:
             self._written[uid] = version
 
-    def failed(self, uid: str, now: float) -> None:
-        """The commit did not take effect; the pause doubles with each failure in a row."""
+    def failed(self, uid: str, now: float) -> int:
+        """The commit did not take effect; the pause doubles with each failure in a row, whose number is returned."""
         self._writing.pop(uid, None)
         failures = self._failures.get(uid, 0) + 1
         self._failures[uid] = failures
         self._paused[uid] = now + min(_BACKOFF * 2 ** min(failures - 1, 16), _BACKOFF_CAP)
+        return failures
 
     def outdated(self, uid: str, version: int | None) -> bool:
         """Whether the watch still shows the pod as it was before our own commit, of which it has yet to hear."""

@@ -23,7 +23,7 @@ from allocator.evicting import Evictor
 from allocator.faults import Faulted, surfaced
 from allocator.ledger import Holding
 from allocator.line import Commit
-from allocator.writer import Done, NotDone, Teller, Unknown, Unwritable, write
+from allocator.writer import Done, NotDone, Teller, Unknown, Unwritable, read_back, write
 from contract import naming, pods
 from contract.metrics import allocator as specs
 from runtime import kubepaths
@@ -113,7 +113,7 @@ class Loop:
             self._missed = not attempt("placing-line", self.once)
         attempt("placing-settle", self._controller.settle)
         attempt("placing-write", self._write_the_rest)
-        attempt("placing-doubtful", lambda: self._write(self._controller.doubtful()))
+        attempt("placing-doubtful", self._end_doubts)
         attempt("placing-overdue", self._check_overdue)
         attempt("placing-evict", self._evictor.carry_out)
         attempt("placing-preempt", self._evictor.preempt)
@@ -150,6 +150,17 @@ class Loop:
 
     def _write(self, commits: Sequence[Commit]) -> None:
         list(self._pool.map(self._commit, commits))
+
+    def _end_doubts(self) -> None:
+        """Commits of which nobody knows what became: written once more where that is ours to do, else looked for."""
+        self._write(self._controller.doubtful())
+        list(self._pool.map(self._look_for, self._controller.unresolved()))
+
+    def _look_for(self, commit: Commit) -> None:
+        try:
+            self._settle(commit, read_back(self._kube, commit, timeout=self._write_timeout))
+        except Exception:
+            self._controller.commit_faulted(commit)
 
     def _check_overdue(self) -> None:
         """
@@ -203,13 +214,16 @@ class Loop:
             self._counted.written("fenced")
             log.info("pod not placed", extra={**fields, "reason": "another replica leads by now"})
             return
-        outcome = write(self._kube, commit, self._now_ns(), timeout=self._write_timeout)
+        self._settle(commit, write(self._kube, commit, self._now_ns(), timeout=self._write_timeout))
+
+    def _settle(self, commit: Commit, outcome: Done | NotDone | Unknown) -> None:
+        fields = {"pod": commit.pod.key, "node": commit.allocation.node}
         match outcome:
             case Done(pod):
                 self._controller.committed(commit, pod)
                 log.info("pod placed", extra=fields)
-            case NotDone(pod, why):
-                self._controller.not_committed(commit, pod)
+            case NotDone(pod, why, refused):
+                self._controller.not_committed(commit, pod, why, refused=refused)
                 log.info("pod not placed", extra={**fields, "reason": why})
             case Unknown(why):
                 self._controller.commit_unknown(commit)

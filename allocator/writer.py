@@ -19,7 +19,17 @@ from allocator.faults import Faulted, surfaced
 from allocator.line import Commit, Evict, HeldBeyond, News, Noted, Told
 from contract import codec, dialects, names, pinning, pods
 from runtime import kubepaths
-from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
+from runtime.kube import (
+    Kube,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+    KubeTimeout,
+    KubeTooManyRequests,
+    KubeUnavailable,
+)
 
 JSON = dict[str, Any]
 Tellable = News | HeldBeyond
@@ -30,6 +40,10 @@ _COMPONENT = "gpufraction-allocator"
 _TRIES = 8
 _PAUSE, _PAUSE_CAP = 0.5, 30.0
 """Seconds before a pod is told again that an API server in trouble was not told: the first pause, and the longest."""
+
+
+REFUSALS = (KubeForbidden, KubeInvalid)
+"""A write that will not be carried out however often it is asked for, unless the pod or the cluster's rules change."""
 
 
 class Unwritable(Exception):
@@ -45,10 +59,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """The commit did not take effect; the pod as it is now, None if it is gone."""
+    """
+    The commit did not take effect; the pod as it is now, None if it is gone.
+
+    `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
+    """
 
     pod: JSON | None
     why: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +127,24 @@ def write(kube: Kube, commit: Commit, now_ns: int, *, timeout: float | None = No
     try:
         return Done(pods.trim(kube.patch_json(path, patch, timeout=timeout)))
     except KubeError as error:
-        why, open_end = str(error), error.outcome_unknown
+        return read_back(kube, commit, error, timeout=timeout)
+
+
+_STILL = KubeTimeout("the write may still be carried out")
+
+
+def read_back(
+    kube: Kube, commit: Commit, after: KubeError = _STILL, *, timeout: float | None = None
+) -> Done | NotDone | Unknown:
+    """
+    What became of a commit, by a look at the pod. `after`: how the write ended, if it was this replica's own just now.
+
+    It is unknown as long as the pod is at the version that the commit names and the write may be on its way; with any
+    other version the commit took effect or never will.
+    """
+    why = str(after)
     try:
-        pod = pods.trim(kube.get(path, timeout=timeout))
+        pod = pods.trim(kube.get(kubepaths.pods(*commit.pod.key.split("/", 1)), timeout=timeout))
     except KubeNotFound:
         return NotDone(None, why)
     except KubeError as error:
@@ -120,9 +154,10 @@ def write(kube: Kube, commit: Commit, now_ns: int, *, timeout: float | None = No
     found = pods.allocation_of(pod, commit.pod.ask.request)
     if found is not None and found.id == commit.allocation.id and names.GATE not in pods.gates(pod):
         return Done(pod)
-    if open_end and pods.version(pod) == pods.version(commit.pod.pod):
+    unchanged = pods.version(pod) == pods.version(commit.pod.pod)
+    if unchanged and after.outcome_unknown:
         return Unknown(why)
-    return NotDone(pod, why)
+    return NotDone(pod, why, refused=unchanged and isinstance(after, REFUSALS))
 
 
 Eviction = Literal["evicted", "gone", "budget", "failed"]
@@ -238,7 +273,10 @@ class Teller:
             return
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if isinstance(news, Told):
-            self._set_condition(news, now)
+            try:
+                self._set_condition(news, now)
+            except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
+                log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
                 return
         event = _event(news, now)

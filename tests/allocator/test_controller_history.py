@@ -214,8 +214,8 @@ class History(RuleBasedStateMachine):
         match written.outcome:
             case Done(made):
                 self.desk.controller.committed(written.commit, made)
-            case NotDone(found, _):
-                self.desk.controller.not_committed(written.commit, found)
+            case NotDone(found, why, refused):
+                self.desk.controller.not_committed(written.commit, found, why, refused=refused)
             case Unknown():
                 self.desk.controller.commit_unknown(written.commit)
 

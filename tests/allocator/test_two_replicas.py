@@ -19,6 +19,7 @@ from runtime.kube import Kube
 from tests.allocator.apiserver import ApiServer
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
+from tests.wires import Fate
 
 JSON = dict[str, Any]
 ONE_GPU = node("n").gpu(mib=16384)
@@ -219,3 +220,59 @@ def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
     replica.loop._woken = WokenAtTheEnd(stop)
     replica.loop.run(stop)
     assert allocated(api) == {"default/a"}
+
+
+# -- what was in doubt when the leadership ended ------------------------------------------------------------------
+
+
+def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
+    """A pod of whose placement the leader has no answer, and which it cannot read; then another leads."""
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    for replica in (old, new):
+        replica.watch(list(api.events))
+    api.wire.fates = [fate]
+    old.loop.once()
+    assert (old.written, old.controller.look().assumed) == (["unknown"], 1)
+    old.follow()
+    new.lead(2)
+    return api, old, new
+
+
+@pytest.mark.parametrize("fate", ["dropped", "lost"])
+def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: Fate) -> None:
+    api, old, new = in_doubt(fate)
+    old.loop._end_doubts()
+    assert old.controller.look().assumed == 1, "it may still be carried out"
+    new.relist(2)
+    old.loop._end_doubts()
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 0), "the new leader has touched it"
+    new.loop.once()
+    api.wire.carry_out_late()
+    assert (allocated(api), api.pods["default/a"]["metadata"]["annotations"][names.ALLOCATION]) != (set(), "")
+    old.watch(list(api.events))
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
+    for replica in (old, new):
+        replica.controller.check_invariants()
+
+
+def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more() -> None:
+    api, old, _ = in_doubt("lost")
+    api.wire.carry_out_late()
+    old.loop._end_doubts()
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
+    old.controller.check_invariants()
+
+
+def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
+    api, old, _ = in_doubt("lost")
+    api.wire.down = "unreachable"
+    for _ in range(3):
+        old.loop._end_doubts()
+    assert old.controller.look().assumed == 1
+    api.wire.down = None
+    api.delete("default/a")
+    old.loop._end_doubts()
+    assert old.controller.look().assumed == 0

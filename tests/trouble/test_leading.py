@@ -11,6 +11,7 @@ import pytest
 from playground import scenarios
 from playground.programs import Program
 from playground.scenarios import Outcome
+from tests.system import invariants
 from tests.trouble import requests
 from tests.trouble.conftest import LONG, Troubled, card
 from tests.trouble.proxy import Alter, Drop, Refuse
@@ -31,6 +32,21 @@ def test_a_leader_that_is_cut_off_is_followed_by_the_other(trouble: Troubled) ->
         before = len(written(trouble, leader))
     trouble.becomes(FULL)
     assert len(written(trouble, leader)) == before
+
+
+def test_who_loses_the_lead_with_a_placement_in_doubt_finds_out_what_became_of_it(trouble: Troubled) -> None:
+    leader, other = trouble.leader(), trouble.follower()
+    trouble.held(card("a"), card("b"), card("c"))
+    with (
+        trouble.fault(requests.commits(), Drop(), only=leader) as dropped,
+        trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader),
+    ):
+        trouble.let_go("a", "b", "c")
+        scenarios.wait_for(lambda: dropped.hits > 0, lambda: "nothing was written")
+        scenarios.wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), lambda: "nobody took over")
+        trouble.becomes(FULL)
+        # The ledgers of both are held against the pods while the one that was in doubt cannot lead again.
+        invariants.check(trouble.cluster)
 
 
 @LONG
