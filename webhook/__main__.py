@@ -129,14 +129,22 @@ def _conditions(settings: ConditionsSettings) -> int:
 def _certs(settings: CertsSettings) -> int:
     from contract.pools import NOTHING_SAID
     from runtime import pooloptions
+    from runtime.kube import Kube
     from runtime.process import Process
     from webhook.certs import Lives
+    from webhook.certsecret import Secret
     from webhook.ensuring import Ensure
 
     _set_up_log(settings)
     options = pooloptions.follow(settings.options)
+
+    def in_secret() -> Secret:
+        kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-certs")
+        return Secret(kube, settings.namespace, settings.secret, settings.places())
+
     ensure = Ensure(
         places=settings.places(),
+        store=in_secret if settings.secret else None,
         names=settings.dns_names(),
         configuration=settings.configuration,
         kubeconfig=settings.kubeconfig or None,

@@ -47,8 +47,15 @@ class Places:
 def locked(places: Places) -> Iterator[None]:
     """Holds the directories against other writers on this machine; makes them where they are missing."""
     places.serving.mkdir(mode=0o755, parents=True, exist_ok=True)
-    places.authority.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(places.authority / _LOCK, "w") as lock:
+    with locked_folder(places.authority):
+        yield
+
+
+@contextlib.contextmanager
+def locked_folder(authority: Path) -> Iterator[None]:
+    """Holds the authority's folder alone, where what is served lies elsewhere."""
+    authority.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(authority / _LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -62,17 +69,32 @@ def read(places: Places) -> Bundle | None:
     served = _get(places.serving, (CERTIFICATE, KEY, CA))
     if not served[CERTIFICATE]:
         return None
-    authority = _get(places.authority, (CA, CA_KEY))
-    ca_key = authority[CA_KEY] if authority[CA] == served[CA] else b""
+    ca_key = authority_key(places, served[CA])
     return Bundle(ca=served[CA], certificate=served[CERTIFICATE], key=served[KEY], ca_key=ca_key)
+
+
+def authority_key(places: Places, ca: bytes) -> bytes:
+    """The key of the authority `ca`; empty where another's is here, or none."""
+    authority = _get(places.authority, (CA, CA_KEY))
+    return authority[CA_KEY] if authority[CA] == ca else b""
+
+
+def write_authority(places: Places, bundle: Bundle) -> None:
+    """Keep the bundle's authority. Call it while holding the lock."""
+    _put(places.authority, {CA: bundle.ca, CA_KEY: bundle.ca_key})
+
+
+def forget_prepared(places: Places) -> None:
+    """What was put aside is served now."""
+    shutil.rmtree(places.next, ignore_errors=True)
 
 
 def write(places: Places, bundle: Bundle) -> None:
     """Put the bundle in place, all that is served at once for readers. Call it while holding `locked`."""
     # In this order: a stop in between leaves what was served before, from an authority whose key is gone.
-    _put(places.authority, {CA: bundle.ca, CA_KEY: bundle.ca_key})
+    write_authority(places, bundle)
     _put(places.serving, {CERTIFICATE: bundle.certificate, KEY: bundle.key, CA: bundle.ca})
-    shutil.rmtree(places.next, ignore_errors=True)
+    forget_prepared(places)
 
 
 def prepared(places: Places) -> Bundle | None:
@@ -142,3 +164,30 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+class Directories:
+    """The same, bound to two places: what a keeper of certificates works on."""
+
+    def __init__(self, places: Places) -> None:
+        self._places, self.where = places, str(places.serving)
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """See `locked`."""
+        return locked(self._places)
+
+    def read(self) -> Bundle | None:
+        """See `read`."""
+        return read(self._places)
+
+    def write(self, bundle: Bundle) -> None:
+        """See `write`."""
+        write(self._places, bundle)
+
+    def prepared(self) -> Bundle | None:
+        """See `prepared`."""
+        return prepared(self._places)
+
+    def prepare(self, bundle: Bundle) -> None:
+        """See `prepare`."""
+        prepare(self._places, bundle)

@@ -18,7 +18,9 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from runtime.kube import Kube, KubeError
 from webhook import cabundle, certfiles, conditions
@@ -27,6 +29,19 @@ from webhook.certs import DUE, Bundle, Lives, Renewal, expiry, made, needs_renew
 from webhook.configuration import Api
 
 log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """Where the certificate is kept: two folders, or a Secret and one. `where` names it for people."""
+
+    where: str
+
+    def locked(self) -> AbstractContextManager[None]: ...
+    def read(self) -> Bundle | None: ...
+    def write(self, bundle: Bundle) -> None: ...
+    def prepared(self) -> Bundle | None: ...
+    def prepare(self, bundle: Bundle) -> None: ...
+
 
 _RETRY = 15.0
 """Seconds until the next look after one that failed."""
@@ -47,10 +62,12 @@ def _print(line: str) -> None:
 class Ensure:
     """
     What to keep: a certificate for `names` in `places`, trusted by the named configuration (empty: by none), and that
-    configuration letting through pods that name the `renamed` resources, which are asked for at each look.
+    configuration letting through pods that name the `renamed` resources, which are asked for at each look. A
+    `store` is asked for at each look and used instead of the places.
     """
 
     places: Places
+    store: Callable[[], Store] | None = None
     names: tuple[str, ...]
     configuration: str = ""
     kubeconfig: str | None = None
@@ -92,22 +109,23 @@ class Ensure:
             look = replace(self, assure=False)
 
     def _ensure(self) -> None:
-        with certfiles.locked(self.places):
-            found, now = certfiles.read(self.places), self.now()
+        store = certfiles.Directories(self.places) if self.store is None else self.store()
+        with store.locked():
+            found, now = store.read(), self.now()
             reason = needs_renewal(found, now, self.names)
             if found is not None and reason is None:
                 self._trust(found, now)
                 if self.assure:
-                    self.say(f"the certificate in {self.places.serving} is good")
+                    self.say(f"the certificate in {store.where} is good")
                 return
             assert reason is not None, "without a certificate there is a reason"
-            self._renew(found, reason, now)
+            self._renew(store, found, reason, now)
 
-    def _renew(self, found: Bundle | None, reason: Renewal, now: datetime.datetime) -> None:
-        bundle = self._prepared(now) or renewed(found, now, self.names, lives=self.lives)
+    def _renew(self, store: Store, found: Bundle | None, reason: Renewal, now: datetime.datetime) -> None:
+        bundle = self._prepared(store, now) or renewed(found, now, self.names, lives=self.lives)
         if found is not None and self._must_settle(found, bundle, reason, now):
             # Written first: were it lost after the trust, every look would add another authority.
-            certfiles.prepare(self.places, bundle)
+            store.prepare(bundle)
             waited = now >= made(bundle.certificate) + SETTLING
             # The old authority too, since what is still served is its own, and somebody may have taken it out.
             self._trust(found, now)
@@ -116,11 +134,11 @@ class Ensure:
                 return
         else:
             self._trust(bundle, now)
-        certfiles.write(self.places, bundle)
-        self.say(f"a new certificate is in {self.places.serving} ({reason})")
+        store.write(bundle)
+        self.say(f"a new certificate is in {store.where} ({reason})")
 
-    def _prepared(self, now: datetime.datetime) -> Bundle | None:
-        aside = certfiles.prepared(self.places)
+    def _prepared(self, store: Store, now: datetime.datetime) -> Bundle | None:
+        aside = store.prepared()
         return aside if needs_renewal(aside, now, self.names) is None else None
 
     def _must_settle(self, found: Bundle, bundle: Bundle, reason: Renewal, now: datetime.datetime) -> bool:

@@ -181,6 +181,11 @@ class CertsSettings:
         None,
         "Where ca.key is written, which only this program needs; none: the folder `authority` beside the other.",
     )
+    secret: str = setting(
+        "",
+        "Name of the Secret, in the namespace below, in which the certificate is kept instead of `dir`; it must be "
+        "there, and the webhook's pods mount it. Empty: none.",
+    )
     service: str = setting("gpufraction-webhook", "Name of the Service in front of the webhook.")
     namespace: str = setting(names.NAMESPACE, "Namespace of that Service.")
     names: tuple[str, ...] = setting((), "Further DNS names for the certificate.")

@@ -19,6 +19,8 @@ from playground.api.store import Store
 from playground.api.values import JSON, dig
 
 _GROUP = "admissionregistration.k8s.io"
+_EXEMPT = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+"""Kinds that no policy judges, so that one that refuses everything can be taken away. Webhook configurations are."""
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -36,7 +38,7 @@ class Policies(Validating):
         self._kinds = kinds
 
     def validate(self, attributes: Attributes) -> None:
-        if attributes.kind.group == _GROUP:
+        if attributes.kind.group == _GROUP and attributes.kind.name in _EXEMPT:
             return
         bindings, _ = self._store.ordered(f"validatingadmissionpolicybindings.{_GROUP}")
         for binding in bindings:

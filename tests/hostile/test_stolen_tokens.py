@@ -294,3 +294,64 @@ def test_an_agent_reads_no_pods_without_the_components_that_need_it(hostile: Hos
     own = Kube.connect(kubeconfig=str(next(directory.glob("kubeconfig-nodeagent-*"))), user_agent="thief")
     with pytest.raises(KubeForbidden):
         own.list(kubepaths.pods())
+
+
+KEEPER = account("gpufraction-certs")
+HOOK = kubepaths.mutatingwebhookconfigurations("gpufraction-webhook")
+SECRET = kubepaths.secrets(OURS, "gpufraction-webhook-certs")
+FIRST = "/webhooks/0"
+EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}
+
+
+def configured(want: str, path: str, value: Any, op: str = "replace") -> Attempt:
+    """A JSON patch of our webhook configuration."""
+    operation = {"op": op, "path": path, **({} if op == "remove" else {"value": value})}
+    return Attempt(want, KEEPER, "json", HOOK, [operation])
+
+
+KEEPER_ATTEMPTS = {
+    "the keeper has an authority trusted": configured(ALLOWED, f"{FIRST}/clientConfig/caBundle", ""),
+    "the keeper lets renamed resources through": configured(
+        ALLOWED, f"{FIRST}/matchConditions/0/expression", "'example.com/gpu' == 'x'"
+    ),
+    "the keeper looks at its Secret": Attempt(ALLOWED, KEEPER, "get", SECRET),
+    "the keeper writes its Secret": patched(ALLOWED, SECRET, {"data": {"tls.crt": "eA=="}}, KEEPER, "merge"),
+    "reviews are sent elsewhere": configured(BY_POLICY, f"{FIRST}/clientConfig", {"url": "https://thief.example.com"}),
+    "reviews take another path": configured(
+        BY_POLICY, f"{FIRST}/clientConfig", {"service": {"name": "thief", "namespace": "default"}}
+    ),
+    "all resources are sent": configured(BY_POLICY, f"{FIRST}/rules/0", EVERYTHING),
+    "all namespaces are sent": configured(BY_POLICY, f"{FIRST}/namespaceSelector", {}),
+    "pods pass when nobody answers": configured(BY_POLICY, f"{FIRST}/failurePolicy", "Ignore"),
+    "pods wait for 30 s": configured(BY_POLICY, f"{FIRST}/timeoutSeconds", 30),
+    "pods are sent without a condition": configured(BY_POLICY, f"{FIRST}/matchConditions", None, "remove"),
+    "a condition of another name": configured(
+        BY_POLICY, f"{FIRST}/matchConditions/-", {"name": "never", "expression": "false"}, "add"
+    ),
+    "the webhook is taken out": configured(BY_POLICY, FIRST, None, "remove"),
+    "somebody else is let into the configuration": configured(
+        BY_POLICY, "/metadata/annotations", {"cert-manager.io/inject-ca-from": "default/thief"}, "add"
+    ),
+    "the configuration is orphaned": configured(BY_POLICY, "/metadata/finalizers", ["example.com/x"], "add"),
+    "another configuration": patched(
+        BY_RBAC, kubepaths.mutatingwebhookconfigurations("other"), {"webhooks": []}, KEEPER, "merge"
+    ),
+    "a configuration of its own": Attempt(
+        BY_RBAC, KEEPER, "create", kubepaths.mutatingwebhookconfigurations(), {"metadata": {"name": "mine"}}
+    ),
+    "a policy is taken away": Attempt(
+        BY_RBAC, KEEPER, "delete", kubepaths.validatingadmissionpolicies("gpufraction-certs")
+    ),
+    "another Secret": Attempt(BY_RBAC, KEEPER, "get", kubepaths.secrets(OURS, "other")),
+    "a Secret of the cluster's own": Attempt(BY_RBAC, KEEPER, "get", kubepaths.secrets(SYSTEM, "any")),
+    "a Secret of its own": Attempt(BY_RBAC, KEEPER, "create", kubepaths.secrets(OURS), {"metadata": {"name": "mine"}}),
+    "the allocator reads the key": Attempt(BY_RBAC, ALLOCATOR, "get", SECRET),
+    "the agent reads the key": Attempt(BY_RBAC, AGENT, "get", SECRET),
+    "a holder reads the key": Attempt(BY_RBAC, HOLDER, "get", SECRET),
+}
+
+
+@pytest.mark.parametrize("attempt", KEEPER_ATTEMPTS.values(), ids=KEEPER_ATTEMPTS.keys())
+def test_what_the_certificate_keepers_token_can_write(attempt: Attempt, tokens: Tokens) -> None:
+    """B4: the keeper changes whom the API server trusts for our webhook, and not where anything is sent."""
+    assert tokens.outcome(attempt) == attempt.want

@@ -16,6 +16,7 @@ from contract.pools import NOTHING_SAID, pool_options
 from runtime.settings import load
 from tests.manifests.install import CONFIGURATION, command, containers, serve_settings
 from tests.manifests.kube import JSON, one, sources
+from webhook.certfiles import CERTIFICATE, KEY
 
 
 def certs_settings() -> webhook.settings.CertsSettings:
@@ -32,7 +33,14 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
         "https": int(serve.bind.removeprefix("0.0.0.0:")),
         "health": (serve.health_address() or ("", 0))[1],
     }
-    assert serve.certificates == certs.dir
+    assert mounts(containers()["webhook"])[str(serve.certificates)] == "certs"
+    [volume] = [
+        v
+        for v in one(sources(), "Deployment", "gpufraction")["spec"]["template"]["spec"]["volumes"]
+        if v["name"] == "certs"
+    ]
+    assert {item["key"] for item in volume["secret"]["items"]} == {CERTIFICATE, KEY}
+    assert one(sources(), "Secret", certs.secret)["metadata"]["name"] == volume["secret"]["secretName"] == certs.secret
     assert serve.socket == allocator_settings().socket
     assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)
     assert (certs.service, certs.namespace, certs.configuration) == (CONFIGURATION, names.NAMESPACE, CONFIGURATION)

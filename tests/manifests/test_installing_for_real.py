@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from contract import names
+from runtime import kubepaths
 from runtime.kube import Kube
 from tests.manifests import foreign
 from tests.manifests.kube import JSON, MANIFESTS, below, built, with_components
@@ -100,14 +101,18 @@ def test_every_component_is_taken_without_a_warning(installed: Installed) -> Non
         assert (name, done.returncode, done.stderr) == (name, 0, "")
 
 
-def test_an_upgrade_keeps_the_authority_that_was_put_in(installed: Installed) -> None:
+def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(installed: Installed) -> None:
     installed.apply("base")
     now = datetime.datetime.now(datetime.UTC)
     ca = renewed(None, now, ["n"]).ca
     kube = Kube.connect(kubeconfig=str(installed.config))
     cabundle.trust(kube, "gpufraction-webhook", ca, now=now)
+    secret = kubepaths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
+    written = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
+    kube.patch_merge(secret, {"data": written})
     for folder in ("base", "overlays/aks", "base"):
         installed.apply(folder)
+        assert kube.get(secret)["data"] == written
         bundles = [hook["clientConfig"]["caBundle"] for hook in installed.hook()["webhooks"]]
         assert [base64.b64decode(bundle) for bundle in bundles] == [ca] * len(bundles)
 

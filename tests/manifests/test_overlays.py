@@ -20,13 +20,18 @@ from runtime.settings import load
 from tests.manifests import foreign
 from tests.manifests.install import CONFIGURATION, wrong
 from tests.manifests.kube import JSON, MANIFESTS, ROOT, below, built, of, one, with_components
+from webhook.certfiles import CERTIFICATE, KEY
 
 OVERLAYS, COMPONENTS = below("overlays"), below("components")
 CERTS = {
+    ("Deployment", "gpufraction-certs"),
     ("ServiceAccount", "gpufraction-certs"),
-    ("Secret", "gpufraction-certs-token"),
+    ("Secret", "gpufraction-webhook-certs"),
     ("ClusterRole", "gpufraction-certs"),
     ("ClusterRoleBinding", "gpufraction-certs"),
+    ("Role", "gpufraction-certs"),
+    ("RoleBinding", "gpufraction-certs"),
+    ("NetworkPolicy", "gpufraction-certs"),
 }
 
 CLAIMS = {("ClusterRole", "gpufraction-allocator-claims"), ("ClusterRoleBinding", "gpufraction-allocator-claims")}
@@ -117,7 +122,7 @@ def test_every_overlay_says_what_an_administrator_has_to_know(name: str) -> None
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_policies_webhook_rules_and_rights_are_those_of_the_base(name: str) -> None:
     """An overlay changes how we run somewhere, never who may do what."""
-    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "CustomResourceDefinition", "Role")
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "CustomResourceDefinition")
     items = built(f"overlays/{name}")
     assert {kind: of(items, kind) for kind in kinds} == {kind: of(built(), kind) for kind in kinds}
     assert (
@@ -125,8 +130,9 @@ def test_policies_webhook_rules_and_rights_are_those_of_the_base(name: str) -> N
         == (one(built(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"])
     )
     others = CERTS | (CLAIMS if name == "oke" else set())
-    roles = [role for role in of(built(), "ClusterRole") if ("ClusterRole", role["metadata"]["name"]) not in others]
-    assert [r for r in of(items, "ClusterRole") if ("ClusterRole", r["metadata"]["name"]) not in others] == roles
+    for kind in ("ClusterRole", "Role"):
+        roles = [role for role in of(built(), kind) if (kind, role["metadata"]["name"]) not in others]
+        assert [r for r in of(items, kind) if (kind, r["metadata"]["name"]) not in others] == roles
 
 
 # -- one by one ---------------------------------------------------------------------------------------------------
@@ -140,7 +146,7 @@ ONLY: dict[str, set[tuple[str, str]]] = {
         ("Namespace", "gpufraction-system"),
     },
     "aks": {("MutatingWebhookConfiguration", CONFIGURATION)},
-    "superedge": {("Deployment", "gpufraction")},
+    "superedge": {("Deployment", "gpufraction"), ("Deployment", "gpufraction-certs")},
     "hami-compat": {
         ("ConfigMap", "gpufraction-options"),
         ("DaemonSet", "gpufraction-nodeagent"),
@@ -246,13 +252,11 @@ def test_certificates_of_others_are_served_from_their_secret(name: str) -> None:
     assert spec.get("initContainers", []) == []
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes.keys() == {"certs", "socket", "options", "allocator-token"}
-    assert volumes["certs"] == {
-        "name": "certs",
-        "secret": {"secretName": "gpufraction-webhook-tls", "defaultMode": 0o444},
-    }
+    assert volumes["certs"]["secret"]["secretName"] == "gpufraction-webhook-tls"
+    assert {item["key"] for item in volumes["certs"]["secret"]["items"]} == {CERTIFICATE, KEY}
     [mount] = [m for m in webhook_container(items)["volumeMounts"] if m["name"] == "certs"]
     assert str(serve_settings(items).certificates) == mount["mountPath"]
-    assert "gpufraction-certs" not in str(items)
+    assert identities(items) & CERTS == set()
 
 
 def test_on_openshift_users_are_its_own_to_assign() -> None:

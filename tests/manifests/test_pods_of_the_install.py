@@ -7,7 +7,7 @@ import re
 import yaml
 
 from tests.manifests.install import command, containers, pods, serve_settings
-from tests.manifests.kube import MANIFESTS, ROOT, one, sources
+from tests.manifests.kube import MANIFESTS, ROOT, of, one, sources
 
 
 def images_user() -> dict[str, int]:
@@ -50,12 +50,19 @@ def test_each_token_reaches_one_container_only() -> None:
         name: [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == place]
         for name, container in containers().items()
     }
-    assert tokens == {"certs": ["certs-token"], "webhook": [], "allocator": ["allocator-token"], "nodeagent": ["token"]}
-    assert [spec["automountServiceAccountToken"] for spec in pods()] == [False, False]
+    assert tokens == {"certs": ["token"], "webhook": [], "allocator": ["allocator-token"], "nodeagent": ["token"]}
+    assert [spec["automountServiceAccountToken"] for spec in pods()] == [False, False, False]
+
+
+def test_every_token_is_projected_and_ends_within_the_hour() -> None:
+    volumes = [volume for spec in pods() for volume in spec["volumes"] if "token" in volume["name"]]
+    ends = [s["serviceAccountToken"]["expirationSeconds"] for v in volumes for s in v["projected"]["sources"][:1]]
+    assert ends == [3607, 3607, 3607]
+    assert [item["type"] for item in of(sources(), "Secret")] == ["Opaque"]
 
 
 def test_no_service_becomes_a_setting() -> None:
-    assert [spec["enableServiceLinks"] for spec in pods()] == [False, False]
+    assert [spec["enableServiceLinks"] for spec in pods()] == [False, False, False]
 
 
 def test_a_stop_has_time_for_the_pause_and_the_webhooks_grace() -> None:

@@ -104,25 +104,26 @@ def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() 
     assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, UNHEALTHY, FAULT}
 
 
-def test_the_keeper_of_certificates_touches_one_configuration() -> None:
+def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
     only = ("gpufraction-webhook",)
     resource = "mutatingwebhookconfigurations"
-    assert rights("gpufraction-certs") == {(resource, "get", only), (resource, "patch", only)}
+    secret = ("gpufraction-webhook-certs",)
+    trusted = {(resource, verb, only) for verb in ("get", "patch")}
+    assert rights("gpufraction-certs") == trusted | {("secrets", verb, secret) for verb in ("get", "patch")}
 
 
-def test_no_right_is_a_wildcard_and_none_reads_secrets() -> None:
+def test_no_right_is_a_wildcard_and_one_secret_alone_is_read_by_its_keeper() -> None:
     rules = [rule for kind in ("Role", "ClusterRole") for item in of(sources(), kind) for rule in item["rules"]]
     said: list[Any] = [text for rule in rules for text in texts(rule)]
     assert "*" not in said
-    assert not [text for text in said if text.startswith("secrets")]
+    [secret] = [rule for rule in rules if any(text.startswith("secrets") for text in texts(rule))]
+    assert secret in one(sources(), "Role", "gpufraction-certs")["rules"]
+    assert (secret["resources"], secret["resourceNames"]) == (["secrets"], ["gpufraction-webhook-certs"])
 
 
 def test_pods_run_as_the_accounts_that_have_rights() -> None:
     known = {item["metadata"]["name"] for item in of(sources(), "ServiceAccount")}
-    [token] = of(sources(), "Secret")
-    used = {spec["serviceAccountName"] for spec in pods()}
-    used.add(token["metadata"]["annotations"]["kubernetes.io/service-account.name"])
-    assert used == known
+    assert {spec["serviceAccountName"] for spec in pods()} == known
 
 
 # -- policies -----------------------------------------------------------------------------------------------------
@@ -182,7 +183,9 @@ def test_policies_name_our_accounts_gate_and_resources() -> None:
     policies = of(sources(), "ValidatingAdmissionPolicy")
     said = "\n".join(text for policy in policies for text in texts(policy))
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", said))
-    assert accounts == {f"{names.NAMESPACE}:gpufraction-allocator", f"{names.NAMESPACE}:gpufraction-nodeagent"}
+    assert accounts - {f"{names.NAMESPACE}:"} == {
+        f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")
+    }
     assert f"g.name == '{names.GATE}'" in said
     assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}']" in said
     assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in said
