@@ -15,7 +15,7 @@ from allocator.reasons import Code
 from allocator.unbound import Stuck
 from contract import dialects
 from contract.model import Allocation, FractionRequest, PodRequest
-from contract.protocol import NOT_LEADING, Never, Question, Wait
+from contract.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
 
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
@@ -57,6 +57,12 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
     return Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads", floor(request, smallest))
+
+
+def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
+    """The pod fits, and is given its share once it is stored."""
+    said = f"the pod is placed in a moment, once it is stored: {why}"
+    return Wait(STORED_FIRST, said, floor(request, smallest))
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:

@@ -51,6 +51,8 @@ class Cluster:
         self._pods_of: dict[str, dict[str, OnNode]] = {}
         self._snapshot: dict[str, NodeState] = {}
         self._overfull: dict[str, tuple[str, ...]] = {}
+        self.gpus = 0
+        """How many GPUs the nodes have in all."""
         self._kept: tuple[Kept, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self._touched: dict[str, None] = {}
@@ -338,6 +340,7 @@ class Cluster:
     def _make(self, name: str) -> bool:
         before = self._snapshot.get(name)
         after = self._state(name)
+        self.gpus += (len(after.gpus) if after is not None else 0) - (len(before.gpus) if before is not None else 0)
         if after is None:
             self._snapshot.pop(name, None)
             self._overfull.pop(name, None)
@@ -390,6 +393,8 @@ class Cluster:
         names_known = self._facts.keys() & self._inventories.keys()
         if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")
+        if self.gpus != sum(len(state.gpus) for state in self._snapshot.values()):
+            raise AssertionError("the number of GPUs is not what the nodes have")
         limits = self.engine.limits
         found = {name: self.ledger.overfull(name, state.gpus, limits) for name, state in self._snapshot.items()}
         if self._stale is None and self._overfull != {name: uuids for name, uuids in found.items() if uuids}:

@@ -32,7 +32,7 @@ class Context:
     wake: Callable[[], None]
     """Told that there may be something to decide or to write."""
     forgotten: Callable[[str], None]
-    """Told why a reservation is given back before its pod was seen: expired, conflict, refused, deleted, fenced."""
+    """Told why a reservation is given back before its pod was seen: see `RESERVATIONS_FORGOTTEN`."""
     asked: Callable[[PodRequest, int], None]
     """Told once of each pod that asks for a share: the request, and its CPU in thousandths."""
     faulted: Faulted

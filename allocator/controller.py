@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from allocator import answering, judged, keeping, looking, pinning
+from allocator import answering, judged, keeping, looking, pinning, unconfirmed
 from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster
@@ -39,7 +39,7 @@ from allocator.repairing import Repairing
 from allocator.replay import InLine, View
 from contract import pods, scheduling
 from contract.model import Allocation, NodeState, PodRequest
-from contract.protocol import Answer, Placed, Question, Wait
+from contract.protocol import Answer, Never, Placed, Question, Wait
 
 JSON = dict[str, Any]
 _Failed = dict[tuple[Ask, tuple[Kept, ...]], Unplaced]
@@ -120,14 +120,15 @@ class Controller(Repairing):
                 # Only a pod that is there can be tied to a claim: its finalizer looks at pods.
                 told = self._desk.waits(question.namespace, question.request.claim)
                 return Wait(told.reason, told.message)
-            held = self._held(question) if decides else None
-            if held is not None and held.judged is not None and judged.stands(held.judged, seen, held.allocation.node):
-                return Placed(held.allocation, held.pin)
-            if held is not None and not question.dry_run:
-                self._take_back(held)
-            return self._decided(question, seen, decides)
+            return self._decided(question, seen, decides, self._held(question) if decides else None)
 
-    def _decided(self, question: Question, seen: Judged, decides: bool) -> Answer:
+    def _decided(self, question: Question, seen: Judged, decides: bool, held: Holding | None) -> Answer:
+        if held is not None and not question.refused and _stands_still(held, seen):
+            return Placed(held.allocation, held.pin)
+        if held is not None and not question.dry_run:
+            self._take_back(held, "denied" if question.refused else "changed")
+        if question.refused:
+            return Never("Refused", "the webhook has refused the pod")
         ask, smallest = seen.ask, self._cluster.engine.smallest_accepted
         if seen.foreign_gates:
             return answering.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
@@ -140,16 +141,29 @@ class Controller(Repairing):
         if waits and not ask.needs.node_name and self._somebody_is_before(seen.priority):
             return answering.wait_in_line(ask.request, smallest)
         allocation = Allocation(self._new_id(), decision.node, decision.containers)
-        pin = self._pin(seen, decision.node)
+        pin, key = self._pin(seen, decision.node), answering.key_of(question)
+        later = self._why_stored_first(question, ask, allocation)
+        if later:
+            return answering.wait_until_stored(later, ask.request, smallest)
         if not question.dry_run:
-            holding = self._holding(ask, allocation, answering.key_of(question))
-            self._cluster.assume(replace(holding, judged=seen, pin=pin))
+            self._cluster.assume(replace(self._holding(ask, allocation, key), judged=seen, pin=pin))
         return Placed(allocation, pin)
 
-    def _take_back(self, held: Holding) -> None:
-        """The pod was changed by others after it was given its place. Whoever waits may have that now."""
+    def _why_stored_first(self, question: Question, ask: Ask, allocation: Allocation) -> str:
+        """Why the pod gets its share only once it is stored; empty where it gets it now."""
+        if self._options.when == "stored":
+            return "the administrator has shares given to stored pods only"
+        if question.dry_run:
+            return ""
+        sharers = self._cluster.engine.limits.max_sharers
+        held = unconfirmed.of_admissions(self._cluster.ledger.assumed())
+        wanted = unconfirmed.Wanted(question.namespace, unconfirmed.weight(ask.request, allocation, sharers))
+        return self._unconfirmed.why_stored_first(wanted, held, self._cluster.gpus, sharers, self._clock())
+
+    def _take_back(self, held: Holding, why: str) -> None:
+        """The pod was changed or refused by others after it was given its place. Whoever waits may have that now."""
         if self._cluster.forget(held.key):
-            self._forgotten("changed")
+            self._forgotten(why)
             self._rouse()
 
     def offered(self, node: str) -> frozenset[str]:
@@ -182,11 +196,17 @@ class Controller(Repairing):
         )
 
     def _held(self, question: Question) -> Holding | None:
-        """The live reservation that the pod carries already: admission passed it through us a second time."""
-        holding = self._cluster.ledger.holding(question.held) if question.held else None
-        if holding is None or holding.state is not State.ASSUMED or holding.judged is None:
-            return None
-        return holding if holding.pod == answering.key_of(question) else None
+        """
+        The live reservation that the pod carries already, since admission passed it through us a second time; or that
+        an earlier creation of its name was given: the API server stores one of the two at most.
+        """
+        key, named = answering.key_of(question), bool((question.pod.get("metadata") or {}).get("name"))
+        oldest = self._clock() - unconfirmed.OVERDUE
+        for holding in unconfirmed.of_admissions(self._cluster.ledger.assumed()):
+            again = named and not question.held and not question.dry_run and holding.since >= oldest
+            if holding.pod == key and (again or holding.key == question.held):
+                return holding
+        return None
 
     def _refuse(self, ask: Ask, decision: Unplaced) -> Answer:
         if self._options.unsatisfiable == "deny":
@@ -352,7 +372,7 @@ class Controller(Repairing):
             uid, now = commit.pod.uid, self._clock()
             if self._cluster.forget(commit.allocation.id):
                 self._forgotten(_why_not(commit, pod))
-            if pod is None:
+            if pod is None or self._cluster.known(uid) == NOBODY:  # the watch may have said so already
                 self._line.done(uid)
                 self._take_out(uid)
             else:
@@ -471,6 +491,11 @@ class Controller(Repairing):
             strangers = {uid for uid in self._line.noted() if self._cluster.known(uid) == NOBODY}
             if strangers:
                 raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
+
+
+def _stands_still(held: Holding, seen: Judged) -> bool:
+    """Whether a place that was given before is right for the pod as it is now."""
+    return held.judged is not None and judged.stands(held.judged, seen, held.allocation.node)
 
 
 def _why_not(commit: Commit, pod: JSON | None) -> str:

@@ -13,10 +13,14 @@ class Options:
 
     placement: str = "auto"
     """`auto`, `nodeName` or `affinity`, where the pod does not say."""
+    when: str = "admission"
+    """`admission` or `stored`: when a pod gets its share."""
+    max_unconfirmed: int = 0
+    """Shares that one namespace may have reserved for pods that are not stored yet; 0 for no bound."""
     unsatisfiable: str = "deny"
     """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
     assume_ttl: float = 40.0
-    """Seconds until a reservation whose pod was not seen is dropped; an API server gives up a creation after 34 s."""
+    """The most seconds until a reservation whose pod was not seen is dropped; an API server gives up after 34."""
     unbound: str = "keep"
     """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
     unbound_after: float = 300.0

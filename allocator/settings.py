@@ -23,6 +23,12 @@ class Placement:
         "How a pod is tied to its node. auto: nodeName where the allocator has checked everything that kube-scheduler "
         "would, else affinity.",
     )
+    when: Literal["admission", "stored"] = setting(
+        "admission",
+        "When a pod gets its share. admission: in the call that creates it, before quotas have their say, so a share "
+        "may be held for some seconds by a pod that is refused. stored: a moment after it was stored, so nobody holds "
+        "anything by creations that are refused; every pod is gated first, which costs a write more.",
+    )
     node_policy: NodePreference = setting(
         "value",
         "Which nodes are preferred. value (what could still be put on the node) and fragmentation (what nobody could "
@@ -48,6 +54,12 @@ class Sharing:
         "Pods on one GPU where the options (deviceSplitCount) do not say; the default is the least number of clients "
         "that NVIDIA MPS allows.",
         minimum=1,
+    )
+    max_unconfirmed: int = setting(
+        64,
+        "Shares that one namespace may hold for pods that were admitted and are not stored yet, beside a quarter of "
+        "the cluster's GPUs; further pods get theirs once they are stored. 0: no bound.",
+        minimum=0,
     )
 
 
@@ -85,9 +97,10 @@ class Settings:
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(
         40.0,
-        "How long a share stays reserved for a pod that was admitted and has not appeared. It must be longer than "
-        "the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that "
-        "appears later finds its share given to another.",
+        "The longest that a share stays reserved for a pod that was admitted and has not appeared. It must be longer "
+        "than the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that "
+        "appears later finds its share given to another. Where pods appear sooner here, four times what the slowest "
+        "took lately is enough, and at least 5 s.",
         unit="duration",
         minimum=1,
     )

@@ -14,12 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allocator import auditing
+from allocator import auditing, unconfirmed
 from allocator.context import Context
 from allocator.fencing import Fence
 from allocator.intake import Intake
+from allocator.known import NOBODY
 from allocator.line import Told
 from allocator.queue import Waiting
+from allocator.unconfirmed import Arrivals
 from contract import codec, names, pods
 
 JSON = dict[str, Any]
@@ -43,6 +45,8 @@ class Succession(Intake):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._fence = Fence()
+        self._arrivals = Arrivals(context.options.assume_ttl)
+        self._forgotten = context.forgotten
         self._newcomers: set[str] = set()
         """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
 
@@ -73,12 +77,33 @@ class Succession(Intake):
 
     def _put_pod(self, pod: JSON, now: float) -> bool:
         uid, ledger = pods.uid(pod), self._cluster.ledger
+        freed = self._cluster.known(uid) == NOBODY and self._note_arrival(pod, now)
         announced = ledger.holding(uid) is not None or ledger.holding(pods.allocation_id(pod)) is not None
-        might_help = super()._put_pod(pod, now)
+        might_help = super()._put_pod(pod, now) or freed
         if not announced and ledger.holding(uid) is not None and self._mandate.holds():
             self._newcomers.add(uid)
             self._wake()
         return might_help
+
+    def _note_arrival(self, pod: JSON, now: float) -> bool:
+        """
+        A pod is seen for the first time. True if that gave something back: what was reserved for it before its share
+        was replaced, or for another creation of its name, which the API server refuses from now on.
+        """
+        identity, key, ledger = pods.allocation_id(pod), pods.key(pod), self._cluster.ledger
+        reserved = ledger.holding(identity) if identity else None
+        if reserved is not None and reserved.judged is not None:
+            self._arrivals.came(unconfirmed.namespace_of(reserved), now - reserved.since)
+        elif identity and reserved is None:
+            self._arrivals.came_late(identity, now)
+        returned, namespace = pods.annotations_of(pod).get(names.RETURNED, ""), key.split("/", 1)[0]
+        freed = False
+        for each in unconfirmed.of_admissions(ledger.assumed()):
+            own = unconfirmed.namespace_of(each) == namespace and each.key == returned
+            if each.key != identity and (own or each.pod == key) and self._cluster.forget(each.key):
+                self._forgotten("replaced")
+                freed = True
+        return freed
 
     def late(self) -> tuple[Late, ...]:
         """
@@ -115,7 +140,7 @@ class Succession(Intake):
 
 
 _LATE = (
-    "The share was reserved when the pod was admitted, and given to others before the pod was stored, by a new leader "
-    "that could not know of it. So the pod sees no GPU and is failed in its first second; its controller makes "
-    "another. Where it has none, create it again"
+    "The share was reserved when the pod was admitted, and given to others before the pod was stored: storing it took "
+    "longer than that of other pods, or a new leader could not know of it. So the pod sees no GPU and is failed in its "
+    "first second; its controller makes another. Where it has none, create it again"
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from allocator import answering, patience, preemption, victims
+from allocator import answering, patience, preemption, unconfirmed, victims
 from allocator.context import Context
 from allocator.engine import Chosen
 from allocator.keeping import Kept
@@ -23,6 +23,7 @@ from allocator.queue import Waiting
 from allocator.sharers import Sharer
 from allocator.succession import Succession
 from allocator.unbound import Stuck
+from allocator.unconfirmed import Unconfirmed
 from allocator.victims import Plan, Question
 from contract.model import NodeState
 
@@ -45,7 +46,8 @@ class Tending(Succession):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._options, self._forgotten = context.options, context.forgotten
+        self._options = context.options
+        self._unconfirmed = Unconfirmed(context.options.max_unconfirmed)
         self._evictions: list[Evict] = []
         self._look_again = 0.0
         self._passed = 0.0
@@ -250,6 +252,11 @@ class Tending(Succession):
         if self._preemption.says(entry.uid) is not None:
             self._rouse()
 
+    def _has_not_come(self, holding: Holding) -> None:
+        namespace = unconfirmed.namespace_of(holding)
+        self._unconfirmed.ended(namespace, self._clock())
+        self._arrivals.given_back(holding.key, namespace, holding.since)
+
     def preempted(self, order: Evict, outcome: str) -> None:
         """What became of one of the evictions, or of the question whether it would be granted."""
         with self._lock:
@@ -298,9 +305,15 @@ class Tending(Succession):
         The watch may be behind, so this alone frees nothing: ask the API server for the pods, then `expire`.
         """
         with self._lock:
-            before, writing = self._clock() - self._options.assume_ttl, self._line.writing()
-            late = (h for h in self._cluster.ledger.assumed() if h.since < before)
+            now, writing = self._clock(), self._line.writing()
+            late = (h for h in self._cluster.ledger.assumed() if now - h.since > self._waited_for(h))
             return tuple(h for h in late if h.key not in writing and not h.key.startswith(OWN))
+
+    def _waited_for(self, holding: Holding) -> float:
+        """Seconds for which the pod of a reservation is waited for."""
+        if holding.judged is None:
+            return self._options.assume_ttl
+        return self._arrivals.within(unconfirmed.namespace_of(holding))
 
     def expire(self, overdue: Iterable[Holding], exist: Container[str]) -> None:
         """
@@ -340,4 +353,5 @@ class Tending(Succession):
     def _give_back(self, holding: Holding) -> None:
         if self._cluster.forget(holding.key):
             self._forgotten("expired")
+            self._has_not_come(holding)
             self._rouse()

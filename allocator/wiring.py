@@ -235,6 +235,8 @@ def _controller(
         cluster=Cluster(engine=engine, faulted=faulted),
         options=Options(
             placement=settings.placement.pin,
+            when=settings.placement.when,
+            max_unconfirmed=settings.sharing.max_unconfirmed,
             unsatisfiable=settings.placement.unsatisfiable,
             assume_ttl=settings.assume_ttl,
             keep_after=settings.keep_after,

@@ -21,6 +21,7 @@ from contract.names import (
     PIN,
     REQUEST,
     RESERVED_ANNOTATIONS,
+    RETURNED,
 )
 from contract.scheduling import MOST_PORTS
 
@@ -142,7 +143,7 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal 
 
 def ours(annotation: str) -> bool:
     """Whether admission writes this annotation itself, and replaces what somebody else wrote there."""
-    if annotation == PIN or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
+    if annotation in (PIN, RETURNED) or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
         return True
     return annotation in RESERVED_ANNOTATIONS or annotation.startswith(CONTAINER_PREFIXES)
 

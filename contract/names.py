@@ -115,6 +115,13 @@ PIN = Key(
     doc="What the webhook tied the pod to its node with, `nodeName` or `affinity`; absent where the pod was tied to it "
     "already. When the pod is admitted again, that is taken out and a node is chosen as if it had never been there.",
 )
+RETURNED = Key(
+    f"{GROUP}/returned",
+    on="Pod annotation",
+    writer="webhook",
+    doc="On a pod that was given a share when it was admitted and then had to wait after all: the id of that "
+    "allocation, which is given back when the pod is seen.",
+)
 PLACEMENT = Key(
     f"{GROUP}/placement",
     on="Pod annotation",

@@ -24,6 +24,8 @@ OFFERED_PATH = "/v1/offered"
 """Which GPUs NVIDIA's own plugin hands out on a node; every replica that has seen the cluster answers."""
 NOT_LEADING = "NotLeading"
 """The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
+STORED_FIRST = "StoredFirst"
+"""The code of a `Wait` for a pod that fits, and that is given its share a moment after it was stored."""
 
 MOST_QUESTION = 1 << 20
 """Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
@@ -35,7 +37,10 @@ _LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerat
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Place this pod. `held` is the id of an allocation that the pod carries already, or empty."""
+    """
+    Place this pod. `held` is the id of an allocation that the pod carries already, or empty. `refused`: the webhook
+    refuses the pod, and asks only that what it holds be given back; the answer says nothing.
+    """
 
     uid: str
     namespace: str
@@ -43,6 +48,7 @@ class Question:
     pod: Mapping[str, Any]
     dry_run: bool = False
     held: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ def question_to_json(question: Question) -> JSON:
         "pod": question.pod,
         "dryRun": question.dry_run,
         "held": question.held,
+        "refused": question.refused,
     }
 
 
@@ -108,6 +115,7 @@ def question_from_json(document: object) -> Question:
         pod=document["pod"],
         dry_run=document.get("dryRun") is True,
         held=held,
+        refused=document.get("refused") is True,
     )
 
 

@@ -13,6 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
@@ -167,6 +168,7 @@ class _Admission:
                     return self._hidden(asked, whole=False, told=told)
                 return review.allowed(asked.uid, warnings=told), "untouched", ""
             case mutate.Deny(message, code):
+                self._give_back(asked, pod)
                 return review.denied(asked.uid, message, code=code), "denied", ""
             case mutate.Hold():
                 answer: Answer | Silence | None = None
@@ -208,6 +210,17 @@ class _Admission:
         if wrong is not None:
             return review.denied(asked.uid, str(wrong)), "denied", ""
         return review.allowed(asked.uid, before=asked.pod, after=hiding.debugged(asked.pod, asked.old)), "hidden", ""
+
+    def _give_back(self, asked: Review, pod: dict[str, Any]) -> None:
+        """The pod is refused. Had an earlier pass given it a share, the allocator need not wait for the pod."""
+        held = None if asked.dry_run or shape.problem(pod) is not None else mutate.held_by(pod)
+        if held is None:
+            return
+        metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
+        question = Question(asked.uid, asked.namespace, held[0], {"metadata": metadata}, held=held[1], refused=True)
+        answer = self._ask(question)
+        if isinstance(answer, Silence):
+            log.info("a refused pod's share was not given back", extra={REASON: answer.code, "detail": answer.detail})
 
     def _put(self, asked: Review, plan: mutate.Ask) -> Answer | Silence:
         answer = self._ask(

@@ -18,14 +18,17 @@ from typing import Any
 from contract import bounds, codec, dialects, least, names, pinning, pods
 from contract.dialects import Options, Refusal
 from contract.model import Allocation, ContainerAllocation, PodRequest
-from contract.protocol import NOT_LEADING, Answer, Never, Placed, Wait
+from contract.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Wait
 from contract.reading import Malformed
 from webhook import containers, shape
 from webhook.review import FORBIDDEN, INVALID
 
 JSON = dict[str, Any]
 
+_LONGEST_ID = 64
+"""Characters of an allocation's id; ours have half as many."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
+_SOON = (NOT_LEADING, STORED_FIRST)
 _LINUX = "linux"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
@@ -67,6 +70,16 @@ class Ask:
 
 
 Plan = Pass | Deny | Hold | Ask
+
+
+def held_by(pod: Mapping[str, Any]) -> tuple[PodRequest, str] | None:
+    """What an earlier pass wrote on the pod, whatever became of it since: the request, and its allocation's id."""
+    allocation = _allocation_in(pod)
+    try:
+        request = codec.request_from_text(pods.annotations_of(pod).get(names.REQUEST))
+    except Malformed:
+        return None
+    return None if allocation is None else (request, allocation.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +228,11 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
     """
     Whether a pod that names its node may wait behind the gate with a node affinity instead.
 
-    It may where its node has room and only this replica may not give it: a moment later it is where it wants to be.
+    It may where its node has room and is only not given it now: a moment later it is where it wants to be.
     kube-scheduler then binds it, so it must be its pod.
     """
     scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
-    return isinstance(answer, Wait) and answer.code == NOT_LEADING and scheduler == _DEFAULT_SCHEDULER
+    return isinstance(answer, Wait) and answer.code in _SOON and scheduler == _DEFAULT_SCHEDULER
 
 
 def _warnings(decided: Ask | Hold, answer: Answer | None, bound: str) -> tuple[str, ...]:
@@ -241,6 +254,8 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     if answer.code == NOT_LEADING:
         why = "which only the replica that leads can give it, and this one does not"
         return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
+    if answer.code == STORED_FIRST:
+        return f"spec.nodeName: found {bound!r}, and {answer.reason}; remove spec.schedulerName, or {cure}"
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 
 
@@ -254,7 +269,9 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
         _drop_rendering(pod, metadata)
     containers.rewrite(spec, decided.request, _totals(decided.request, answer))
     if placed is None:
-        _annotate(metadata, {names.REQUEST: codec.request_to_text(decided.request)})
+        held = decided.held if isinstance(decided, Ask) else pods.annotations_of(pod).get(names.RETURNED, "")
+        returned = {str(names.RETURNED): held} if 0 < len(held) <= _LONGEST_ID else {}
+        _annotate(metadata, {str(names.REQUEST): codec.request_to_text(decided.request), **returned})
         _unbind(spec)
         _gate(spec)
         return changed

@@ -57,8 +57,8 @@ RESERVATIONS = MetricSpec(
 RESERVATIONS_FORGOTTEN = MetricSpec(
     "gpufraction_reservations_forgotten_total",
     "counter",
-    "Reservations given back before their pod was seen, by reason (expired, changed, conflict, refused, deleted, "
-    "failed, fenced).",
+    "Reservations given back before their pod was seen, by reason (expired, changed, replaced, denied, conflict, "
+    "refused, deleted, failed, fenced).",
     "allocator",
     labels=("reason",),
 )
@@ -118,7 +118,7 @@ OVERFULL_GPUS = MetricSpec(
 LATE_PODS = MetricSpec(
     "gpufraction_late_pods_total",
     "counter",
-    "Pods that were stored when their share had been given away by a new leader, and were failed before they used it.",
+    "Pods that were stored when their share had been given away, and were failed before they used it.",
     "allocator",
 )
 CLAIMS = MetricSpec(

@@ -20,7 +20,7 @@ from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
 
 T4 = node("t4").gpus(2)
-TRAIN = pod("train").asks("aliyun.com/gpu-mem", 5)
+TRAIN = pod("train").generated("train-").asks("aliyun.com/gpu-mem", 5)
 ALL_OF_IT = pod("big").asks("gpufraction.io/gpu-memory", "15109Mi")
 
 
@@ -58,7 +58,7 @@ def test_a_second_pass_through_admission_gets_the_same_allocation() -> None:
 STALE = {
     "an id that nobody made": {"held": "forged"},
     "another namespace's reservation": {"namespace": "elsewhere"},
-    "a reservation for something else": {"builder": pod("train").asks("aliyun.com/gpu-mem", 6)},
+    "a reservation for something else": {"builder": pod("train").generated("train-").asks("aliyun.com/gpu-mem", 6)},
 }
 
 
@@ -77,7 +77,9 @@ def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> Non
     desk = Desk([T4])
     placed = desk.controller.reserve(question(TRAIN))
     assert isinstance(placed, Placed)
-    desk.controller.put_pod(admitted(TRAIN.uid("u1").on("t4"), allocation=placed.allocation))
+    desk.controller.put_pod(
+        admitted(pod("train-x").asks("aliyun.com/gpu-mem", 5).uid("u1").on("t4"), allocation=placed.allocation)
+    )
     again = desk.controller.reserve(question(TRAIN, held="id-1"))
     assert isinstance(again, Placed)
     assert again.allocation.id == "id-2"
@@ -86,7 +88,7 @@ def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> Non
 def test_no_room_now_is_told_with_figures() -> None:
     desk = Desk([T4, node("old").gpu(mib=8192).cordoned()])
     for _ in range(2):
-        desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "10000Mi")))
+        desk.controller.reserve(question(pod("p").generated("p-").asks("gpufraction.io/gpu-memory", "10000Mi")))
     answer = desk.controller.reserve(question(pod("late").asks("gpufraction.io/gpu-memory", "8Gi")))
     want = "0 of 2 GPU nodes fit: 1 short of memory (largest free 5109 MiB, wanted 8192), 1 cordoned"
     assert answer == Wait("Memory", want, {"main": 8 * GIB})
@@ -221,7 +223,9 @@ def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:
     """Best fit takes the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
     desk = Desk([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
     for gib in (10, 7):
-        desk.controller.reserve(question(pod("before").asks("gpufraction.io/gpu-memory", f"{gib}Gi")))
+        desk.controller.reserve(
+            question(pod("before").generated("before-").asks("gpufraction.io/gpu-memory", f"{gib}Gi"))
+        )
     asked = question(pod("train").asks("gpufraction.io/gpu-memory", "3Gi"), dry_run=True)
     by_best_fit = desk.controller.reserve(asked)
     supply = supply_of({state.name: state for state in desk.controller.nodes()}, desk.limits)

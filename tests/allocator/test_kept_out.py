@@ -10,7 +10,7 @@ from tests.allocator.desk import Desk, question
 from tests.builders import node, pod
 
 T4 = node("t4").gpus(2)
-ASKS = pod("p").asks("aliyun.com/gpu-mem", 8)
+ASKS = pod("p").generated("p-").asks("aliyun.com/gpu-mem", 8)
 
 
 def first(desk: Desk) -> NodeState:

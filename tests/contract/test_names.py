@@ -23,6 +23,7 @@ PINNED = {
     "GPU_COUNT": "gpufraction.io/gpu-count",
     "FENCE": "gpufraction.io/fence",
     "PIN": "gpufraction.io/pin",
+    "RETURNED": "gpufraction.io/returned",
     "SHARE_TAKEN": "GPUShareTaken",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",

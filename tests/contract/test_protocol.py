@@ -44,6 +44,7 @@ QUESTIONS = st.builds(
     pod=PODS,
     dry_run=st.booleans(),
     held=st.just("") | IDS,
+    refused=st.booleans(),
 )
 ANSWERS = st.one_of(
     st.builds(Placed, ALLOCATIONS, st.sampled_from(["nodeName", "affinity"])),
@@ -82,6 +83,7 @@ def test_the_question_on_the_wire() -> None:
         "pod": pod("train").manifest(),
         "dryRun": False,
         "held": "",
+        "refused": False,
     }
 
 

@@ -114,7 +114,8 @@ def test_a_stale_allocation_and_its_pin_are_dropped(answer: Answer | None, want:
     if isinstance(answer, Placed):
         assert annotations[names.ALLOCATION] == codec.allocation_to_text(answer.allocation)
     else:
-        assert set(annotations) == {names.REQUEST}
+        assert set(annotations) == {names.REQUEST, names.RETURNED}
+        assert annotations[names.RETURNED] == "old"
 
 
 def test_an_allocation_of_that_id_but_with_other_gpus_is_put_right() -> None:
@@ -154,7 +155,19 @@ def test_another_place_replaces_the_first_one_and_its_pin(made: JSON, first: str
 @pytest.mark.parametrize("pin", ["nodeName", "affinity"])
 def test_no_place_the_second_time_takes_the_first_one_and_its_pin_away(answer: Answer | None, pin: str) -> None:
     once = admitted(pod(ASKS), placed(pin))
-    assert admitted(once, answer) == admitted(pod(ASKS), answer)
+    again = admitted(once, answer)
+    assert again["metadata"]["annotations"].pop(names.RETURNED) == "alloc-1"
+    assert again == admitted(pod(ASKS), answer)
+
+
+def test_what_is_given_back_is_still_named_on_a_third_pass() -> None:
+    again = admitted(admitted(pod(ASKS), placed()), WAIT)
+    assert admitted(again, None) == again
+
+
+def test_who_was_never_placed_names_nothing_to_be_given_back() -> None:
+    forged = pod(ASKS, annotations={str(names.RETURNED): "another-pods"})
+    assert admitted(forged, WAIT)["metadata"]["annotations"].keys() == {names.REQUEST}
 
 
 @pytest.mark.parametrize("pin", ["nodeName", "affinity"])
@@ -162,7 +175,7 @@ def test_a_gate_that_another_webhook_adds_takes_the_share_and_the_pin_away(pin: 
     once = admitted(pod(ASKS), placed(pin))
     once["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     again = admitted(once, Wait("ForeignGate", "held by a gate", {"main": 5 * GIB}))
-    assert set(again["metadata"]["annotations"]) == {names.REQUEST}
+    assert set(again["metadata"]["annotations"]) == {names.REQUEST, names.RETURNED}
     assert again["spec"].keys() == {"containers", "schedulingGates"}
     assert again["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}, GATE]
 
