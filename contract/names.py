@@ -47,6 +47,13 @@ INJECT_LABEL = Key(
     doc="`enabled`: pods created here that ask for a GPU share are placed by us.",
 )
 INJECT_ENABLED = "enabled"
+GPUS_LABEL = Key(
+    f"{GROUP}/gpus",
+    on="Namespace label",
+    writer="administrator",
+    doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs past the scheduler.",
+)
+UNGUARDED = "unguarded"
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
 """Never served, whatever their labels: what runs there must start while the webhook is down."""
 

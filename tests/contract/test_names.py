@@ -14,6 +14,8 @@ from contract import names
 from contract.dialects import DIALECTS, aliyun, claims, elastic, hami, kai, nano
 
 PINNED = {
+    "GPUS_LABEL": "gpufraction.io/gpus",
+    "UNGUARDED": "unguarded",
     "INJECT_LABEL": "gpufraction.io/inject",
     "INJECT_ENABLED": "enabled",
     "GATE": "gpufraction.io/allocation",
