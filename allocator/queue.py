@@ -2,7 +2,8 @@
 The queue: which pods wait for a share, and in what order they are tried.
 
 Filled by `Cluster` from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was told or when it
-may be tried again (see `allocator.line`). Must not: read a clock; who came first is told by creation times.
+may be tried again (see `allocator.line`). Must not: read a clock; who came first is told by creation times and by a
+count.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ class Waiting:
     pod: Mapping[str, Any]
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
+    came: int = 0
+    """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
 
     @property
-    def order(self) -> tuple[int, int, str, str]:
+    def order(self) -> tuple[int, int, str, int, str]:
         """
-        The queue: higher priority first, of the PriorityClass and then of the dialect, then older. Creation times tell
-        seconds only, so of pods of one second the uid decides: it is on the pod, so that each leader and the plugin
-        have the same order, and nobody can choose it.
+        The queue: higher priority first, of the PriorityClass and then of the dialect, then older, then seen first.
+
+        The last is on no object, so the plugin shows the places that pods of one second have together.
         """
-        return (-self.priority, -self.ask.request.priority, self.created, self.uid)
+        return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Queue:
         self.unreadable: dict[str, Unreadable] = {}
         """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, Waiting] = {}
+        self._came = 0
         self._needs = Shared[PodNeeds]()
 
     def __len__(self) -> int:
@@ -135,7 +139,9 @@ class Queue:
             created=str(metadata.get("creationTimestamp", "")),
             pod=pods.outline(pod),
             foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
+            came=known.came if known is not None else self._came,
         )
+        self._came += known is None
         self._waiting[uid] = entry
         return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
 

@@ -90,7 +90,7 @@ def scene(
             states[node] = added(states[node], {}, needs)
     return Scene(
         tuple(Host(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
-        tuple(sorted(line, key=lambda waiter: waiter.pod.order)),
+        tuple(sorted(line, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
         {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
         tuple(sorted(leaving)),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -47,7 +48,6 @@ class Pod:
     reason: str = ""
     since: str = ""
     """Since when it was told to wait, RFC 3339."""
-    uid: str = ""
     unbound: str = ""
     """Why kube-scheduler has not bound it, though it has its share; empty where that is not so."""
 
@@ -57,9 +57,12 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def order(self) -> tuple[int, int, str, str]:
-        """The queue, as the allocator has it: higher priority first, then older, and of one second by uid."""
-        return (-self.priority, -self.request.priority, self.created, self.uid)
+    def order(self) -> tuple[int, int, str]:
+        """
+        The queue, as far as objects tell it: higher priority first, then older. Of pods of one second the allocator
+        knows who came first, and nobody else does.
+        """
+        return (-self.priority, -self.request.priority, self.created)
 
     def shares(self) -> Mapping[str, Share]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""
@@ -140,6 +143,22 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """From which place in line to which a pod may have; those of one second have them together."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    @property
+    def shown(self) -> int | str:
+        """A number where it is one."""
+        return self.first if self.first == self.last else str(self)
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything, sorted: nodes and pods by name, GPUs by index."""
 
@@ -175,8 +194,18 @@ class State:
         )
 
     def waiting(self) -> tuple[Pod, ...]:
-        """The pods in line, the first first."""
-        return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: pod.order))
+        """The pods in line, the first first; those whose order nobody can tell by name."""
+        return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key)))
+
+    def places(self) -> dict[str, Places]:
+        """The place of each pod in line, by `namespace/name`."""
+        found, first = dict[str, Places](), 1
+        for _, group in groupby(self.waiting(), key=lambda pod: pod.order):
+            beside = tuple(group)
+            last = first + len(beside) - 1
+            found.update({pod.key: Places(first, last) for pod in beside})
+            first = last + 1
+        return found
 
     def holders(self, gpu: Gpu) -> tuple[tuple[Pod | Claim, Share], ...]:
         """Who has a share of a GPU, and how much. A claim's share is the claim's, however many pods use it."""
@@ -266,7 +295,6 @@ def pod_of(pod: JSON) -> Pod | None:
         code=str(told.get("reason", "")) if waits else "",
         reason=str(told.get("message", "")).removeprefix("waiting: ") if waits else "",
         since=str(told.get("lastTransitionTime") or "") if waits else "",
-        uid=pods.uid(pod),
         unbound=str(bound.get("message") or bound.get("reason") or "") if _refused(bound) and not waits else "",
     )
 

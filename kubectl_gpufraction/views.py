@@ -128,10 +128,11 @@ def _pod_row(pod: Pod) -> Row:
 
 
 def waiting(state: State, namespace: str | None) -> list[Row]:
-    """The line; a pod's place is its place among all, whichever namespace is shown."""
+    """The line; a pod's place is that among all, whichever namespace is shown, and `2-4` where several share it."""
+    places = state.places()
     return [
         {
-            "place": place if state.whole else None,
+            "place": places[pod.key].shown if state.whole else None,
             "namespace": pod.namespace,
             "name": pod.name,
             "asks": asked(pod),
@@ -140,7 +141,7 @@ def waiting(state: State, namespace: str | None) -> list[Row]:
             "priority": pod.priority,
             "dialect": pod.request.dialect,
         }
-        for place, pod in enumerate(state.waiting(), 1)
+        for pod in state.waiting()
         if namespace in (None, pod.namespace)
     ]
 
@@ -180,12 +181,14 @@ def explanation(state: State, pod: Pod) -> list[str]:
     said = pod.reason or f"nothing was decided yet; if that stays so, no allocator leads: {_LEADS}"
     if not state.whole:
         return [*lines, f"It waits: {said}", *_cures_of_claim(pod), _MORE]
-    line = state.waiting()
-    place = line.index(pod) + 1
+    line, place = state.waiting(), state.places()[pod.key]
     lines.append(f"It waits, {place} of {len(line)} in line: {said}")
-    before = [f"{other.key} ({asked(other)})" for other in line[: place - 1]]
+    before = [f"{other.key} ({asked(other)})" for other in line[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
+    beside = [f"{other.key} ({asked(other)})" for other in line[place.first - 1 : place.last] if other != pod]
+    if beside:
+        lines.append(f"Of the same second, in the order in which the allocator saw them: {few(beside)}")
     lines += _cures(state, pod)
     return lines
 

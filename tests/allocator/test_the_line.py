@@ -38,7 +38,7 @@ def test_deleting_one_starts_exactly_one() -> None:
     for name in ("b", "a", "c"):
         desk.controller.put_pod(waiting(worker(name)))
     desk.controller.drop_pod("uid-first")
-    assert keys(desk.controller.place_waiting()[0]) == ["default/a"], "of one second by uid"
+    assert keys(desk.controller.place_waiting()[0]) == ["default/b"], "who was seen first, of the same second"
 
 
 def test_the_line_is_by_priority_then_age() -> None:

@@ -1,4 +1,4 @@
-"""The plugin and the allocator put the pods that wait in the same order, those of one second too."""
+"""The place in line that the plugin shows is the allocator's; of pods of one second, the places that they share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.queue import Queue
 from contract import pods
+from kubectl_gpufraction import views
 from kubectl_gpufraction.state import State
 from tests.kubectl_gpufraction.objects import admitted
 
@@ -16,28 +17,50 @@ JSON = dict[str, Any]
 SECONDS = ("2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z")
 
 
-def one(name: str, uid: str, created: str, priority: int) -> JSON:
+def one(name: str, created: str, priority: int) -> JSON:
     made = admitted(name, "gpufraction.io/gpu-memory", "5Gi", created=created, priority=priority)
-    made["metadata"]["uid"] = uid
+    made["metadata"]["uid"] = name
     return made
 
 
 WAITING = st.lists(
-    st.builds(
-        one,
-        st.text("abc", min_size=1, max_size=4),
-        st.uuids().map(str),
-        st.sampled_from(SECONDS),
-        st.sampled_from((0, 0, 0, 10)),
-    ),
+    st.builds(one, st.text("abc", min_size=1, max_size=4), st.sampled_from(SECONDS), st.sampled_from((0, 0, 0, 10))),
     max_size=8,
-    unique_by=(lambda pod: pod["metadata"]["name"], lambda pod: pod["metadata"]["uid"]),
+    unique_by=lambda pod: str(pod["metadata"]["name"]),
 )
 
 
 @given(WAITING, st.randoms())
-def test_both_know_the_same_order(made: list[JSON], order: Any) -> None:
+def test_the_allocators_place_is_among_those_that_are_shown(made: list[JSON], order: Any) -> None:
     queue = Queue()
     for pod in sorted(made, key=lambda _: order.random()):
         queue.put(pods.uid(pod), pods.trim(pod))
-    assert [entry.key for entry in queue.in_order()] == [pod.key for pod in State.of([], [], made).waiting()]
+    shown = State.of([], [], made).places()
+    assert shown.keys() == {pods.key(pod) for pod in made}
+    for place, entry in enumerate(queue.in_order(), 1):
+        assert shown[entry.key].first <= place <= shown[entry.key].last
+
+
+def test_pods_of_one_second_share_their_places() -> None:
+    made = [one("d", SECONDS[1], 0), one("b", SECONDS[0], 0), one("a", SECONDS[0], 0), one("c", SECONDS[1], 10)]
+    state = State.of([], [], made)
+    assert {key: str(places) for key, places in state.places().items()} == {
+        "default/c": "1",
+        "default/a": "2-3",
+        "default/b": "2-3",
+        "default/d": "4",
+    }
+    assert [(row["name"], row["place"]) for row in views.waiting(state, None)] == [
+        ("c", 1),
+        ("a", "2-3"),
+        ("b", "2-3"),
+        ("d", 4),
+    ]
+    told = {pod.name: views.explanation(state, pod) for pod in state.pods}
+    assert told["b"][1:4] == [
+        "It waits, 2-3 of 4 in line: nothing was decided yet; if that stays so, no allocator leads: "
+        "kubectl -n gpufraction-system get pods,leases",
+        "Before it: default/c (1x5Gi)",
+        "Of the same second, in the order in which the allocator saw them: default/a (1x5Gi)",
+    ]
+    assert told["d"][2:3] == ["Before it: default/c (1x5Gi), default/a (1x5Gi), default/b (1x5Gi)"]
