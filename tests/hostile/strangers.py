@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -64,7 +65,7 @@ def review(pod: JSON, *, uid: str = "stranger", **request: Any) -> bytes:
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
         "operation": "CREATE",
-        "namespace": pod.get("metadata", {}).get("namespace", "default"),
+        "namespace": "default",
         "object": pod,
         **request,
     }
@@ -73,19 +74,20 @@ def review(pod: JSON, *, uid: str = "stranger", **request: Any) -> bytes:
 
 class Crowd:
     """
-    Clients that send these bodies to these ports by turns, again and again until the end; what came of it, counted.
+    Clients that send these bodies to all webhooks by turns, again and again until the end; what came of it, counted.
+    With a pace each body is sent once, and each client waits so many seconds between two.
 
     They are a process of their own, and polite: the processor that attackers need is not the cluster's.
     """
 
-    def __init__(self, attacked: Hostile, clients: int, bodies: Sequence[bytes]) -> None:
+    def __init__(self, attacked: Hostile, clients: int, bodies: Sequence[bytes], *, pace: float = 0.0) -> None:
         self.found: Counter[str] = Counter()
         spawning = multiprocessing.get_context("spawn")
         self._stop, self._counts = spawning.Event(), spawning.Queue()
         ports = [replica.webhook_port for replica in attacked.cluster.replicas]
         authority = str(attacked.cluster.directory / "certs" / "ca.crt")
         self._process = spawning.Process(
-            target=_send, args=(ports, authority, clients, list(bodies), self._stop, self._counts), daemon=True
+            target=_send, args=(ports, authority, clients, list(bodies), pace, self._stop, self._counts), daemon=True
         )
 
     def __enter__(self) -> Crowd:
@@ -100,22 +102,33 @@ class Crowd:
         self._counts.close()
 
 
-def _send(ports: list[int], authority: str, clients: int, bodies: list[bytes], stop: Any, counts: Any) -> None:
+def _send(
+    ports: list[int], authority: str, clients: int, bodies: list[bytes], pace: float, stop: Any, counts: Any
+) -> None:
     """The process of a `Crowd`."""
     os.nice(15)
     context = ssl.create_default_context(cafile=authority)
     found: Counter[str] = Counter()
 
-    def client(number: int) -> None:
+    turn = itertools.count()
+    lock = threading.Lock()
+
+    def client() -> None:
         while not stop.is_set():
+            with lock:
+                number = next(turn)
+            if pace and number >= len(bodies):
+                return
+            port = ports[(number // len(bodies) + number) % len(ports)]
             try:
-                key = str(post(ports[number % len(ports)], context, bodies[number % len(bodies)])[0])
+                key = str(post(port, context, bodies[number % len(bodies)])[0])
             except OSError as error:
                 key = type(error).__name__
-            found[key] += 1
-            number += 1
+            with lock:
+                found[key] += 1
+            stop.wait(pace)
 
-    threads = [threading.Thread(target=client, args=(number * (len(bodies) + 1),)) for number in range(clients)]
+    threads = [threading.Thread(target=client) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -71,7 +71,6 @@ def status(port: int, context: ssl.SSLContext, body: bytes) -> int:
 def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile, tmp_path: Path) -> None:
     """A3: a stranger's reviews reserved shares, and the answers told node names, UUIDs and free memory."""
     made = pod("stranger").asks("gpufraction.io/gpu-memory", "1Gi").manifest()
-    made["metadata"]["namespace"] = "default"
     body = strangers.review(made)
     clients = {
         "the API server's": showing(hostile, tmp_path, AUTHORITY),
