@@ -12,11 +12,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from contract import names
+from contract.bounds import MOST_GATES, MOST_SELECTING, MOST_TERMS
 from contract.dialects import DIALECTS, read
 from contract.dialects.base import Dialect, Example, Refusal
 from contract.metrics import metrics_of
-from contract.model import FractionRequest, PodRequest
+from contract.model import (
+    MOST_ASKING,
+    MOST_CONTAINERS,
+    MOST_SHARES,
+    MOST_WISHED,
+    MOST_WORDS,
+    FractionRequest,
+    PodRequest,
+)
 from contract.quantity import format_bytes
+from contract.scheduling import MOST_PORTS
 
 _MADE = "<!-- Made by `python -m contract.documentation`; change the code, not this page. -->"
 
@@ -80,6 +90,23 @@ _RULES: tuple[tuple[str, str], ...] = (
         "a percentage, or a whole GPU",
         "a quota of `gpufraction.io/gpu-memory` counts the bytes that it is on its card; while the pod waits, and from "
         "then on, those on the smallest card that it accepts; refused while nobody can say how much that is",
+    ),
+    (
+        "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
+        "refused beside a share, with the name that was meant; alone it is a warning, and the pod waits for a resource "
+        "that no node has; an annotation or a label is a warning",
+    ),
+    (
+        "a container that another webhook adds after us",
+        "read with the others if it asks in the pod's dialect; refused with both names if in another",
+    ),
+    ("what a LimitRange of the namespace wrote", "see [LimitRanges](operations.md#limitranges)"),
+    (
+        f"more than {MOST_ASKING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs over all "
+        f"containers, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms of node "
+        f"affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} host ports, "
+        f"{MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
+        "refused, with the number that is found and the one that may be",
     ),
     ("wishes for models, cards and policies", "go with every dialect, see [names.md](names.md)"),
     ("a scheduler of one of the systems as `schedulerName`", "the default scheduler takes the pod"),

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contract import dialects, names, pods, scheduling
+from contract import dialects, names, pods, quantity, scheduling
 from contract.dialects.base import env_from_annotation
+from contract.dialects.limitranges import NOTHING, Written
 from contract.model import FractionRequest, PodRequest
 
 JSON = dict[str, Any]
 
+_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
 _NOTHING: JSON = {"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}
 
 
@@ -27,11 +29,13 @@ def in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
     return {**pod, "spec": {**spec, "runtimeClassName": runtime_class}}
 
 
-def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int]) -> None:
+def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int], ranged: Written = NOTHING) -> None:
     """
     Give every container of the pod its accounting resources and its environment.
 
-    `totals`: memory in bytes over all GPUs of a container; none for one that uses a claim's.
+    `totals`: memory in bytes over all GPUs of a container; none for one that uses a claim's. `ranged`: what a
+    LimitRange wrote. Where that is an accounting resource which the container does not count, it stays as 0: the API
+    server refuses a container that lacks what its namespace has a `max` for.
     """
     asking = {fraction.container: fraction for fraction in request.containers}
     environments = {name: _environment(request, fraction) for name, fraction in asking.items()}
@@ -42,20 +46,28 @@ def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int]) -> None:
         counted: dict[str, str] = {}
         if fraction is not None:
             counted = pods.accounting(fraction, totals.get(name, 0))
-        _set_resources(container, counted)
+        _set_resources(container, counted, ranged.get(name, frozenset()))
         _set_environment(container, environments.get(name, [_NOTHING]), ours)
 
 
-def _set_resources(container: JSON, counted: dict[str, str]) -> None:
+def _set_resources(container: JSON, counted: dict[str, str], ranged: frozenset[str]) -> None:
     """Extended resources must be equal in limits and requests, so both are written."""
     for kind in ("limits", "requests"):
         resources = container.get("resources") or {}
         before = resources.get(kind) or {}
-        after = {key: value for key, value in before.items() if key not in dialects.RESOURCES} | counted
+        none = {key: "0" for key in _ACCOUNTING & before.keys() if key in ranged or _is_zero(before[key])}
+        after = {key: value for key, value in before.items() if key not in dialects.RESOURCES} | none | counted
         if after:
             container["resources"] = {**resources, kind: after}
         elif before:
             container["resources"] = {key: value for key, value in resources.items() if key != kind}
+
+
+def _is_zero(amount: object) -> bool:
+    try:
+        return quantity.parse(amount) == 0
+    except quantity.BadQuantity:
+        return False
 
 
 def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import bounds, codec, dialects, least, names, pinning, pods
-from contract.dialects import Options, Refusal
+from contract.dialects import Options, Refusal, limitranges
 from contract.model import Allocation, ContainerAllocation, PodRequest
 from contract.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Wait
 from contract.reading import Malformed
@@ -267,7 +267,7 @@ def apply(pod: JSON, decided: Ask | Hold, answer: Answer | None, *, now_ns: int)
     metadata, spec = changed["metadata"], changed["spec"]
     if not standing:
         _drop_rendering(pod, metadata)
-    containers.rewrite(spec, decided.request, _totals(decided.request, answer))
+    containers.rewrite(spec, decided.request, _totals(decided.request, answer), limitranges.written(pod))
     if placed is None:
         held = decided.held if isinstance(decided, Ask) else pods.annotations_of(pod).get(names.RETURNED, "")
         returned = {str(names.RETURNED): held} if 0 < len(held) <= _LONGEST_ID else {}

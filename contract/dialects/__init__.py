@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contract import names
-from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native, spelling
+from contract import names, quantity
+from contract.dialects import aliyun, claims, elastic, hami, kai, limitranges, nano, native, spelling
 from contract.dialects.base import ANNOTATION, LABEL, Asking, Context, Decided, Dialect, Refusal, Refused, Rendering
+from contract.dialects.limitranges import Written
 from contract.dialects.options import DEFAULTS, VENDOR, Options
 from contract.messages import shown
 from contract.model import Allocation, PodRequest
@@ -93,27 +94,89 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
 
 def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Refusal | None:
     """What the pod asks for; None where it asks for nothing; a `Refusal` where it cannot be served as written."""
-    speaking = asked(pod)
-    if not speaking:
+    if not asked(pod):
         return None
-    if len(speaking) > 1:
-        first, second = speaking[0], speaking[1]
-        return Refusal(
-            next(_mentions(pod, second)),
-            f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
-            "ask in one dialect only: remove one of the two",
-        )
-    context = Context(pod, options)
+    pod, ranged = _as_meant(pod, options)
+    speaking, context = asked(pod), Context(pod, options)
     try:
+        if len(speaking) > 1:
+            _refuse_two(pod, speaking[0], speaking[1])
         context.bounded()  # before any container is read: what some of them say is looked up for each
         for misspelt in _misspelt_resources(context):
             return misspelt  # beside a share: it would not be the share that was meant
-        request = speaking[0].read(context)
-        if request is None:
-            return None
-        return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context)))
+        request = speaking[0].read(context) if speaking else None
     except Refused as refused:
-        return refused.refusal
+        return _naming(refused.refusal, context, ranged)
+    if request is None:
+        return None
+    return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context), *limitranges.said(ranged)))
+
+
+def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
+    # Of several LimitRanges the API server notes one, so any of them may have written one of the two.
+    where = " from the pod or the namespace's LimitRange" if limitranges.written(pod) else ""
+    raise Refused(
+        next(_mentions(pod, second)),
+        f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
+        f"ask in one dialect only: remove one of the two{where}",
+    )
+
+
+def _as_meant(
+    pod: Mapping[str, Any], options: Options, earlier: PodRequest | None = None
+) -> tuple[Mapping[str, Any], Written]:
+    """
+    The pod without what a LimitRange wrote into it that does not go with what it asks for, and what of it is left.
+
+    `earlier`: what it was admitted with before; what a LimitRange gives those containers again is nothing new.
+    """
+    standard_of = dict(options.resource_names)
+    wrote = {
+        container: frozenset(standard_of.get(name, name) for name in names_) & RESOURCES
+        for container, names_ in limitranges.written(pod).items()
+    }
+    wrote = {container: names_ for container, names_ in wrote.items() if names_}
+    if not wrote:
+        return pod, limitranges.NOTHING
+    amounts = {asking.name: asking for asking in Context(pod, options).containers()}
+    own = asked(limitranges.without(pod, wrote)) if earlier is None else _dialect_of(earlier)
+    if not own:
+        by_range = [d for d in DIALECTS if any(not names_.isdisjoint(d.resources) for names_ in wrote.values())]
+        own = tuple(d for d in by_range if d is not native.DIALECT) or tuple(by_range)
+    wanted = {resource for dialect in own for resource in dialect.resources}
+    known = {fraction.container for fraction in earlier.containers} if earlier is not None else set()
+    left = {
+        container: frozenset(
+            name for name in names_ & wanted if container in amounts and not _is_zero(amounts[container].found(name))
+        )
+        for container, names_ in wrote.items()
+        if container not in known
+    }
+    dropped = {
+        container: names_ - left.get(container, frozenset()) - (_ACCOUNTING if container in known else frozenset())
+        for container, names_ in wrote.items()
+    }
+    return limitranges.without(pod, dropped), {container: names_ for container, names_ in left.items() if names_}
+
+
+def _dialect_of(request: PodRequest) -> tuple[Dialect, ...]:
+    dialect = dialect_named(request.dialect)
+    return () if dialect is None else (dialect,)
+
+
+def _is_zero(amount: object) -> bool:
+    try:
+        return quantity.parse(amount) == 0
+    except quantity.BadQuantity:
+        return False
+
+
+def _naming(refusal: Refusal, context: Context, ranged: Written) -> Refusal:
+    """The refusal, which names the LimitRange where that wrote what is refused."""
+    for asking in context.containers():
+        if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
+            return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
+    return refusal
 
 
 def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
@@ -158,6 +221,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     make one request. None where no container asks for anything new; a `Refusal` for another dialect, and for anything
     new in a container that has its share already.
     """
+    pod, ranged = _as_meant(pod, options, earlier)
     context = Context(pod, options)
     asking = [each for each in context.containers() if _asks_anew(each, earlier)]
     if not asking:
@@ -173,7 +237,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
         context.bounded()
         return _joined(was, context, earlier, was.read(Context(added, options)))
     except Refused as refused:
-        return refused.refusal
+        return _naming(refused.refusal, context, ranged)
 
 
 def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
@@ -194,7 +258,10 @@ def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> R
 def _asks_anew(asking: Asking, earlier: PodRequest) -> bool:
     """Whether a container names a share that the earlier request does not know."""
     known = any(fraction.container == asking.name for fraction in earlier.containers)
-    return any(name in RESOURCES and not (known and name in _ACCOUNTING) for name in asking.names())
+    return any(
+        name in RESOURCES and not (name in _ACCOUNTING and (known or _is_zero(asking.found(name))))
+        for name in asking.names()
+    )
 
 
 def _only(spec: Mapping[str, Any], containers: Collection[str]) -> dict[str, Any]:

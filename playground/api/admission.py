@@ -21,7 +21,10 @@ _PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical":
 
 
 class Chain:
-    """Plugins in order. The mutating ones run again on nothing: webhooks reinvoke among themselves."""
+    """
+    Plugins in order. What webhooks change is their own to say: they are asked again, and of the plugins before them
+    those that write into what was changed (see `Webhooks`).
+    """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self._plugins = tuple(plugins)

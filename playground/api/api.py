@@ -28,6 +28,7 @@ from playground.api.admission import (
 from playground.api.authorization import Authorizer, Question, Reviews
 from playground.api.crds import Definitions
 from playground.api.kinds import CRDS, NAMESPACES, PODS, QUOTAS, Kind, Kinds
+from playground.api.limitranges import LimitRanger
 from playground.api.policies import Policies
 from playground.api.quota import Quotas
 from playground.api.removal import Remover
@@ -74,16 +75,18 @@ class Api:
         self.kinds = Kinds()
         self.authorizer = Authorizer(self.store)
         self.webhooks = WebhookClient(self.store)
+        ranger = LimitRanger(self.store)
         self.admission = Chain(
             [
                 NamespaceLifecycle(self.store),
+                ranger,
                 ServiceAccountPlugin(self.store),
                 Priority(self.store),
                 DefaultTolerations(),
                 RuntimeClasses(self.store),
                 Defaulting(),
                 Policies(store=self.store, kinds=self.kinds),
-                Webhooks(store=self.store, client=self.webhooks),
+                Webhooks(store=self.store, client=self.webhooks, again=ranger.mutate),
             ]
         )
         self._quotas = Quotas(store=self.store, save=partial(self._save_status, QUOTAS))

@@ -207,6 +207,18 @@ def _quota(value: JSON) -> None:
     canonicalize_at(value, "spec", "hard")
 
 
+def _limit_range(value: JSON) -> None:
+    for item in (value.get("spec") or {}).get("limits") or ():
+        for amounts in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+            canonicalize_at(item, amounts)
+        if item.get("type") != "Container":
+            continue
+        # A `max` is a default too, and a default is a request.
+        default = {**(item.get("max") or {}), **(item.get("default") or {})}
+        asked = {**(item.get("min") or {}), **default, **(item.get("defaultRequest") or {})}
+        item.update({key: amounts for key, amounts in (("default", default), ("defaultRequest", asked)) if amounts})
+
+
 def _claim(value: JSON) -> None:
     value.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     canonicalize_at(value, "spec", "resources", "requests")
@@ -216,6 +228,7 @@ _BY_KIND: Mapping[str, Callable[[JSON], None]] = {
     "pods": _pod,
     "nodes": _node,
     "resourcequotas": _quota,
+    "limitranges": _limit_range,
     "persistentvolumeclaims": _claim,
     "services": _service,
     "secrets": _secret,

@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,19 +41,32 @@ class _Hook:
 class Webhooks:
     """The admission plugin that asks webhooks."""
 
-    def __init__(self, *, store: Store, client: WebhookClient) -> None:
+    def __init__(
+        self, *, store: Store, client: WebhookClient, again: Callable[[Attributes], None] = lambda attributes: None
+    ) -> None:
+        """`again`: the built-in plugins that run again where a webhook changed the object."""
         self._store = store
         self._client = client
+        self._again = again
 
     def mutate(self, attributes: Attributes) -> None:
-        """Ask the mutating webhooks in order; then those that asked for it again, if a later one changed the object."""
+        """
+        Ask the mutating webhooks in order; then those that asked for it again, if a later one changed the object, or a
+        built-in plugin that ran again.
+        """
+        changed = False
         reinvoke: set[tuple[str, int]] = set()
         earlier: set[tuple[str, int]] = set()
         for hook in self._asked(MUTATING, attributes):
             if self._mutate_one(hook, attributes):
                 reinvoke |= earlier
+                changed = True
             if hook.spec.get("reinvocationPolicy") == "IfNeeded":
                 earlier.add(hook.key)
+        if changed:
+            before = copy_json(attributes.object)
+            self._again(attributes)
+            reinvoke |= earlier if attributes.object != before else set()
         if reinvoke:
             for hook in self._asked(MUTATING, attributes):
                 if hook.key in reinvoke:

@@ -19,7 +19,8 @@ from tests.hostile.attack import TENANT, Hostile
 
 pytestmark = pytest.mark.hostile
 MEMORY = str(names.GPU_MEMORY)
-PODS = 150
+PODS = {"Real": 150, "Embedded": 30}
+"""Large pods that wait: the embedded API server, which is Python, takes seconds for each."""
 UNSERVED = "unserved"
 
 
@@ -73,29 +74,33 @@ def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) ->
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attacked: Hostile) -> None:
-    """A4: 150 pods that wait, each with as much affinity as may be, through admission."""
-    for at in range(PODS):
+    """A4: many pods that wait, each with as much affinity as may be, through admission."""
+    for at in range(number(attacked)):
         created(attacked, wanting(at, MOST_SELECTING - 10))
-    waits = {"gpufraction_waiting_pods": float(PODS)}
-    survives(attacked, waits)
+    survives(attacked, {"gpufraction_waiting_pods": float(number(attacked))})
 
 
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a_restart(attacked: Hostile) -> None:
-    """A4: 150 gated pods with 8,000 expressions each, stored past admission and its policy."""
+    """A4: many gated pods with 8,000 expressions each, stored past admission and its policy."""
     path = kubepaths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
     binding = attacked.kube.get(f"{path}/gpufraction-pod-create")
     attacked.kube.delete(f"{path}/gpufraction-pod-create")
     attacked.kube.create(kubepaths.namespaces(), {"metadata": {"name": UNSERVED}})
     attacked.cluster.await_account(UNSERVED)
     try:
-        for at in range(PODS):
+        for at in range(number(attacked)):
             created(attacked, wanting(at, 8_000).gated(), UNSERVED)
     finally:
         kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
         attacked.kube.create(path, {**binding, "metadata": kept})
-    survives(attacked, {"gpufraction_unreadable_pods": float(PODS)}, UNSERVED)
+    survives(attacked, {"gpufraction_unreadable_pods": float(number(attacked))}, UNSERVED)
+
+
+def number(attacked: Hostile) -> int:
+    """How many pods this control plane can be given in a minute or two."""
+    return PODS[type(attacked.cluster.control_plane).__name__]
 
 
 def wanting(at: int, expressions: int) -> PodBuilder:
@@ -108,9 +113,11 @@ def wanting(at: int, expressions: int) -> PodBuilder:
 def created(attacked: Hostile, made: PodBuilder, namespace: str = TENANT) -> None:
     """Create the pod; an API server notices a moment late that a policy is gone."""
     deadline = time.monotonic() + 10
+    manifest = made.manifest()
+    manifest["metadata"]["namespace"] = namespace
     while True:
         try:
-            attacked.create(made, namespace)
+            attacked.kube.create(kubepaths.pods(namespace), manifest, timeout=60)
             return
         except (KubeForbidden, KubeInvalid):
             if time.monotonic() > deadline:

@@ -9,6 +9,7 @@ import pytest
 
 from contract import codec, names, pinning
 from contract.dialects import Options
+from contract.model import Allocation, ContainerAllocation
 from contract.protocol import Answer, Placed, Wait
 from tests.webhook.builders import (
     GIB,
@@ -317,3 +318,92 @@ def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() 
     decided = plan(once, Options())
     assert isinstance(decided, Deny)
     assert "Aliyun gpushare beside gpufraction.io" in decided.message
+
+
+# -- a LimitRange, which writes again after us --------------------------------------------------------------------
+
+NOTE = "kubernetes.io/limit-ranger"
+MEMORY, OLDER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem"
+
+
+def limit_ranged(made: JSON, **amounts: str) -> JSON:
+    """As LimitRanger leaves the pod: in each container what it names no amount of, and a note of this time."""
+    changed = copy.deepcopy(made)
+    notes = []
+    for each in changed["spec"]["containers"]:
+        for kind in ("requests", "limits"):
+            have = each.setdefault("resources", {}).setdefault(kind, {})
+            missing = {_named(key): amount for key, amount in amounts.items() if _named(key) not in have}
+            have.update(missing)
+            if missing:
+                notes.append(f"{', '.join(sorted(missing))} {kind[:-1]} for container {each['name']}")
+    if notes:
+        annotations = changed["metadata"].setdefault("annotations", {})
+        annotations[NOTE] = f"LimitRanger plugin set: {'; '.join(notes)}"
+    return changed
+
+
+def _named(key: str) -> str:
+    return {"memory": MEMORY, "older": OLDER}[key]
+
+
+def both_kinds(made: JSON) -> JSON:
+    """Requests as the API server makes them of limits."""
+    for each in made["spec"]["containers"]:
+        if each.get("resources"):
+            each["resources"]["requests"] = dict(each["resources"]["limits"])
+    return made
+
+
+def counted(made: JSON) -> dict[str, JSON]:
+    for each in made["spec"]["containers"]:
+        assert each["resources"]["limits"] == each["resources"]["requests"]
+    return {each["name"]: each["resources"]["limits"] for each in made["spec"]["containers"]}
+
+
+RANGED = {
+    "a default for who asks for nothing": (
+        pod(container(), container("side")),
+        {"older": "2"},
+        {"main": {MEMORY: "2Gi"}, "side": {MEMORY: "2Gi"}},
+    ),
+    "a default and a max": (
+        pod(container(), container("side")),
+        {"older": "2", "memory": "4Gi"},
+        {"main": {MEMORY: "2Gi"}, "side": {MEMORY: "2Gi"}},
+    ),
+    "both, beside another dialect": (
+        both_kinds(pod(container(nvidia_com__gpumem="1024"), container("side"))),
+        {"older": "2", "memory": "4Gi"},
+        {"main": {MEMORY: "1Gi"}, "side": {MEMORY: "0"}},
+    ),
+    "both, beside the same dialect": (
+        both_kinds(pod(container(aliyun_com__gpu_mem="1"), container("side"))),
+        {"older": "2", "memory": "4Gi"},
+        {"main": {MEMORY: "1Gi"}, "side": {MEMORY: "2Gi"}},
+    ),
+    "a max with a default of 0": (
+        both_kinds(pod(container(aliyun_com__gpu_mem="1"), container("side"))),
+        {"memory": "0"},
+        {"main": {MEMORY: "1Gi"}, "side": {MEMORY: "0"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "amounts", "want"), RANGED.values(), ids=RANGED.keys())
+def test_what_a_limit_range_writes_again_is_taken_out_again(
+    made: JSON, amounts: dict[str, str], want: dict[str, JSON]
+) -> None:
+    first = limit_ranged(made, **amounts)
+    asked = plan(first, Options())
+    assert isinstance(asked, Ask)
+    given = tuple(ContainerAllocation(f.container, (share(memory=f.memory),)) for f in asked.request.containers)
+    for answer in (WAIT, Placed(Allocation("alloc-1", "gpu-1", given), "nodeName")):
+        once = admitted(first, answer)
+        assert counted(once) == want
+        written_again = limit_ranged(once, **amounts)
+        twice = admitted(written_again, answer)
+        assert counted(twice) == want
+        twice["metadata"]["annotations"].pop(NOTE)
+        once["metadata"]["annotations"].pop(NOTE)
+        assert twice == once
