@@ -253,6 +253,8 @@ def test_a_container_that_another_webhook_adds_in_the_same_dialect_is_read_with_
         assert isinstance(again, Admit)
         fresh = settle(whole, wanted, ROOMS["floors"], now_ns=NOW_NS)
         assert isinstance(fresh, Admit)
+        returned = again.pod["metadata"]["annotations"].pop(str(names.RETURNED), "")
+        assert returned == decided.held, "the allocator is told which share was given back"
         assert again.pod == fresh.pod
 
 
