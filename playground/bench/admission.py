@@ -34,6 +34,7 @@ NODES, SHARERS = 1_000, 16_000
 RATES = (100, 200)
 _SECONDS, _FLAT_OUT_SECONDS, _WARM_UP_SECONDS = 10.0, 5.0, 2.0
 _CONNECTIONS, _FLAT_OUT_CONNECTIONS = 4, 8
+_SLOW = 100
 _SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
 _TENANT = creation.TENANT
 _ASSUME_TTL = "10m"
@@ -57,10 +58,11 @@ def loaded_cluster(*, nodes: int, sharers: int, others: int = 0) -> Iterator[Clu
 
 
 def admission() -> Iterator[str]:
-    """All three parts on one loaded cluster."""
+    """All parts on one loaded cluster."""
     with loaded_cluster(nodes=NODES, sharers=SHARERS) as cluster:
         yield from _latency(cluster)
         yield from _most(cluster)
+        yield from _crowded(cluster)
         yield from creation.added(cluster, "the embedded API server")
 
 
@@ -190,12 +192,60 @@ def _most(cluster: Cluster) -> Iterator[str]:
     )
 
 
+def _crowded(cluster: Cluster) -> Iterator[str]:
+    say(f"as fast as answers come, with and without {_SLOW} slow clients, by turns")
+    port = cluster.replicas[0].webhook_port
+    runs: dict[str, list[Sent]] = {"none": [], f"{_SLOW} slow clients": []}
+    for _ in range(2):
+        for name, sent in runs.items():
+            with contextlib.nullcontext() if name == "none" else _slow_clients(cluster, port):
+                sent.append(_send(cluster, port, rate=0, seconds=_FLAT_OUT_SECONDS, connections=_FLAT_OUT_CONNECTIONS))
+    best = {name: max(sent, key=_per_second) for name, sent in runs.items()}
+    yield table(
+        f"The same beside {_SLOW} slow clients: half within the handshake, half sending a body a byte at a time",
+        ("beside", "reviews/s", "p50 ms", "p99 ms", "max ms", "placed", "other"),
+        [
+            (
+                name,
+                f"{_per_second(sent):.0f}",
+                *Spread.of(sent.latencies).cells(MILLISECOND),
+                f"{100 * sent.part('placed'):.1f} %",
+                sent.others,
+            )
+            for name, sent in best.items()
+        ],
+    )
+    alone, crowded = (_per_second(sent) for sent in best.values())
+    yield machine_line(
+        "crowded", {"alone_per_s": f"{alone:.0f}", "crowded_per_s": f"{crowded:.0f}", "share": f"{crowded / alone:.3f}"}
+    )
+
+
+@contextlib.contextmanager
+def _slow_clients(cluster: Cluster, port: int) -> Iterator[None]:
+    """All of them are there while this is open."""
+    flags = {
+        "port": port,
+        "ca": cluster.directory / "certs" / "ca.crt",
+        "server-name": _SERVER_NAME,
+        "clients": _SLOW,
+    }
+    command = [sys.executable, "-m", "playground.bench.slow", *(f"--{key}={value}" for key, value in flags.items())]
+    with subprocess.Popen(command, cwd=_TOP, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield
+        finally:
+            process.terminate()
+
+
 def _per_second(sent: Sent) -> float:
     return len(sent.latencies) / sent.seconds
 
 
 def _empty(cluster: Cluster, port: int) -> Program:
-    """The empty application under the settings that the webhook gives gunicorn (`webhook.serving`)."""
+    """The empty application under gunicorn's own worker of threads, with as many as the webhook has."""
     certs = cluster.directory / "certs"
     flags = {
         "bind": f"127.0.0.1:{port}",
