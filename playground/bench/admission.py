@@ -39,6 +39,8 @@ _SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
 _TENANT = creation.TENANT
 _ASSUME_TTL = "10m"
 """Reviews are sent without a pod that follows them, and a reservation must not expire while it is measured."""
+_UNBOUNDED = ("--sharing-max-unconfirmed", "0")
+"""Nor may all of them but the first be gated, for that many without a pod are more than a namespace may have."""
 
 
 @contextlib.contextmanager
@@ -47,7 +49,7 @@ def loaded_cluster(*, nodes: int, sharers: int, others: int = 0) -> Iterator[Clu
     cluster = Cluster(
         nodes=(),
         control_plane=lambda gpus_of: Quiet(nodes=nodes, sharers=sharers, others=others),
-        settings={"allocator": ("--assume-ttl", _ASSUME_TTL)},
+        settings={"allocator": ("--assume-ttl", _ASSUME_TTL, *_UNBOUNDED)},
         namespaces=(_TENANT,),
     )
     try:
