@@ -13,6 +13,8 @@ from contract import quantity, vendor
 from contract.model import MOST_COMPUTE, Compute, Taint
 
 JSON = dict[str, Any]
+MOST_TAINTS = 100
+TOO_MANY = Taint("gpufraction.io/more-taints-than-are-read", "", "NoSchedule")
 _NOTHING = Compute()
 
 
@@ -47,14 +49,22 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
     return NodeFacts(
         name=metadata.get("name", ""),
         labels=dict(metadata.get("labels") or {}),
-        taints=tuple(
-            Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in spec.get("taints") or []
-        ),
+        taints=_taints(spec.get("taints") or []),
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
         allocatable=_allocatable(status.get("allocatable") or {}),
         vendors=vendor.offered(status.get("allocatable") or {}),
     )
+
+
+def _taints(listed: list[JSON]) -> tuple[Taint, ...]:
+    """
+    The node's taints; of more than `MOST_TAINTS` the first ones, and one that stands for the others.
+
+    Each is compared with every toleration of every pod, and kubelets write what they like of their nodes.
+    """
+    found = tuple(Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in listed[:MOST_TAINTS])
+    return found if len(listed) <= MOST_TAINTS else (*found, TOO_MANY)
 
 
 def _allocatable(amounts: Mapping[str, Any]) -> Compute:

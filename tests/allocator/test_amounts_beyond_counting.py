@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from allocator.nodes import facts, trim
+from allocator.nodes import MOST_TAINTS, TOO_MANY, facts, trim
 from contract import codec, names, pods
 from contract.inventories import inventory_from_object
-from contract.model import MOST_MEMORY, FractionRequest, PodRequest
+from contract.model import MOST_MEMORY, FractionRequest, NodeState, PodRequest
 from contract.reading import Malformed
+from contract.scheduling import Toleration, untolerated
 from tests.allocator.desk import Desk, admitted, question
 from tests.builders import PodBuilder, node, pod
 
@@ -79,3 +80,13 @@ def test_a_card_of_more_memory_than_is_counted_is_malformed() -> None:
     gpu = {"uuid": "GPU-x", "index": 0, "memoryBytes": MOST_MEMORY + 1, "health": "Healthy"}
     with pytest.raises(Malformed, match="memoryBytes is not a whole number from 0 to"):
         inventory_from_object({"metadata": {"name": "t4"}, "status": {"gpus": [gpu]}})
+
+
+def test_of_a_node_with_very_many_taints_the_first_are_read_and_the_rest_keeps_pods_off() -> None:
+    taints = [{"key": f"k{at}", "effect": "NoSchedule"} for at in range(5_000)]
+    made = {"metadata": {"name": "n"}, "spec": {"taints": taints}}
+    found = facts(trim(made))
+    assert len(found.taints) == MOST_TAINTS + 1
+    known = tuple(Toleration(f"k{at}", "Exists") for at in range(5_000))
+    assert untolerated(NodeState("n", taints=found.taints), known) == TOO_MANY
+    assert untolerated(NodeState("n", taints=found.taints), (Toleration("", "Exists"),)) is None
