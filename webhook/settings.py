@@ -102,7 +102,11 @@ class ServeSettings:
     threads: int = setting(16, "Reviews that are answered at the same time.", minimum=1, maximum=512)
     grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
     silence: float = setting(
-        5.0, "How long a client may take over a handshake or over sending a request.", unit="duration", minimum=0.1
+        5.0,
+        "How long a client may take over a handshake, over sending a request, and over taking its answer; and how long "
+        "a review may wait for its turn.",
+        unit="duration",
+        minimum=0.1,
     )
     client_ca: Path | None = setting(
         None,
