@@ -20,6 +20,7 @@ from allocator.keeping import Kept
 from allocator.known import Known, OnNode
 from allocator.ledger import OWN, Holding, Ledger, State, is_overfull, usage_of
 from allocator.nodes import NodeFacts
+from allocator.pending import Pending
 from allocator.queue import Queue
 from contract import names, pods, quantity, scheduling
 from contract.model import Compute, Gpu, Inventory, NodeState
@@ -48,6 +49,8 @@ class Cluster:
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._on_node: dict[str, OnNode] = {}
+        self.pending = Pending()
+        """Pods that kube-scheduler is about to place; to others it is for reading."""
         self._pods_of: dict[str, dict[str, OnNode]] = {}
         self._snapshot: dict[str, NodeState] = {}
         self._overfull: dict[str, tuple[str, ...]] = {}
@@ -173,6 +176,7 @@ class Cluster:
         else:
             self._release(uid)
         node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation else "")
+        self._note_pending(uid, node, pod, now)
         shrank = self._put_on_node(uid, node, pod)
         if changed and allocation is not None:
             self._refresh(allocation.node)
@@ -181,6 +185,7 @@ class Cluster:
     def drop_pod(self, uid: str) -> bool:
         """A pod is finished or gone. True if it gave something back."""
         self.queue.drop(uid)
+        self.pending.drop(uid)
         known = self._on_node.pop(uid, None)
         if known is not None:
             self._pods_of[known.node].pop(uid, None)
@@ -203,7 +208,7 @@ class Cluster:
     def pod_uids(self) -> frozenset[str]:
         """Every pod that this cluster keeps something of."""
         held = (h.key for h in self.ledger if h.state is State.CONFIRMED and not h.key.startswith(OWN))
-        return frozenset((*self._on_node, *self.queue.uids(), *held))
+        return frozenset((*self._on_node, *self.queue.uids(), *self.pending.uids(), *held))
 
     # -- many changes at once -------------------------------------------------------------------------------------
 
@@ -306,6 +311,13 @@ class Cluster:
         self._refresh(holding.allocation.node)
         return True
 
+    def _note_pending(self, uid: str, node: str, pod: Mapping[str, Any], now: float) -> None:
+        """Whether kube-scheduler is about to place the pod: not where gates hold it, or while it is deleted."""
+        if node or pods.gates(pod) or (pod.get("metadata") or {}).get("deletionTimestamp"):
+            self.pending.drop(uid)
+        else:
+            self.pending.put(uid, _on_node("", pod).compute, now)
+
     def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> bool:
         """The pod takes of its node what it says now: it may be resized there. True if it takes less than before."""
         known, entry = self._on_node.get(uid), _on_node(node, pod) if node else None
@@ -390,6 +402,7 @@ class Cluster:
     def check_invariants(self) -> None:
         """Raise unless the ledger is consistent and every snapshot state is what it would be made anew."""
         self.ledger.check_invariants()
+        self.pending.check_invariants()
         names_known = self._facts.keys() & self._inventories.keys()
         if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")

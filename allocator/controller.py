@@ -219,7 +219,8 @@ class Controller(Repairing):
         state = self._cluster.snapshot.get(node)
         if state is None:
             return "affinity"
-        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state)
+        pending = self._cluster.pending.total(self._clock())
+        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending)
 
     def _holding(self, ask: Ask, allocation: Allocation, pod: str) -> Holding:
         return Holding(

@@ -2,7 +2,8 @@
 How a placed pod is tied to its node: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler.
 
 One pure function. `nodeName` is only right where everything that kube-scheduler would have checked has been checked
-here, and where the node is not so full that a pod bound by somebody else in the same moment would push ours out.
+here, and where the node has room for ours and for whatever kube-scheduler may bind in the same moment: else a kubelet
+would refuse whoever comes second.
 """
 
 from __future__ import annotations
@@ -11,27 +12,30 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from contract import dialects, scheduling
-from contract.model import NodeState
+from contract.model import Compute, NodeState
 from contract.scheduling import PodNeeds
 
 Pin = Literal["nodeName", "affinity"]
 
-_HEADROOM = 20
-"""One part in 20 of a node's CPU and memory stays free under `nodeName`: kubelet's own view may lag behind ours."""
+_HEADROOM = 4
+"""One part in 4 of a node's CPU and memory stays free under `nodeName`: what others see of the node may lag behind what
+we see, and what we see behind what is."""
+_NOTHING = Compute()
 _JUDGED_HERE = frozenset({scheduling.CPU, scheduling.MEMORY, scheduling.STORAGE})
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 
 
-def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState) -> Pin:
+def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> Pin:
     """
     The pin for a pod that goes to `node`, whose state does not count the pod yet.
 
-    `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. A mode other than `nodeName` and `affinity`
+    `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. `pending`: what kube-scheduler is about to
+    place somewhere. A mode other than `nodeName` and `affinity`
     counts as `auto`.
     """
     if needs.node_name or mode == "nodeName":
         return "nodeName"
-    if mode == "affinity" or left_to_scheduler or not has_headroom(needs, node):
+    if mode == "affinity" or left_to_scheduler or not has_headroom(needs, node, pending):
         return "affinity"
     return "nodeName"
 
@@ -51,11 +55,12 @@ def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
     return any(name not in _JUDGED_HERE and not dialects.ours(name) for name in scheduling.resource_names(spec))
 
 
-def has_headroom(needs: PodNeeds, node: NodeState) -> bool:
-    """Whether the node stays clear of its limits with the pod on it, and has a free pod slot besides."""
+def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> bool:
+    """Whether the node stays clear of its limits with the pod and all that is pending on it, by a pod slot besides."""
     has, taken, wanted = node.allocatable, node.requested, needs.compute
     return (
-        (taken.cpu + wanted.cpu) * _HEADROOM <= has.cpu * (_HEADROOM - 1)
-        and (taken.memory + wanted.memory) * _HEADROOM <= has.memory * (_HEADROOM - 1)
-        and taken.pods + wanted.pods < has.pods
+        (taken.cpu + wanted.cpu + pending.cpu) * _HEADROOM <= has.cpu * (_HEADROOM - 1)
+        and (taken.memory + wanted.memory + pending.memory) * _HEADROOM <= has.memory * (_HEADROOM - 1)
+        and taken.storage + wanted.storage + pending.storage <= has.storage
+        and taken.pods + wanted.pods + pending.pods < has.pods
     )
