@@ -222,7 +222,7 @@ class Front:
             else:
                 self._hear()
         for connection in again:
-            self._guarded(connection)
+            self._guarded(connection, self._advance)
         self._take_answers()
         for listener in found:
             self._accept(listener)
@@ -232,12 +232,12 @@ class Front:
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
 
-    def _guarded(self, connection: _Connection) -> None:
+    def _guarded(self, connection: _Connection, step: Callable[[_Connection], None]) -> None:
         """One connection's trouble is that connection's."""
         if connection not in self._connections:
             return
         try:
-            self._advance(connection)
+            step(connection)
         except ssl.SSLError as error:
             if error.reason in _UNCERTIFIED:
                 self._count(STRANGER, connection.source)
@@ -257,7 +257,7 @@ class Front:
         self._next_look = now + _LOOK_EVERY
         self._beat()
         for connection in [each for each in self._connections if each.deadline <= now]:
-            self._late(connection)
+            self._guarded(connection, self._late)
         if self._accepts_again and now >= self._accepts_again:
             self._accepts_again = 0.0
             for listener in self._listeners:
@@ -304,12 +304,15 @@ class Front:
             except OSError as error:
                 plain.close()
                 log.debug("connection ended", extra={"reason": str(error)})
+            except Exception:
+                plain.close()
+                log.exception("connection given up")
 
     def _cannot_accept(self, error: OSError) -> None:
         """No more files, most likely: make room, and do not turn in circles meanwhile."""
         log.error("cannot accept connections", extra={"reason": str(error), "open": len(self._connections)})
         self._make_room(None)
-        if self._stopping is None:
+        if self._stopping is None and not self._accepts_again:
             for listener in self._listeners:
                 self._selector.unregister(listener)
             self._accepts_again = self._clock() + _NO_FILES
@@ -574,7 +577,7 @@ class Front:
             connection.out = memoryview(answer)
             self._enter(connection, _State.WRITING, self._bounds.silence)
             self._account(connection)
-            self._guarded(connection)
+            self._guarded(connection, self._advance)
         self._dispatch()
 
     def _answer_requests(self) -> None:

@@ -7,8 +7,10 @@ Each test serves a small application with bounds that a test can wait for.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
+import random
 import socket
 import ssl
 import threading
@@ -330,6 +332,12 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)  # between two looks at a condition
 
 
+def good(served: Served) -> Any:
+    made = served.client()
+    assert made.post(b"x" * 90_000) == (200, b"x" * 90_000)
+    return made
+
+
 LATE = {
     half_a_handshake: front.LATE_HANDSHAKE,
     silent: front.LATE_HANDSHAKE,
@@ -457,6 +465,80 @@ def test_answers_that_nobody_takes_are_bytes_too(certificates: Path) -> None:
         until(lambda: served.turned_away[front.BYTES] >= 6)
         assert served.front.held <= bounds.held
         assert served.serves(within=1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_crowd_nothing_is_kept_for_anybody(certificates: Path, seed: int) -> None:
+    """Clients of all kinds at once, over all bounds, some of which leave in the middle."""
+    bounds = Bounds(silence=0.5, idle=1.0, linger=0.3, drain=0.3, newness=0.05, connections=30, held=3 << 20)
+    kinds = (*(kind for kind in STATES if kind is not asking), good, good, good)
+    with serving(certificates, bounds, threads=3) as served:
+
+        def crowd(chance: random.Random) -> None:
+            there: list[Any] = []
+            for _ in range(40):
+                with contextlib.suppress(OSError, AssertionError):  # given up for others
+                    there.append(chance.choice(kinds)(served))
+                if len(there) > chance.randrange(12):
+                    there.pop(chance.randrange(len(there))).close()
+            for each in there:
+                each.close()
+
+        threads = [threading.Thread(target=crowd, args=(random.Random(f"{seed} {n}"),)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(3 * DEADLINE)
+        until(lambda: served.front.open == 0)
+        assert served.front.held == 0
+        assert served.serves(within=2.0)
+
+
+class Exhausted:
+    """A listener that has no file for a connection the first times, as a process at its limit has none."""
+
+    def __init__(self, times: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+        self._left = times
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self._left:
+            self._left -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listener.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
+
+def _ok(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    start_response("200 OK", [])
+    return [b"ok"]
+
+
+def test_without_a_file_for_a_connection_it_is_taken_a_moment_later(certificates: Path) -> None:
+    listeners = [Exhausted(3), Exhausted(3)]
+    goes_on = True
+    made = Front(
+        listeners,
+        _ok,
+        context=ServingContext(certificates).current,
+        threads=1,
+        bounds=SMALL,
+    )
+    thread = threading.Thread(target=lambda: made.run(lambda: goes_on, grace=1.0), daemon=True)
+    thread.start()
+    context = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
+    for listener in listeners:
+        plain = socket.create_connection(listener.getsockname(), DEADLINE)
+        with contextlib.closing(Client(context.wrap_socket(plain, server_hostname=NAMES[2]))) as client:
+            assert client.post(b"") == (200, b"ok")
+    goes_on = False
+    made.wake()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    for listener in listeners:
+        listener.close()
 
 
 # -- the stop -----------------------------------------------------------------------------------------------------
