@@ -74,9 +74,9 @@ def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> No
 def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
     desk = Desk([ONE_GPU], faults=[])
     bad, bomb = poisoned(waiting(worker("bad")))
-    desk.controller.replace_pods([waiting(worker("before", mib=1000)), bad, waiting(worker("after", mib=1000))])
+    desk.controller.replace_pods([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))])
     commits, news = desk.controller.place_waiting()
-    assert keys(commits) == ["default/before", "default/after"]
+    assert keys(commits) == ["default/a", "default/z"]
     assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
     assert news == [Told("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
     desk.controller.put_pod(bad)
