@@ -37,6 +37,7 @@ from allocator.policies.tables import Tables
 from allocator.queue import Waiting
 from allocator.repairing import Repairing
 from allocator.replay import InLine, View
+from allocator.rounds import namespace_of
 from contract import pods, scheduling
 from contract.model import Allocation, NodeState, PodRequest
 from contract.protocol import Answer, Never, Placed, Question, Wait
@@ -96,6 +97,8 @@ class Controller(Repairing):
         """A pass down the line is under way."""
         self._to_write: list[Commit] = []
         """What is to be written, until it is handed out; a pass that ends in an error takes none of it along."""
+        self._failed: _Failed = {}
+        """Of this round."""
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -137,8 +140,7 @@ class Controller(Repairing):
             return self._refuse(ask, decision)
         if not decides:
             return answering.wait_for_leader(ask.request, smallest)
-        waits = self._untried or self._trying
-        if waits and not ask.needs.node_name and self._somebody_is_before(seen.priority):
+        if not ask.needs.node_name and self._somebody_is_before(seen.priority, question.namespace):
             return answering.wait_in_line(ask.request, smallest)
         allocation = Allocation(self._new_id(), decision.node, decision.containers)
         pin, key = self._pin(seen, decision.node), answering.key_of(question)
@@ -187,11 +189,21 @@ class Controller(Repairing):
         """Whether the leadership in which it was decided still holds; to be asked right before the write."""
         return self._mandate.covers(commit.tenure)
 
-    def _somebody_is_before(self, priority: int) -> bool:
-        """Whether a pod waits that what has just come free is for, rather than for one that comes only now."""
+    def _somebody_is_before(self, priority: int, namespace: str) -> bool:
+        """
+        Whether a pod waits that what has just come free is for, rather than for one that comes only now.
+
+        Who is left for a later cycle because of its namespace's budget is before those of the same namespace only.
+        """
+        anybody, left = self._untried or self._trying, self._rounds.unfinished
+        if not anybody and not left:
+            return False
         now = self._clock()
         return any(
-            entry.priority >= priority and not entry.foreign and self._line.may_try(entry.uid, now)
+            entry.priority >= priority
+            and not entry.foreign
+            and self._line.may_try(entry.uid, now)
+            and (anybody or (namespace_of(entry) == namespace and not self._rounds.has_tried(entry.uid)))
             for entry in self._cluster.queue.in_any_order()
         )
 
@@ -238,9 +250,10 @@ class Controller(Repairing):
 
     def place_waiting(self) -> tuple[list[Commit], list[News]]:
         """
-        Go down the line once: reserve for each pod that fits, and say what has changed for pods since the last pass.
+        One cycle down the line: reserve for each pod that fits, and say what has changed for pods since the last one.
 
-        In turns, since a line of many shapes takes seconds at thousands of nodes, and the webhook waits for less.
+        As much of the line as `allocator.rounds` allows; where some is left, another cycle is asked for at once. In
+        turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
         self._in_turns(self._down_the_line(self._to_write))
         with self._lock:
@@ -257,25 +270,29 @@ class Controller(Repairing):
 
     def _down_the_line(self, commits: list[Commit]) -> Iterator[None]:
         """
-        One pass, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
-        tried again; where something was given back between two turns, another pass follows.
+        One cycle, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
+        tried again in the round; where something was given back between two turns, another round follows.
         """
         if not self._mandate.holds():
             return
         now = self._clock()
+        if self._untried or not self._rounds.unfinished:
+            self._rounds.begin()
+            self._failed.clear()
+            self._desk.begin_pass()
+            self._changed, self._passed = False, now
         self._untried, self._trying = False, True
-        self._changed, self._passed = False, now
-        failed: _Failed = {}
         try:
-            yield from self._in_order(now, failed, commits)
+            yield from self._in_order(now, commits)
         finally:
             self._changed |= self._line.take_owing()
             self._trying = False
+            if self._rounds.unfinished:
+                self._wake()
 
-    def _in_order(self, now: float, failed: _Failed, commits: list[Commit]) -> Iterator[None]:
-        looked = 0
-        self._desk.begin_pass()
-        for uid in [entry.uid for entry in self._cluster.queue.in_order()]:
+    def _in_order(self, now: float, commits: list[Commit]) -> Iterator[None]:
+        looked, failed = 0, self._failed
+        for uid in self._rounds.choose(self._cluster.queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
             if looked >= _TURN:
                 looked = 0
                 yield
@@ -283,9 +300,20 @@ class Controller(Repairing):
                     break
             entry = self._cluster.queue.pod(uid)
             if entry is not None:
+                self._rounds.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, commits) else 1
         else:
-            self._desk.bind_the_rest()
+            if not self._rounds.unfinished:
+                self._desk.bind_the_rest()
+
+    def _costs_nothing(self, entry: Waiting, now: float) -> bool:
+        """Whether it takes no decision to say what becomes of the pod."""
+        if entry.foreign or not self._line.may_try(entry.uid, now):
+            return True
+        return not entry.ask.request.claim and self._shape(entry) in self._failed
+
+    def _shape(self, entry: Waiting) -> tuple[Ask, tuple[Kept, ...]]:
+        return entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority)
 
     def _try_alone(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""
@@ -310,7 +338,7 @@ class Controller(Repairing):
         if entry.ask.request.claim:
             commits.extend(self._by_claim(entry, now))
             return True
-        shape = (entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority))
+        shape = self._shape(entry)
         known = failed.get(shape)
         decision = known or self._cluster.decide(entry.ask, entry.uid, entry.priority)
         if isinstance(decision, Chosen):

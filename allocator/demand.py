@@ -55,6 +55,11 @@ class Running:
             self.together_memory += memory
             self.together_cores += cores
 
+    def copy(self) -> Running:
+        """The same, to be changed apart from this."""
+        together = self.together_memory, self.together_cores
+        return Running(*together, self.peak_memory, self.peak_cores, self.exclusive)
+
     def demand(self) -> Demand:
         """What must be booked."""
         return Demand(self.peak_memory, self.peak_cores, self.exclusive)

@@ -20,10 +20,10 @@ from allocator.reasons import Code, Reason
 from allocator.scores import GpuScore
 from contract.model import WHOLE, ContainerAllocation, FractionRequest, GpuShare, NodeState, PodRequest
 
-_MOST_STEPS = 4_000
+_MOST_STEPS = 2_000
 """Containers put on GPUs for a try on one node before giving up: some ten milliseconds. 8 GPUs and 3 containers need a
 few hundred at worst."""
-MOST_STEPS_IN_ALL = 40_000
+MOST_STEPS_IN_ALL = 8_000
 """The same for all nodes that one decision looks at. A pod whose containers fit alone and never together would
 otherwise cost the bound of one node on each."""
 
@@ -286,7 +286,7 @@ class _Load:
         fraction = self._request.containers[len(self._before)]
         before = {position: self._running.get(position) for position in taken}
         for position, known in before.items():
-            running = replace(known) if known is not None else Running()
+            running = known.copy() if known is not None else Running()
             memory = fraction.memory_on(self._node.gpus[position].usable)
             running.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
             self._running[position] = running

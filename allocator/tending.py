@@ -20,6 +20,7 @@ from allocator.ledger import OWN, Holding
 from allocator.line import Evict, HeldBeyond, Noted, Told
 from allocator.preemption import Preemption
 from allocator.queue import Waiting
+from allocator.rounds import Rounds
 from allocator.sharers import Sharer
 from allocator.succession import Succession
 from allocator.unbound import Stuck
@@ -52,6 +53,7 @@ class Tending(Succession):
         self._look_again = 0.0
         self._passed = 0.0
         self._preemption = Preemption()
+        self._rounds = Rounds()
         self._relist = False
         """The pods are to be listed anew, since what is known is not what the API server says."""
         self._existed: set[str] = set()
@@ -280,7 +282,7 @@ class Tending(Succession):
             gone = all(self._sharers.get(awaited) is None for awaited in under_way.awaited)
             if entry is None or not self._mandate.holds():
                 self._preemption.over(uid)
-            elif self._line.may_try(uid, now) and gone and not self._untried:
+            elif self._line.may_try(uid, now) and gone and not self._untried and self._rounds.has_tried(uid):
                 self._preemption.in_vain(uid, now)  # it has been tried since the last of them went
             elif late or under_way.node not in self._cluster.snapshot:
                 self._preemption.in_vain(uid, now)

@@ -200,9 +200,10 @@ class Teller:
     Writes conditions and Events from a bounded queue on a thread of its own.
 
     An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
-    nothing changes. Where it is slower than the news, each pod is told the latest only. `size`: how many may wait to be
-    told; beyond, the oldest is dropped. `leading`: a replica that does not lead any more says nothing, because its news
-    is old; whoever leads tells every pod anew.
+    nothing changes. Where it is slower than the news, each pod is told the latest only, and namespaces take turns, so
+    that nobody waits for what is to be told to thousands of another's pods. `size`: how many may wait to be told;
+    beyond, the oldest of the namespace that has most is dropped. `leading`: a replica that does not lead any more says
+    nothing, because its news is old; whoever leads tells every pod anew.
     """
 
     def __init__(
@@ -217,25 +218,38 @@ class Teller:
         self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
         self._faulted = faulted
         self._changed = threading.Condition()  # guards the news
-        self._news: dict[tuple[str, ...], Tellable] = {}
+        self._news: dict[str, dict[tuple[str, ...], Tellable]] = {}
+        """By namespace, the one whose turn is next first."""
+        self._count = 0
 
     def put(self, news: Tellable) -> None:
         """Tell it soon, in place of what was still to be told of the same pod."""
-        about = _about(news)
+        about, namespace = _about(news), news.key.rpartition("/")[0]
         with self._changed:
-            before = self._news.get(about)
+            theirs = self._news.setdefault(namespace, {})
+            before = theirs.get(about)
             if isinstance(news, Told) and isinstance(before, Told):
                 news = replace(news, turned=news.turned or before.turned, event=news.event or before.event)
-            self._news[about] = news
-            if len(self._news) > self._size:
-                del self._news[next(iter(self._news))]
+            theirs[about] = news
+            self._count += before is None
+            if self._count > self._size:
+                self._pop(max(self._news, key=lambda each: len(self._news[each])))
             self._changed.notify()
+
+    def _pop(self, namespace: str) -> Tellable:
+        """The oldest of a namespace, whose turn it then is no more."""
+        theirs = self._news.pop(namespace)
+        news = theirs.pop(next(iter(theirs)))
+        if theirs:
+            self._news[namespace] = theirs
+        self._count -= 1
+        return news
 
     def take(self, within: float) -> Tellable | None:
         """What is to be told next, waiting so many seconds for it at most."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, within)
-            return self._news.pop(next(iter(self._news))) if self._news else None
+            return self._pop(next(iter(self._news))) if self._news else None
 
     def run(self, stop: threading.Event) -> None:
         """Tell until stopped."""

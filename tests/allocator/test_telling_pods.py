@@ -96,6 +96,18 @@ def test_beyond_the_bound_the_oldest_is_dropped() -> None:
     assert backlog(*news, size=3) == news[1:]
 
 
+def test_namespaces_take_turns() -> None:
+    flood = [Told(f"flood/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(3)]
+    others = [Told(f"{name}/p", f"uid-{name}", True, "Allocated", "1 GPU share") for name in ("a", "b")]
+    assert backlog(*flood, *others) == [flood[0], others[0], others[1], flood[1], flood[2]]
+
+
+def test_beyond_the_bound_nobody_loses_news_to_another_namespace() -> None:
+    other = Told("other/p", "uid-o", True, "Allocated", "1 GPU share")
+    flood = [Told(f"flood/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(4)]
+    assert [each for each in backlog(other, *flood, size=3) if each.key == "other/p"] == [other]
+
+
 TIMES: dict[str, tuple[Told, dict[str, Any], list[str]]] = {
     "what is new": (NEWS, {"lastTransitionTime": "2030-01-01T00:00:00Z"}, [STATUS, EVENT]),
     "another reason": (replace(NEWS, turned=False), {}, [STATUS, EVENT]),

@@ -1,0 +1,52 @@
+"""A6: a tenant's 2,500 pods of as many shapes, none of which fits, and a neighbour who must not notice."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from playground import scenarios
+from runtime import kubepaths
+from tests.builders import PodBuilder, pod
+from tests.hostile.attack import DELAY, TENANT, Hostile
+
+pytestmark = [pytest.mark.hostile, pytest.mark.storm, pytest.mark.timeout(1800)]
+SHAPES = 2_500
+CLIENTS = 4
+SETTLED = 600.0
+"""Seconds for thousands of pods to be stored and read on a busy machine."""
+
+
+def shape(number: int) -> PodBuilder:
+    """A pod like no other, for which there is no node."""
+    made = pod(f"shape-{number}").asks("gpufraction.io/gpu-memory", f"{number + 1}Mi")
+    return made.spec(nodeSelector={"example.com/nowhere": "yes"})
+
+
+def waiting(hostile: Hostile) -> int:
+    return int(max(hostile.figures(replica).get("gpufraction_waiting_pods", 0) for replica in (0, 1)))
+
+
+def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -> None:
+    alone = min(hostile.neighbour_is_served() for _ in range(3))
+    during = list[float]()
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        created = [clients.submit(hostile.create, shape(number)) for number in range(SHAPES)]
+        while not all(each.done() for each in created):
+            during.append(hostile.neighbour_is_served())
+    assert [str(each.exception()) for each in created if each.exception()] == []
+    scenarios.wait_for(lambda: waiting(hostile) >= SHAPES, lambda: f"{waiting(hostile)} wait", SETTLED)
+    after = [hostile.neighbour_is_served() for _ in range(5)]
+    figures = {"alone": alone, "while they come": max(during), "while they wait": max(after)}
+    print("seconds until a neighbour's pod is placed:", {name: round(took, 2) for name, took in figures.items()})
+    # While they come, the machine's cores are the attacker's clients' and the API server's as well.
+    assert max(after) < alone + DELAY
+    scenarios.wait_for(lambda: not untold(hostile), lambda: f"{len(untold(hostile))} pods were not told", SETTLED)
+    hostile.kube.delete(kubepaths.pods(TENANT))
+    scenarios.wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
+
+
+def untold(hostile: Hostile) -> list[str]:
+    """Pods that wait and know not why."""
+    return [made["metadata"]["name"] for made in hostile.pods() if not scenarios.waits(made)]
