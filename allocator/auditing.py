@@ -38,9 +38,9 @@ class Listed:
 
 def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()) -> Listed:
     """Read a pod, whole or trimmed. `served`: the namespaces with our label."""
-    request = pods.admitted(pod)
     gated = names.GATE in pods.gates(pod)
-    allocation = pods.allocation_of(pod, request) if request is not None and not gated else None
+    request = None if gated else pods.holding(pod)
+    allocation = pods.allocation_of(pod, request) if request is not None else None
     node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation is not None else "")
     finished = pods.finished(pod)
     known = NOBODY if finished else Known("", True) if gated else Known(node, False, allocation)

@@ -160,10 +160,10 @@ class Cluster:
             # It may have come and finished between two looks at it, so that its reservation is still assumed.
             came = self.forget(pods.allocation_id(pod))
             return self.drop_pod(uid) or came
-        request = pods.admitted(pod)
         if names.GATE in pods.gates(pod):
             freed = self._release(uid)
             return self.queue.put(uid, pod) or freed
+        request = pods.holding(pod)
         left_line = self.queue.drop(uid)
         allocation = pods.allocation_of(pod, request) if request else None
         changed = False

@@ -97,12 +97,17 @@ def request_to_text(request: PodRequest) -> str:
     return _dump(request_to_json(request))
 
 
-def request_from_json(document: object) -> PodRequest:
-    """Read a request. Raises `Malformed`."""
+def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
+    """
+    Read a request. Raises `Malformed`.
+
+    `bounded`: also for one that asks for more than a pod may. Not for a pod that holds its share: it is counted
+    whatever it was allowed to ask for when it was admitted.
+    """
     top = Reader(document, "request")
     claim = top.text("claim", "")
-    items = top.objects("containers", most=MOST_ASKING)
-    containers = _sharing_wishes(_fraction(item, by_claim=bool(claim)) for item in items)
+    items = top.objects("containers", most=MOST_ASKING if bounded else None)
+    containers = _sharing_wishes(_fraction(item, by_claim=bool(claim), bounded=bounded) for item in items)
     if not containers:
         raise Malformed("request.containers is empty")
     if len({fraction.container for fraction in containers}) != len(containers):
@@ -120,7 +125,7 @@ def request_from_json(document: object) -> PodRequest:
         priority=top.amount("priority", 0, most=1),
         claim=claim,
     )
-    if request.excess is not None:
+    if bounded and request.excess is not None:
         raise Malformed(f"request has {request.excess[0]}")
     return request
 
@@ -135,7 +140,8 @@ def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionReque
     return tuple(found)
 
 
-def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
+def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest:
+    words = item.words if bounded else item.texts
     fraction = FractionRequest(
         container=item.text("name"),
         count=item.amount("count", most=MOST_GPUS),
@@ -145,10 +151,10 @@ def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
         exclusive=item.flag("exclusive"),
         init=item.flag("init"),
         wishes=Wishes(
-            item.words("useModels"),
-            item.words("avoidModels"),
-            item.words("useUuids"),
-            item.words("avoidUuids"),
+            words("useModels"),
+            words("avoidModels"),
+            words("useUuids"),
+            words("avoidUuids"),
             item.amount("leastMemory", 0),
             item.flag("modelsInOrder"),
         ),
@@ -166,9 +172,9 @@ def _fraction(item: Reader, *, by_claim: bool) -> FractionRequest:
     return fraction
 
 
-def request_from_text(text: object) -> PodRequest:
+def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
     """Read the `request` annotation. Raises `Malformed`."""
-    return request_from_json(_load(text, "request"))
+    return request_from_json(_load(text, "request"), bounded=bounded)
 
 
 # -- the allocation -----------------------------------------------------------------------------------------------
@@ -212,7 +218,7 @@ def allocation_from_json(document: object) -> Allocation:
     """Read an allocation. Raises `Malformed`."""
     top = Reader(document, "allocation")
     containers = []
-    for item in top.objects("containers", most=MOST_ASKING):
+    for item in top.objects("containers"):  # as many as a pod could have when it got its share
         shares = tuple(
             GpuShare(
                 uuid=gpu.uuid("uuid"),

@@ -203,6 +203,15 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
     return _request(pod, alone=True)
 
 
+def holding(pod: Mapping[str, Any]) -> PodRequest | None:
+    """
+    As `admitted`, of a pod that is not gated: also where it asks for more than a pod may by now.
+
+    Such a pod was admitted before there was a bound. What it holds is counted, or it would be given away again.
+    """
+    return _request(pod, alone=True, bounded=False)
+
+
 def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     """
     The request of a pod that went through admission and got further containers since, which may ask for anything.
@@ -212,12 +221,12 @@ def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     return _request(pod, alone=False)
 
 
-def _request(pod: Mapping[str, Any], *, alone: bool) -> PodRequest | None:
+def _request(pod: Mapping[str, Any], *, alone: bool, bounded: bool = True) -> PodRequest | None:
     text = annotations_of(pod).get(names.REQUEST)
     if text is None or MIRROR in annotations_of(pod):
         return None
     try:
-        request = codec.request_from_text(text)
+        request = codec.request_from_text(text, bounded=bounded)
         return request if _agrees(pod, request, alone=alone) else None
     except (Malformed, quantity.BadQuantity):
         return None

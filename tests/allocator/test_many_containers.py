@@ -5,23 +5,39 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import engine, fitting, keeping, scores, victims
+from allocator.auditing import listed
 from allocator.covering import cover
 from allocator.engine import Ask, Chosen
 from allocator.filters import DEFAULT_LIMITS
 from allocator.fitting import Fit, Steps
 from allocator.index import Engine
+from allocator.line import Told
 from allocator.reasons import Reason
 from allocator.victims import Question
-from contract.model import Compute, FractionRequest, NodeState, PodRequest
+from contract import codec, names, pods
+from contract.dialects import Options
+from contract.model import (
+    Allocation,
+    Compute,
+    ContainerAllocation,
+    FractionRequest,
+    GpuShare,
+    NodeState,
+    PodRequest,
+)
 from contract.quantity import GIB, MIB
 from contract.scheduling import PodNeeds
-from tests.builders import node
+from tests.allocator.desk import Desk, admitted
+from tests.allocator.lining import ONE_GPU, keys, worker
+from tests.builders import PodBuilder, node
 
+JSON = dict[str, Any]
 POISON = 1_050
 """More containers than Python has room for calls within calls."""
 ONE_SECOND = 1.0
@@ -135,3 +151,56 @@ def test_victims_are_looked_for_a_thousand_containers() -> None:
 
 def test_more_givers_than_a_stack_is_deep_are_found() -> None:
     assert cover([(1,)] * 2_000, (1_500,), 2_000) is not None
+
+
+# -- stored before there was a bound ------------------------------------------------------------------------------
+
+
+def of_many(name: str) -> PodBuilder:
+    made = worker(name, mib=8)
+    for number in range(POISON - 1):
+        made = made.container(f"c{number}").asks("gpufraction.io/gpu-memory", "8Mi")
+    return made
+
+
+def stored(name: str, **written: Any) -> JSON:
+    """The pod as a version without a bound has stored it."""
+    pod, fractions = of_many(name).json(), tuple(FractionRequest(c.container, memory=8 * MIB) for c in MANY)
+    for container in pod["spec"]["containers"]:
+        container["resources"]["requests"] = dict(container["resources"]["limits"])
+    text = codec.request_to_text(PodRequest("native", fractions))
+    pod["metadata"]["annotations"] = {str(names.REQUEST): text, **written}
+    return pod
+
+
+MANY = (FractionRequest("main"), *containers(POISON - 1, 8 * MIB))
+
+
+def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
+    desk = Desk([ONE_GPU])
+    waits = stored("many")
+    waits["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
+    desk.controller.put_pod(pods.trim(waits))
+    desk.controller.put_pod(pods.trim(admitted(worker("other", mib=1000), gated=True)))
+    commits, news = desk.controller.place_waiting()
+    assert keys(commits) == ["default/other"]
+    (told,) = news
+    assert isinstance(told, Told)
+    assert told.reason.startswith("waiting: spec.containers: found 1050 containers; ")
+
+
+def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
+    """Its cards would be given away a second time otherwise, the moment that a version with a bound starts."""
+    desk = Desk([ONE_GPU])
+    shares = tuple(
+        ContainerAllocation(each.container, (GpuShare("GPU-t4-0", 0, 8 * MIB, 0, 15109 * MIB),)) for each in MANY
+    )
+    allocation = Allocation("id", "t4", shares)
+    holds = stored("many", **{str(names.ALLOCATION): codec.allocation_to_text(allocation)})
+    holds["spec"]["nodeName"] = "t4"
+    desk.controller.replace_pods([pods.trim(holds)])
+    (state,) = desk.controller.nodes()
+    assert [usage.memory for usage in state.usage] == [POISON * 8 * MIB]
+    seen = listed(holds, Options())
+    assert (seen.known.allocation, desk.controller.differs(seen)) == (allocation, False)
+    desk.controller.check_invariants()

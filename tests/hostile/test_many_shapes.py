@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import pytest
 
@@ -28,21 +29,24 @@ def waiting(hostile: Hostile) -> int:
     return int(max(hostile.figures(replica).get("gpufraction_waiting_pods", 0) for replica in (0, 1)))
 
 
+def served(hostile: Hostile, times: int = 7) -> float:
+    """How long a neighbour's pod takes to be placed, in seconds: most often, on a machine that has other work too."""
+    return median(hostile.neighbour_is_served() for _ in range(times))
+
+
 def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -> None:
-    alone = min(hostile.neighbour_is_served() for _ in range(3))
-    during = list[float]()
+    alone, during = served(hostile), list[float]()
     with ThreadPoolExecutor(CLIENTS) as clients:
         created = [clients.submit(hostile.create, shape(number)) for number in range(SHAPES)]
         while not all(each.done() for each in created):
             during.append(hostile.neighbour_is_served())
     assert [str(each.exception()) for each in created if each.exception()] == []
     scenarios.wait_for(lambda: waiting(hostile) >= SHAPES, lambda: f"{waiting(hostile)} wait", SETTLED)
-    after = [hostile.neighbour_is_served() for _ in range(5)]
-    figures = {"alone": alone, "while they come": max(during), "while they wait": max(after)}
-    print("seconds until a neighbour's pod is placed:", {name: round(took, 2) for name, took in figures.items()})
-    # While they come, the machine's cores are the attacker's clients' and the API server's as well.
-    assert max(after) < alone + DELAY
+    while_told = served(hostile)
     scenarios.wait_for(lambda: not untold(hostile), lambda: f"{len(untold(hostile))} pods were not told", SETTLED)
+    figures = {"alone": alone, "they come": median(during), "they are told": while_told, "they wait": served(hostile)}
+    print("seconds until a neighbour's pod is placed:", {when: round(took, 2) for when, took in figures.items()})
+    assert {when: took for when, took in figures.items() if took > alone + DELAY} == {}
     hostile.kube.delete(kubepaths.pods(TENANT))
     scenarios.wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
 
