@@ -517,7 +517,8 @@ class Controller(Repairing):
         """Raise if the state contradicts itself."""
         with self._lock:
             self._cluster.check_invariants()
-            strangers = {uid for uid in self._line.noted() if self._cluster.known(uid) == NOBODY}
+            noted = self._line.noted() - self._line.quarantine.uids()
+            strangers = {uid for uid in noted if self._cluster.known(uid) == NOBODY}
             if strangers:
                 raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
 
