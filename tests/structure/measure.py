@@ -1,0 +1,210 @@
+"""
+How the code is built, counted from the code: `make structure` prints it, and fails where a bound is passed.
+
+    modules     in each folder of production code, `__init__` and `__main__` left out
+    floors      the longest chain of imports between the things that lie side by side in a folder
+    chain       the longest chain of classes of ours that inherit from each other, exceptions left out
+    twice       class names that stand for more than one thing
+    path        the modules of ours whose code runs for one review, one pod event, one placement of a waiting pod
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.structure import paths
+
+PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+_ENTRY = ("__init__", "__main__")
+_TOP = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A figure of the code, and the most that it may be."""
+
+    what: str
+    found: int
+    most: int
+    which: str = ""
+    """Where the figure comes from, for people."""
+
+    @property
+    def kept(self) -> bool:
+        return self.found <= self.most
+
+
+def modules(packages: Iterable[str] = PRODUCTION, top: Path = _TOP) -> dict[str, ast.Module]:
+    """The modules of these packages by dotted name, read and not imported."""
+    found = {}
+    for package in packages:
+        for file in sorted((top / package).rglob("*.py")):
+            parts = file.relative_to(top).with_suffix("").parts
+            found[".".join(parts)] = ast.parse(file.read_text())
+    return found
+
+
+def side_by_side(names: Iterable[str]) -> dict[str, int]:
+    """How many modules lie in each folder."""
+    count: dict[str, int] = defaultdict(int)
+    for name in names:
+        folder, _, last = name.rpartition(".")
+        count[folder] += last not in _ENTRY
+    return dict(count)
+
+
+# -- imports ------------------------------------------------------------------------------------------------------
+
+
+def imports(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """By module the modules of ours that it imports, for the type checker's eyes only ones too."""
+    known = {name.removesuffix(".__init__"): name for name in trees}
+    found: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        wanted = {known[each] for each in _imported(tree) if each in known}
+        found[name] = wanted - {name}
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def floors(folder: str, graph: Mapping[str, set[str]]) -> int:
+    """
+    How many floors the things in a folder stand on: modules and folders that import each other in a circle count as one
+    thing, and what imports another stands above it.
+    """
+    inside = f"{folder}."
+
+    def thing(name: str) -> str | None:
+        return name.removeprefix(inside).split(".")[0] if name.startswith(inside) else None
+
+    edges: dict[str, set[str]] = defaultdict(set)
+    for name, wanted in graph.items():
+        here = thing(name)
+        if here is not None and here != "__init__":
+            edges[here] |= {there for each in wanted if (there := thing(each)) not in (None, here, "__init__")}  # type: ignore[misc]
+    return _longest(edges)
+
+
+def _longest(edges: Mapping[str, set[str]]) -> int:
+    """The number of nodes on the longest path; those of a circle count as one node."""
+    circle = {name: _reached(name, edges) for name in edges}
+    leader = {name: min({name, *(e for e in circle[name] if name in circle.get(e, ()))}) for name in edges}
+    above = {leader[n]: {leader[e] for m in edges if leader[m] == leader[n] for e in edges[m]} for n in edges}
+    height: dict[str, int] = {}
+
+    def stand(name: str) -> int:
+        if name not in height:
+            height[name] = 1 + max((stand(each) for each in above.get(name, ()) if each != name), default=0)
+        return height[name]
+
+    return max(map(stand, above), default=0)
+
+
+def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    left = list(edges[start])
+    while left:
+        name = left.pop()
+        if name not in seen:
+            seen.add(name)
+            left.extend(edges.get(name, ()))
+    return seen
+
+
+# -- classes ------------------------------------------------------------------------------------------------------
+
+
+def classes(trees: Mapping[str, ast.Module]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    """Every class at the top of a module, by name: where it stands, and the names of its bases."""
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+                found[node.name].append((module, bases))
+    return found
+
+
+def chain(found: Mapping[str, list[tuple[str, tuple[str, ...]]]]) -> tuple[str, ...]:
+    """The longest chain of classes that inherit from each other, the heir first."""
+    return max((_ancestry(name, found) for name in found), key=len, default=())
+
+
+def _ancestry(name: str, found: Mapping[str, list[tuple[str, tuple[str, ...]]]]) -> tuple[str, ...]:
+    bases = {base for _, each in found.get(name, ()) for base in each}
+    if name not in found or any(base.endswith(("Error", "Exception")) for base in bases):
+        return ()  # a tree of exceptions is what `except` reads
+    longest = max((_ancestry(base, found) for base in bases if base != name), key=len, default=())
+    return (name, *longest)
+
+
+def twice(found: Mapping[str, list[tuple[str, tuple[str, ...]]]]) -> dict[str, tuple[str, ...]]:
+    """Names of more than one class, private ones left out, and where those are."""
+    return {
+        name: tuple(module for module, _ in places)
+        for name, places in sorted(found.items())
+        if len(places) > 1 and not name.startswith("_")
+    }
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+
+def bounds() -> list[Bound]:
+    """Every figure with the most that it may be."""
+    trees = modules()
+    graph, found, folders = imports(trees), classes(trees), side_by_side(trees)
+    fullest = max(folders, key=lambda folder: folders[folder])
+    high = {folder: floors(folder, graph) for folder in folders}
+    highest = max(high, key=lambda folder: high[folder])
+    longest, names_twice, walked = chain(found), twice(found), paths.walked()
+    return [
+        Bound("modules side by side", folders[fullest], 12, fullest),
+        Bound("floors of imports", high[highest], 10, highest),
+        Bound("classes in a chain", len(longest), 2, " < ".join(reversed(longest))),
+        Bound("class names used twice", len(names_twice), 0, ", ".join(names_twice)),
+        Bound("modules that an AdmissionReview passes", len(walked.review), 20),
+        Bound("modules that a pod event passes", len(walked.event), 8),
+        Bound("modules that a placement passes", len(walked.placement), 12),
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; with `--all` also every folder, every name used twice, and every path. 1 where a bound is passed."""
+    if "--all" in arguments:
+        _print_all()
+    figures = bounds()
+    for each in figures:
+        print(
+            f"{each.what:40} {each.found:4}  at most {each.most:3}  {'' if each.kept else 'TOO MANY '}{each.which[:60]}"
+        )
+    return 0 if all(each.kept for each in figures) else 1
+
+
+def _print_all() -> None:
+    trees = modules()
+    graph = imports(trees)
+    for folder, count in sorted(side_by_side(trees).items()):
+        print(f"{folder:32} {count:3} modules on {floors(folder, graph):2} floors")
+    for name, where in twice(classes(trees)).items():
+        print(f"{name:32} {', '.join(where)}")
+    walked = paths.walked()
+    for what, passed in (("review", walked.review), ("event", walked.event), ("placement", walked.placement)):
+        print(f"{what:12} {', '.join(passed)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

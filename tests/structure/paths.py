@@ -1,0 +1,92 @@
+"""
+The modules whose code runs for one thing that happens, seen by running it: imports alone would count what nobody calls.
+
+Production code runs as it is; what stands between the webhook and the allocator here is a function instead of a socket.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from allocator import serving
+from allocator.writer import operations
+from contract import pods
+from contract.dialects import Options
+from contract.metrics import metrics_of
+from runtime import unixhttp
+from runtime.metrics import Metrics
+from runtime.process import Request
+from tests.allocator.desk import Desk, admitted
+from tests.allocator.lining import ONE_GPU, worker
+from tests.webhook.builders import container, pod, review
+from webhook.app import create_app
+from webhook.asking import asker
+
+_TOP = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """The modules that each passes, by name, sorted."""
+
+    review: tuple[str, ...]
+    event: tuple[str, ...]
+    placement: tuple[str, ...]
+
+
+def walked() -> Walked:
+    """One AdmissionReview that is placed; one pod that the watch brings; one waiting pod that is placed."""
+    desk = Desk([ONE_GPU])
+    routes = serving.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+
+    class Beside:
+        """The allocator's socket, without a socket."""
+
+        def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer:
+            body = json.dumps(document).encode()
+            reply = routes["POST", target](Request("POST", target, "", {}, body))
+            return unixhttp.Answer(reply.status, reply.body)
+
+    client = create_app(
+        ask=asker(Beside()), metrics=Metrics(metrics_of("webhook")), options=Options(), ready=lambda: None
+    ).test_client()
+    body = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
+    answers: list[Any] = []
+    passed = modules_of(lambda: answers.append(client.post("/mutate", data=body)))
+    assert answers[0].get_json()["response"]["allowed"] is True
+    waits = Desk([ONE_GPU])
+    gated = admitted(worker("waits"), gated=True)
+    event = modules_of(lambda: waits.controller.put_pod(pods.trim(gated)))
+    placement = modules_of(lambda: _place(waits))
+    return Walked(passed, event, placement)
+
+
+def _place(desk: Desk) -> None:
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.pod.key for commit in commits] == ["default/waits"]
+    operations(commits[0], 0)
+
+
+def modules_of(act: Callable[[], object]) -> tuple[str, ...]:
+    """The modules of ours, tests left out, in which a function was called while `act` ran on this thread."""
+    files: set[str] = set()
+
+    def on(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(on)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    ours = (Path(file) for file in files if file.startswith(str(_TOP)))
+    found = {".".join(file.relative_to(_TOP).with_suffix("").parts).removesuffix(".__init__") for file in ours}
+    return tuple(sorted(each for each in found if not each.startswith(("tests", ".venv"))))
