@@ -94,7 +94,7 @@ def floors(folder: str, graph: Mapping[str, set[str]]) -> int:
     for name, wanted in graph.items():
         here = thing(name)
         if here is not None and here != "__init__":
-            edges[here] |= {there for each in wanted if (there := thing(each)) not in (None, here, "__init__")}  # type: ignore[misc]
+            edges[here] |= {there for each in wanted if (there := thing(each)) not in (None, here, "__init__")}
     return _longest(edges)
 
 
@@ -183,7 +183,7 @@ def bounds() -> list[Bound]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; with `--all` also every folder, every name used twice, and every path. 1 where a bound is passed."""
+    """Print the table; with `--all` also every folder, name used twice and path. 1 where a bound is passed."""
     if "--all" in arguments:
         _print_all()
     figures = bounds()
