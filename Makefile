@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality check fmt docs plugin image image-steps clean
+.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
 	@$(RUN) -m allocator.quality --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
+
+structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
+	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
 
 check: $(STAMP) ## the linters: format, style, layers, types
 	$(VENV)/bin/ruff format --check .

@@ -16,7 +16,7 @@ from tests.manifests.kube import ROOT, built
 from tests.manifests.realcluster import RealCluster, kubeconfig, running, until
 
 DOCS = ROOT / "docs"
-PAGES = ("settings.md", "installing.md", "troubleshooting.md", "operations.md", "architecture.md")
+PAGES = ("settings.md", "security.md", "installing.md", "troubleshooting.md", "operations.md", "architecture.md")
 TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 
@@ -99,3 +99,16 @@ def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) ->
 
         # A fresh cluster serves new definitions and configurations a moment after they are written.
         until(works, f"`{line}` works: {ran}")
+
+
+def test_every_attack_of_the_matrix_is_tried_by_a_test_that_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)+test_\w+\.py)(?:::(\w+))?`", text("security.md")))
+    assert named
+    missing = {
+        f"{file}::{test}"
+        for file, test in named
+        if not (ROOT / "tests" / file).is_file() or (test and f"def {test}(" not in (ROOT / "tests" / file).read_text())
+    }
+    assert missing == set()
+    tried = {path.name for path in (ROOT / "tests" / "hostile").glob("test_*.py")}
+    assert sorted(tried - {file.rpartition("/")[2] for file, _ in named}) == []
