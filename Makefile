@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps clean
+.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -110,6 +110,12 @@ image: ## build the container image with podman, docker or buildah; PLATFORMS=li
 
 image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
 	$(RUN) -m manifests.image.rehearse
+
+lock: $(STAMP) ## write requirements.lock: the hashes of the wheels of every pinned version; needs a package index
+	$(RUN) -m manifests.image.lock
+
+pin-images: $(STAMP) ## look up the digests of the base image and of HAMi's, and write them where those are named; needs skopeo, crane or docker
+	$(RUN) -m manifests.image.pin
 
 clean: ## remove what was made here
 	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

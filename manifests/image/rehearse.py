@@ -23,9 +23,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from manifests.image.check import Unfit, normal, pins, unpinned
 
+JSON = dict[str, Any]
 MACHINES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 """The architectures of the image, by the name that pip has for each."""
 PLACE = "/opt/gpufraction"
@@ -163,11 +165,17 @@ def wheels(project: Path, python: str, machine: str, environment: Mapping[str, s
 
 def _asked(about: Sequence[str], python: str, machine: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What pip would install, by normalised name. Raises `Unfit` where it finds no wheel."""
+    found = [item["metadata"] for item in report(about, python, machine, environment)]
+    return {normal(item["name"]): item["version"] for item in found}
+
+
+def report(about: Sequence[str], python: str, machine: str, environment: Mapping[str, str]) -> list[JSON]:
+    """What pip would install, as its report has it. Raises `Unfit` where it finds no wheel."""
     with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.json"
+        written = Path(scratch) / "report.json"
         # Some versions of pip want a target, though with --dry-run nothing gets there.
         pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--dry-run", "--target", scratch]
-        pip += ["--ignore-installed", "--report", str(report), "--only-binary=:all:", "--python-version", python]
+        pip += ["--ignore-installed", "--report", str(written), "--only-binary=:all:", "--python-version", python]
         pip += [word for tag in tags(machine) for word in ("--platform", tag)]
         try:
             done = subprocess.run(
@@ -186,8 +194,8 @@ def _asked(about: Sequence[str], python: str, machine: str, environment: Mapping
             raise Unfit(
                 f"{machine}: a dependency has no wheel for Python {python}, or the index did not answer\n{said}"
             )
-        found = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
-    return {normal(item["name"]): item["version"] for item in found}
+        found: list[JSON] = json.loads(written.read_text(encoding="utf-8"))["install"]
+    return found
 
 
 def main(project: Path) -> int:

@@ -88,6 +88,10 @@ class Subresources:
     def evict(self, request: Request) -> JSON:
         """Delete a pod unless a PodDisruptionBudget forbids it now (429)."""
         eviction = request.body if isinstance(request.body, dict) else {}
+        options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
+        attributes = Attributes(request, "CREATE", eviction, None, options)
+        self._admission.mutate(attributes)
+        self._admission.validate(attributes)
         pod = self._writer.existing(request)
         if dig(pod, "status", "phase") not in _FINISHED:
             for budget in self._store.scan("poddisruptionbudgets.policy", request.namespace):

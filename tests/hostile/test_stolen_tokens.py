@@ -42,7 +42,9 @@ UNBOUND_HOLDER = account("gpufraction-holder")
 @pytest.fixture(scope="module", params=control_planes())
 def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     directory = tmp_path_factory.mktemp("tokens")
-    for attacked in hostile_cluster(request.param, directory, nodes=DEMO[:1], components=("holders", "claims")):
+    for attacked in hostile_cluster(
+        request.param, directory, nodes=DEMO[:1], components=("holders", "claims", "allocator-eviction")
+    ):
         prepare(attacked.cluster)
         yield Tokens(attacked.cluster, directory)
 
@@ -91,6 +93,12 @@ def patched(want: str, path: str, body: Any, who: User = ALLOCATOR, form: str = 
     return Attempt(want, who, form, path, body)
 
 
+def evicted(want: str, namespace: str, name: str) -> Attempt:
+    about = {"name": name, "namespace": namespace}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+    return Attempt(want, ALLOCATOR, "create", kubepaths.pods(namespace, name, "eviction"), body)
+
+
 POD_ATTEMPTS = {
     "the allocator commits a placement": patched(ALLOWED, WAITING, COMMIT, form="json"),
     "the allocator tells a pod how it stands": patched(
@@ -133,6 +141,9 @@ POD_ATTEMPTS = {
     ),
     "an annotation by way of the status": patched(BY_POLICY, f"{PLACED}/status", annotated(allocation="{}")),
     "a label by way of the status": patched(BY_POLICY, f"{PLACED}/status", {"metadata": {"labels": {"app": "x"}}}),
+    "a pod's eviction": evicted(ALLOWED, SERVED, "placed"),
+    "the eviction of the cluster's own pod": evicted(BY_POLICY, SYSTEM, "dns"),
+    "the eviction of a pod of ours": evicted(BY_POLICY, OURS, "mps"),
     "a pod of its own": Attempt(BY_RBAC, ALLOCATOR, "create", kubepaths.pods(SYSTEM), {"metadata": {"name": "x"}}),
     "no pod at all": Attempt(BY_RBAC, ALLOCATOR, "delete", DNS),
     "a holder reports": patched(ALLOWED, OWN, annotated(held_gpus="GPU-1"), HOLDER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from manifests.image import check, rehearse
+from manifests.image import check, lock, pin, rehearse
 from manifests.image.check import Unfit
 from manifests.image.rehearse import Step
 from tests.manifests.kube import ROOT
@@ -110,12 +111,23 @@ def project(tmp_path: Path) -> Path:
     copies = "".join(f"COPY {name} {name}\n" for name in (*FOLDERS, "manifests/image"))
     put(
         made / "Containerfile",
-        f"FROM base AS build\nWORKDIR /src\nCOPY pyproject.toml backend.py constraints.txt ./\n{copies}"
+        "FROM base AS build\nWORKDIR /src\n"
+        f"COPY pyproject.toml backend.py constraints.txt requirements.lock ./\n{copies}"
         "RUN sh manifests/image/build.sh \\\n    /opt/gpufraction\nFROM base\nRUN exit 1\n",
     )
-    kept = ("pyproject.toml", "backend.py", "constraints.txt", *FOLDERS, "manifests/image")
+    put(made / lock.LOCK, lock.text({}, {}, {}))
+    kept = ("pyproject.toml", "backend.py", "constraints.txt", lock.LOCK, *FOLDERS, "manifests/image")
     put(made / ".containerignore", "".join(["*\n", *(f"!{name}\n" for name in kept)]))
     return made
+
+
+def locked(project: Path, index: Path) -> None:
+    """Write the hashes of every wheel of the index into the project's lock."""
+    found = {
+        f"{file.name.split('-')[0]}==1.0": {hashlib.sha256(file.read_bytes()).hexdigest()}
+        for file in index.glob("*.whl")
+    }
+    put(project / lock.LOCK, lock.text(found, {}, {}))
 
 
 def without(file: Path, line: str) -> None:
@@ -129,6 +141,7 @@ def test_the_first_stage_makes_an_environment_with_the_programs_and_without_pip(
     project: Path, index: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     wheel(index, "one")
+    locked(project, index)
     place = rehearse.rehearse(project, tmp_path / "scratch", environment)
     commands = {file.name for file in (place / "bin").iterdir()}
     assert {name for name in commands if "gpufraction" in name or name.startswith("pip")} == {
@@ -176,11 +189,39 @@ def _writes(project: Path, index: Path) -> None:
     put(project / "webhook" / "__init__.py", text)
 
 
+def _not_locked(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    put(project / lock.LOCK, lock.text({}, {}, {"one==1.0": {"0" * 64}}))
+
+
+def _exchanged(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    locked(project, index)
+    wheel(index, "one", "two")
+
+
+def _half_locked(project: Path, index: Path) -> None:
+    wheel(index, "one")
+    wheel(index, "another")
+    locked(project, index)
+    text = (project / lock.LOCK).read_text(encoding="utf-8")
+    wheel(index, "one", "another")
+    new = hashlib.sha256((index / "one-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    put(project / lock.LOCK, lock.text({"one==1.0": {new}}, {}, {}) if "another" in text else "")
+
+
+LOCKED_BY_ITSELF = (_not_locked, _exchanged, _half_locked)
 FAULTS = {
     "a folder that a program needs is not copied": (_folder_forgotten, "No module named 'runtime'"),
     "a program is not copied": (_program_forgotten, "No module named nodeagent"),
     "a folder is kept from the engine": (_folder_left_out, "COPY runtime: .containerignore leaves it out"),
-    "a dependency has no wheel": (_no_wheel, "gpufraction 1.0 depends on one\n"),
+    "a dependency has no wheel": (_no_wheel, "No matching distribution found for one"),
+    "a dependency is not in the lock": (
+        _not_locked,
+        "requirements.lock lacks a dependency; `make lock` writes the file",
+    ),
+    "a wheel was exchanged": (_exchanged, "THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE"),
+    "a dependency of a dependency is not in the lock": (_half_locked, "another"),
     "a dependency's dependency has no pin": (
         _no_pin,
         "constraints.txt: another==1.0 is installed, it has no pin; pin the version that was tested",
@@ -201,6 +242,8 @@ def test_a_fault_that_would_be_in_the_image_fails(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     make(project, index)
+    if make not in LOCKED_BY_ITSELF:
+        locked(project, index)
     with pytest.raises(Unfit) as unfit:
         rehearse.rehearse(project, tmp_path / "scratch", environment)
     assert says in f"{unfit.value}\n{capfd.readouterr().err}"
@@ -314,3 +357,93 @@ def test_the_containerfile_is_what_the_checks_assume() -> None:
         "PYTHONDONTWRITEBYTECODE=1",
         "PYTHONUNBUFFERED=1",
     }
+
+
+# -- hashes and digests -------------------------------------------------------------------------------------------
+
+
+def test_a_lock_has_its_parts_and_no_pin_twice() -> None:
+    made = lock.text({"a==1": {"2", "1"}}, {"b==2": {"3"}}, {"a==1": {"1"}, "c==3": {"4"}})
+    assert made.partition("\n\n")[2] == textwrap.dedent("""\
+        # -- the programs
+        a==1 \\
+            --hash=sha256:1 \\
+            --hash=sha256:2
+
+        # -- what builds our wheel
+        b==2 \\
+            --hash=sha256:3
+
+        # -- the tools of this repository
+        c==3 \\
+            --hash=sha256:4
+        """)
+
+
+def test_wheels_of_several_machines_are_of_one_pin() -> None:
+    assert lock.together([{"a==1": {"1"}}, {"a==1": {"2"}, "b==1": {"3"}}]) == {"a==1": {"1", "2"}, "b==1": {"3"}}
+
+
+def test_every_pin_has_hashes_and_every_hash_a_pin() -> None:
+    text = (ROOT / lock.LOCK).read_text(encoding="utf-8")
+    locked_pins = check.pins("\n".join(re.findall(r"^[\w.-]+==[^ ]+", text, re.MULTILINE)))
+    pinned = check.pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    assert {name: version for name, version in locked_pins.items() if pinned.get(name) != version} == {}
+    assert set(pinned) - set(locked_pins) == set()
+    entries = re.findall(r"^[\w.-]+==\S+ \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", text, re.MULTILINE)
+    assert len(entries) == len(locked_pins)
+    assert "://" not in text, "no index is named"
+
+
+def test_what_the_programs_and_their_wheel_need_is_in_the_parts_that_the_image_takes() -> None:
+    parts = re.split(r"^(# -- .+)$", (ROOT / lock.LOCK).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert parts[1::2] == [lock.PROGRAMS, lock.BUILD, lock.TOOLS]
+    named = [{check.normal(name) for name in re.findall(r"^([\w.-]+)==", part, re.MULTILINE)} for part in parts[2::2]]
+    programs, build, tools = lock.wanted(ROOT)
+    for listed, found in ((programs, named[0]), (build, named[1])):
+        assert {check.normal(re.split(r"[<>=!~ \[]", line)[0]) for line in listed} <= found
+    assert {check.normal(re.split(r"[<>=!~ \[]", line)[0]) for line in tools} <= set().union(*named)
+    assert named[0] & named[2] == set()
+
+
+def test_the_base_is_named_by_digest() -> None:
+    [named] = [step.rest for step in rehearse.steps(CONTAINERFILE) if step.word == "ARG"]
+    assert re.fullmatch(r"PYTHON=\S+:3\.12\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", named)
+
+
+def test_digests_are_those_of_the_list_and_written_where_images_are_named() -> None:
+    raw = b'{"manifests": []}'
+    asked: list[list[str]] = []
+
+    def run(command: object) -> bytes:
+        asked.append(list(command))  # type: ignore[call-overload]
+        return raw
+
+    want = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    assert pin.digest("a:1", run, lambda name: name == "skopeo") == want
+    assert pin.digest("a:1", run, lambda name: name == "docker") == want
+    assert asked == [
+        ["skopeo", "inspect", "--raw", "docker://a:1"],
+        ["docker", "buildx", "imagetools", "inspect", "--raw", "a:1"],
+    ]
+    with pytest.raises(Unfit, match="none of skopeo, crane, docker is here"):
+        pin.digest("a:1", run, lambda name: False)
+    with pytest.raises(Unfit, match="no list for several architectures"):
+        pin.digest("a:1", lambda command: b"{}", lambda name: True)
+
+
+def test_pinning_again_changes_the_digest_alone(tmp_path: Path) -> None:
+    for path, _ in pin.NAMED:
+        put(tmp_path / path, (ROOT / path).read_text(encoding="utf-8"))
+    images: list[str] = []
+
+    def of(image: str, digest: str) -> str:
+        images.append(image)
+        return f"sha256:{digest * 64}"
+
+    assert pin.main(tmp_path, lambda image: of(image, "a")) == 0
+    once = {path: (tmp_path / path).read_text(encoding="utf-8") for path, _ in pin.NAMED}
+    assert pin.main(tmp_path, lambda image: of(image, "b")) == 0
+    twice = {path: (tmp_path / path).read_text(encoding="utf-8") for path, _ in pin.NAMED}
+    assert twice == {path: text.replace("a" * 64, "b" * 64) for path, text in once.items()}
+    assert [image.rpartition("/")[2].partition(":")[0] for image in images] == ["python", "hami"] * 2

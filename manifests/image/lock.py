@@ -1,0 +1,114 @@
+"""
+`make lock`: requirements.lock, the hashes of every wheel that the pinned versions may be installed from.
+
+The index is asked, by pip itself, what it would install for each Python and each architecture, and says the hash of it.
+What a wheel is made of is believed once, when this runs, and never again: the image is built with `--require-hashes`,
+so a file that somebody exchanges later is refused. Wheels of a local folder do not count, since they may have
+been built here.
+
+Must not: choose a version; those stand in constraints.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from manifests.image.check import Unfit, normal, pins, unpinned
+from manifests.image.rehearse import MACHINES, report
+
+LOCK = "requirements.lock"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""Those that the image, its rehearsal and a workplace may have."""
+PROGRAMS, BUILD, TOOLS = "# -- the programs", "# -- what builds our wheel", "# -- the tools of this repository"
+"""What begins a part of the file; the image's build takes the first two."""
+_HEAD = """\
+# Made by `make lock` from pyproject.toml and constraints.txt; not edited by hand.
+# Every wheel for Linux on x86_64 and aarch64, for each Python that is supported.
+"""
+
+Hashes = dict[str, set[str]]
+"""Hashes by `name==version`."""
+
+
+def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
+    """The requirements of the programs, of what builds our wheel, and of the tools, as pyproject.toml has them."""
+    about = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = about["project"].get("optional-dependencies", {})
+    tools = [line for lines in extras.values() for line in lines if not line.startswith("gpufraction[")]
+    return about["project"]["dependencies"], about["build-system"]["requires"], tools
+
+
+def hashes(
+    requirements: Iterable[str], project: Path, python: str, machine: str, environment: Mapping[str, str]
+) -> Hashes:
+    """What pip would install there. Raises `Unfit` where something has no wheel or no pin, or is not from the index."""
+    listed = list(requirements)
+    if not listed:
+        return {}
+    constraints = project / "constraints.txt"
+    items = report(["--constraint", str(constraints), *listed], python, machine, environment)
+    installed = {normal(item["metadata"]["name"]): item["metadata"]["version"] for item in items}
+    if wrong := unpinned(installed, pins(constraints.read_text(encoding="utf-8"))):
+        raise Unfit("\n".join(wrong))
+    found: Hashes = {}
+    for item in items:
+        name, version = normal(item["metadata"]["name"]), item["metadata"]["version"]
+        source = item["download_info"]
+        if not source["url"].startswith("https://"):
+            raise Unfit(f"{name}=={version} is from {source['url'].partition(':')[0]}:, which is no index")
+        found[f"{name}=={version}"] = {source["archive_info"]["hashes"]["sha256"]}
+    return found
+
+
+def together(parts: Iterable[Hashes]) -> Hashes:
+    """The hashes of several places."""
+    found: Hashes = {}
+    for part in parts:
+        for pin, more in part.items():
+            found.setdefault(pin, set()).update(more)
+    return found
+
+
+def text(programs: Hashes, build: Hashes, tools: Hashes) -> str:
+    """The file."""
+    rest = {pin: found for pin, found in tools.items() if pin not in programs and pin not in build}
+    parts = ((PROGRAMS, programs), (BUILD, build), (TOOLS, rest))
+    return _HEAD + "".join(f"\n{head}\n{_lines(part)}" for head, part in parts)
+
+
+def _lines(part: Hashes) -> str:
+    return "".join(
+        " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in sorted(part[pin]))]) + "\n"
+        for pin in sorted(part)
+    )
+
+
+def main(project: Path) -> int:
+    """Ask for everything and write the file; the exit status."""
+    # Neither a local folder of wheels nor one that is configured: only what an index says.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
+    environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "10"}
+    places = [(python, machine) for python in PYTHONS for machine in MACHINES.values()]
+    programs, build, tools = wanted(project)
+    try:
+        with ThreadPoolExecutor(2) as asking:
+
+            def everywhere(requirements: list[str]) -> Hashes:
+                return together(asking.map(lambda at: hashes(requirements, project, at[0], at[1], environment), places))
+
+            made = text(everywhere(programs), everywhere(build), everywhere(tools))
+    except Unfit as unfit:
+        print(unfit, file=sys.stderr)
+        return 1
+    (project / LOCK).write_text(made, encoding="utf-8")
+    print(f"{LOCK}: {made.count('==')} distributions, {made.count('--hash=')} wheels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parents[2]))
