@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from allocator import keeping
-from allocator.engine import Ask, Decision, Snapshot
+from allocator.engine import Ask, Asking, Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.index import Engine
 from allocator.keeping import Kept
@@ -27,6 +27,7 @@ from contract.model import Compute, Gpu, Inventory, NodeState
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
+_NOBODY = Asking()
 _MOST_TAKEN = 1 << 60
 """As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
 _SUSPECT = "a pod on this node could not be counted"
@@ -88,10 +89,10 @@ class Cluster:
         """The nodes that are kept for one pod or several, which other pods' decisions see as closed."""
         return self._kept
 
-    def decide(self, ask: Ask, uid: str = "", priority: int = 0) -> Decision:
-        """Where a pod goes; an empty uid is that of a pod at admission."""
+    def decide(self, ask: Ask, who: Asking = _NOBODY) -> Decision:
+        """Where a pod goes."""
         self.prepare()
-        return keeping.decide(self.engine, self._snapshot, self._kept, ask, uid, priority)
+        return keeping.decide(self.engine, self._snapshot, self._kept, ask, who)
 
     def overfull(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""

@@ -22,7 +22,7 @@ from allocator.claims.desk import BINDING
 from allocator.claims.objects import Status
 from allocator.cluster import Cluster
 from allocator.context import Context
-from allocator.engine import Ask, Chosen, Unplaced
+from allocator.engine import Ask, Asking, Chosen, Unplaced
 from allocator.faults import Faulted, surfaced
 from allocator.intake import stands
 from allocator.judged import Judged
@@ -135,7 +135,7 @@ class Controller(Repairing):
         ask, smallest = seen.ask, self._cluster.engine.smallest_accepted
         if seen.foreign_gates:
             return answering.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
-        decision = self._cluster.decide(ask, priority=seen.priority)
+        decision = self._cluster.decide(ask, Asking("", seen.priority, question.namespace))
         if not isinstance(decision, Chosen):
             return self._refuse(ask, decision)
         if not decides:
@@ -313,7 +313,7 @@ class Controller(Repairing):
         return not entry.ask.request.claim and self._shape(entry) in self._failed
 
     def _shape(self, entry: Waiting) -> tuple[Ask, tuple[Kept, ...]]:
-        return entry.ask, keeping.entitled(self._cluster.kept, entry.uid, entry.priority)
+        return entry.ask, keeping.entitled(self._cluster.kept, entry.asking)
 
     def _try_alone(self, entry: Waiting, now: float, failed: _Failed, commits: list[Commit]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""
@@ -340,7 +340,7 @@ class Controller(Repairing):
             return True
         shape = self._shape(entry)
         known = failed.get(shape)
-        decision = known or self._cluster.decide(entry.ask, entry.uid, entry.priority)
+        decision = known or self._cluster.decide(entry.ask, entry.asking)
         if isinstance(decision, Chosen):
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             commits.append(self._reserve_waiting(entry, allocation))

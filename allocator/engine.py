@@ -73,6 +73,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks: an empty uid is that of a pod at admission."""
+
+    uid: str = ""
+    priority: int = 0
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The pod fits: on this node, these shares."""
 

@@ -5,7 +5,11 @@ So is a node on which room is made by evictions (`allocator.preemption`), for ea
 
 Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: each share that comes back is
 taken by somebody smaller. So after a bound the first in line has one node kept for it, the one that has the least still
-to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone.
+to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone, or the time
+for which its namespace may have a node kept is over (`allocator.patience`).
+
+What pods of its own namespace hold does not count as given back: their author can see to that, and could else close a
+node to others for ever. Where no node would serve it otherwise, one is kept against its own namespace only.
 
 Pure. For having waited too long at most one node is kept at a time. The choice only ever moves to a node that lacks
 less, and on a kept node what is lacking only shrinks, so it comes to rest.
@@ -17,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import engine, fitting, preferring, scores
-from allocator.engine import Ask, Chosen, Decision, Unplaced
+from allocator.engine import Ask, Asking, Chosen, Decision, Unplaced
 from allocator.filters import Limits, gpu_reason, lasting_reason
 from allocator.fitting import Steps
 from allocator.index import Engine
@@ -39,6 +43,10 @@ class Kept:
     """By GPU UUID what will be taken once the others for whom it is kept have what is made free for them."""
     compute: Compute = _NOTHING
     """What will be taken of the node besides by then."""
+    against: str = ""
+    """The namespace against whose pods alone it is kept; empty: against all."""
+    namespace: str = ""
+    """The pod's own, where the node is kept since it has waited too long."""
 
 
 def closed(node: NodeState) -> NodeState:
@@ -46,23 +54,24 @@ def closed(node: NodeState) -> NodeState:
     return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
 
 
-def entitled(kept: Sequence[Kept], uid: str, priority: int) -> tuple[Kept, ...]:
+def entitled(kept: Sequence[Kept], who: Asking) -> tuple[Kept, ...]:
     """
     The kept nodes to which the pod may go, one entry for each. Pods of one shape that differ in this differ in their
     answers.
 
-    The pod for which one is kept goes to that only; another to those for whose pods it has a higher priority.
+    The pod for which one is kept goes to that only; another to those for whose pods it has a higher priority, or that
+    are kept against another namespace.
     """
-    own = [one for one in kept if one.uid == uid]
+    own = [one for one in kept if one.uid == who.uid]
     if own:
         return tuple(own)
-    highest = {one.node: max(each.priority for each in kept if each.node == one.node) for one in kept}
-    return tuple(Kept(node, "") for node, most in sorted(highest.items()) if priority > most)
+    closed_to_it = {
+        one.node for one in kept if one.priority >= who.priority and (not one.against or one.against == who.namespace)
+    }
+    return tuple(Kept(node, "") for node in sorted({one.node for one in kept} - closed_to_it))
 
 
-def decide(
-    chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, uid: str, priority: int
-) -> Decision:
+def decide(chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, who: Asking) -> Decision:
     """
     Where the pod goes. `chooser` knows the kept nodes as `closed`, `nodes` has what they really are.
 
@@ -70,20 +79,18 @@ def decide(
     """
     there = [one for one in kept if one.node in nodes]
     for preferred in preferring.narrowed(ask):
-        found = _decide(chooser, nodes, there, preferred, uid, priority)
+        found = _decide(chooser, nodes, there, preferred, who)
         if isinstance(found, Chosen):
             return found
-    return _decide(chooser, nodes, there, ask, uid, priority)
+    return _decide(chooser, nodes, there, ask, who)
 
 
-def _decide(
-    chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, uid: str, priority: int
-) -> Decision:
+def _decide(chooser: Engine, nodes: Mapping[str, NodeState], kept: Sequence[Kept], ask: Ask, who: Asking) -> Decision:
     if not kept:
         return chooser.decide(ask)
-    theirs = entitled(kept, uid, priority)
+    theirs = entitled(kept, who)
     open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
-    if any(one.uid == uid for one in theirs):
+    if any(one.uid == who.uid for one in theirs):
         own = _there(chooser, open_to_it, ask)
         if isinstance(own, Chosen):
             return own
@@ -155,9 +162,16 @@ def _added(one: Tally, other: Tally) -> Tally:
 # -- which node ---------------------------------------------------------------------------------------------------
 
 
-def soonest(nodes: Iterable[NodeState], ask: Ask, limits: Limits, kept: str = "") -> str | None:
+Staying = Mapping[str, Mapping[str, Usage]]
+"""What is not given back, by node and GPU UUID."""
+
+
+def soonest(
+    nodes: Iterable[NodeState], ask: Ask, limits: Limits, kept: str = "", staying: Staying | None = None
+) -> str | None:
     """
-    The node that lacks least until it takes the pod, given that its GPUs' other users go; None if none ever would.
+    The node that lacks least until it takes the pod, given that its GPUs' users go but for what is `staying`; None if
+    none ever would.
 
     The node that is kept already stays it unless another lacks strictly less. Ties go to the lesser name.
     """
@@ -167,7 +181,8 @@ def soonest(nodes: Iterable[NodeState], ask: Ask, limits: Limits, kept: str = ""
         if lack is not None:
             lacking.append((lack, node.name != kept, node.name, node))
     for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
-        emptied = replace(node, usage=(FREE,) * len(node.gpus))
+        left = (staying or {}).get(node.name, {})
+        emptied = replace(node, usage=tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus))
         if not isinstance(fitting.fit(emptied, ask.request, limits, scores.least_free, steps), Reason):
             return name
         if steps.spent:

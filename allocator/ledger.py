@@ -119,6 +119,16 @@ class Ledger:
             if not totals:
                 del self._totals[node]
 
+    def held_by(self, namespace: str) -> Mapping[str, Mapping[str, Usage]]:
+        """What pods and claims of a namespace take, by node and GPU UUID. It takes a look at every holding."""
+        found: dict[str, dict[str, Usage]] = {}
+        for holding in self._holdings.values():
+            if holding.pod.startswith(f"{namespace}/"):
+                gpus = found.setdefault(holding.allocation.node, {})
+                for uuid, demand in demands(holding.request, holding.allocation).items():
+                    gpus[uuid] = demand.added_to(gpus.get(uuid, FREE))
+        return found
+
     def users(self, claim: str) -> tuple[Holding, ...]:
         """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
         keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}

@@ -29,6 +29,8 @@ class Options:
     """Seconds that a pod waits until a node is kept for it; 0 keeps none."""
     claims: bool = True
     """Whether claims are followed; without, a pod that names one is told so."""
+    keep_for: float = 3600.0
+    """Seconds for which a node is kept for pods of one namespace, until one is placed or it pauses; 0 for no bound."""
     claim_memory: int = 0
     """Bytes that the claims of one namespace may have together; 0 for no bound."""
     preemption: bool = False

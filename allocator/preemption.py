@@ -179,7 +179,7 @@ def wanted(pod: Waiting, kept: Sequence[Kept]) -> bool:
 
 def closed_to(kept: Sequence[Kept], node: str, pod: Waiting) -> bool:
     """Whether the node is kept for another pod that has waited too long."""
-    theirs = {one.node for one in keeping.entitled(kept, pod.uid, pod.priority)}
+    theirs = {one.node for one in keeping.entitled(kept, pod.asking)}
     return any(one.node == node for one in kept) and node not in theirs
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from allocator.engine import Ask
+from allocator.engine import Ask, Asking
 from contract import names, pods, scheduling
 from contract.scheduling import PodNeeds
 
@@ -34,6 +34,11 @@ class Waiting:
     foreign: tuple[str, ...] = ()
     came: int = 0
     """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
+
+    @property
+    def asking(self) -> Asking:
+        """Who it is, to a node that is kept for somebody."""
+        return Asking(self.uid, self.priority, self.key.split("/", 1)[0])
 
     @property
     def order(self) -> tuple[int, int, str, int, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator import answering, booking, engine, jsonform, keeping, reasons
-from allocator.engine import Ask, Chosen, Decision, Unplaced
+from allocator.engine import Ask, Asking, Chosen, Decision, Unplaced
 from allocator.filters import Limits
 from allocator.index import Engine
 from allocator.keeping import Kept
@@ -126,8 +126,9 @@ def down_the_line(view: View) -> Iterator[Outcome]:
             text = f"held by the scheduling gate {pod.foreign[0]} first"
             yield Outcome(position, pod, None, answering.FOREIGN_GATE, text)
         else:
-            shape = (pod.ask, keeping.entitled(kept, pod.uid, pod.priority))
-            decision = failed.get(shape) or keeping.decide(chooser, nodes, kept, pod.ask, pod.uid, pod.priority)
+            who = Asking(pod.uid, pod.priority, pod.key.split("/", 1)[0])
+            shape = (pod.ask, keeping.entitled(kept, who))
+            decision = failed.get(shape) or keeping.decide(chooser, nodes, kept, pod.ask, who)
             if isinstance(decision, Unplaced):
                 failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
             else:

@@ -110,6 +110,13 @@ class Settings:
         unit="duration",
         minimum=0,
     )
+    keep_for: float = setting(
+        3600.0,
+        "How long a node is kept for pods of one namespace without one being placed. After that none is kept for that "
+        "namespace for as long, then twice as long, up to eight times. 0: no bound.",
+        unit="duration",
+        minimum=0,
+    )
     unbound: Literal["keep", "delete"] = setting(
         "keep",
         "What becomes of a pod that holds a share and that kube-scheduler cannot bind: keep says so in an Event and a "

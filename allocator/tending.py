@@ -51,6 +51,7 @@ class Tending(Succession):
         self._unconfirmed = Unconfirmed(context.options.max_unconfirmed)
         self._evictions: list[Evict] = []
         self._look_again = 0.0
+        self._budget = patience.Budget(context.options.keep_for)
         self._passed = 0.0
         self._preemption = Preemption()
         self._rounds = Rounds()
@@ -101,18 +102,29 @@ class Tending(Succession):
 
     def _tend_the_kept_node(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""
+        held = patience.still_kept(self._cluster, self._line)
+        self._count_what_is_kept(held, now)
         self._tend_preemption(now)
         if self._preemption.under_way:
             self._keep_for_preemption()
             return
-        held = patience.still_kept(self._cluster, self._line)
         if now < self._look_again and (() if held is None else (held,)) == self._cluster.kept:
             return
         self._look_again = now + _KEEP_EVERY
         after = self._options.keep_after if self._mandate.holds() else 0.0
-        worth = patience.worth_keeping(self._cluster, self._line, after, now, self._not_kept_for)
+        worth = patience.worth_keeping(self._cluster, self._line, self._budget, after, now, self._not_kept_for)
         if self._cluster.keep(*(() if worth is None else (worth,))):
             self._rouse()
+
+    def _count_what_is_kept(self, held: Kept | None, now: float) -> None:
+        """Whose node is kept, until its pod is placed or its time is over."""
+        for kept in self._cluster.kept:
+            placed = self._line.is_writing(kept.uid) or self._cluster.ledger.holding(kept.uid) is not None
+            if held is None and placed:
+                self._budget.served(kept.namespace)
+        self._budget.passes(held.namespace if held is not None else "", now)
+        if held is not None and not self._budget.allows(held.namespace, now):
+            self._look_again = now
 
     def _not_kept_for(self, entry: Waiting) -> None:
         self._leave_alone("keeping", entry)
@@ -216,7 +228,7 @@ class Tending(Succession):
 
     def _has_no_room(self, entry: Waiting) -> bool:
         try:
-            return not isinstance(self._cluster.decide(entry.ask, entry.uid, entry.priority), Chosen)
+            return not isinstance(self._cluster.decide(entry.ask, entry.asking), Chosen)
         except Exception:
             self._leave_alone("preemption", entry)
             return False

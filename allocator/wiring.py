@@ -240,6 +240,7 @@ def _controller(
             unsatisfiable=settings.placement.unsatisfiable,
             assume_ttl=settings.assume_ttl,
             keep_after=settings.keep_after,
+            keep_for=settings.keep_for,
             unbound=settings.unbound,
             unbound_after=settings.unbound_after,
             claims=settings.claims,

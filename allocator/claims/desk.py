@@ -267,7 +267,7 @@ class Desk:
         wanted = self._wanted(claim)
         if isinstance(wanted, Wanted) and claim.uid not in self._paused:
             ask = Ask(wanted.request, entry.ask.needs)
-            self._decided(claim, wanted, self._cluster.decide(ask, entry.uid, entry.priority), share)
+            self._decided(claim, wanted, self._cluster.decide(ask, entry.asking), share)
         return self.waits(claim.namespace, claim.name)
 
     def _anywhere(self, request: PodRequest) -> Decision:
