@@ -14,7 +14,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -55,6 +56,7 @@ from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
 from runtime.scraping import spared
 from runtime.settings import SettingsError, describe, effective, load, settings_file
+from runtime.supervision import Workers
 from runtime.watch import Informer
 
 log = logging.getLogger("nodeagent")
@@ -203,14 +205,14 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         told=told,
         options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
     )
-    watches = _watches(kube, agent, residents if settings.pods else None, settings.node)
+    watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()
     process.watch_threads()
-    server = _serve(settings, metrics, agent)
-    process.spawn("gpu-observer", lambda: observer.run(process.stop))
-    process.spawn("limits", lambda: isolation.run(process.stop))
-    process.spawn("guard", lambda: guard.run(process.stop))
-    publisher = process.spawn("publisher", lambda: agent.run(process.stop))
+    server = _serve(settings, metrics, agent, process.workers)
+    process.supervise("gpu-observer", lambda: observer.run(process.stop))
+    process.supervise("limits", lambda: _until(process.stop, isolation.run))
+    process.supervise("guard", lambda: guard.run(process.stop))
+    publisher = process.supervise("publisher", lambda: agent.run(process.stop))
     for watch in watches:
         watch.start()
     code = process.wait()
@@ -276,25 +278,34 @@ def _reserve(settings: AgentSettings) -> Reserve:
     return Reserve(settings.reserve, settings.reserve_percent)
 
 
-def _watches(kube: Kube, agent: Agent, residents: Residents | None, node: str) -> tuple[Informer, ...]:
+def _until(stop: threading.Event, run: Callable[[threading.Event], None]) -> None:
+    """Call what may find at once that there is nothing to do; to be supervised, it must not end before its time."""
+    run(stop)
+    stop.wait()
+
+
+def _watches(
+    kube: Kube, agent: Agent, residents: Residents | None, node: str, workers: Workers
+) -> tuple[Informer, ...]:
     """
     Each follows this node's objects only, so that the API server sends an agent nothing of other nodes. Without
     `residents` no pods are read.
     """
     query, here = {"fieldSelector": f"metadata.name={node}"}, {"fieldSelector": f"spec.nodeName={node}"}
     own = (
-        Informer(kube, nodes(), agent.node_event, name="node", query=query),
-        Informer(kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query),
+        Informer(kube, nodes(), agent.node_event, name="node", query=query, workers=workers),
+        Informer(kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query, workers=workers),
     )
     if residents is None:
         return own
-    return (*own, Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim))
+    return (*own, Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim, workers=workers))
 
 
-def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent) -> HttpServer | None:
+def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent, workers: Workers) -> HttpServer | None:
     if not settings.listen:
         return None
-    routes = health_routes(metrics, ready=Health(published=lambda: agent.trouble or None))
+    ready, alive = Health(published=lambda: agent.trouble or None), Health(workers=workers.broken)
+    routes = health_routes(metrics, ready=ready, alive=alive)
     try:
         return serve_http(spared(routes), address(settings.listen), name="metrics", limits=PROBED)
     except OSError as error:
