@@ -48,8 +48,10 @@ def constant_type(text: str) -> str:
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     """The value of an expression, or `Failed`."""
+    # An object of a thousand fields takes long to hand over, and most expressions look at none of it.
+    named = {name: value for name, value in variables.items() if name in text}
     try:
-        context = cel.Context(variables=dict(variables), functions=dict(_FUNCTIONS))
+        context = cel.Context(variables=named, functions=dict(_FUNCTIONS))
         return _compiled(text).execute(context)
     except (ValueError, RuntimeError, KeyError, TypeError) as failure:
         return Failed(_message(failure))

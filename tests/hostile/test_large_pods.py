@@ -19,7 +19,7 @@ from tests.hostile.attack import TENANT, Hostile
 
 pytestmark = pytest.mark.hostile
 MEMORY = str(names.GPU_MEMORY)
-PODS = {"Real": 150, "Embedded": 30}
+PODS = {"Real": 150, "Embedded": 15}
 """Large pods that wait: the embedded API server, which is Python, takes seconds for each."""
 UNSERVED = "unserved"
 
@@ -136,7 +136,7 @@ def survives(attacked: Hostile, figures: dict[str, float], namespace: str = TENA
     for program in programs:
         program.start()
     reaches(attacked, figures)
-    attacked.neighbour_is_served()
+    attacked.neighbour_is_served(within=180)  # the new leader fences every pod that waits first, and each is large
     peaks = {name: f"{peak >> 20} MiB" for name, peak in attacked.footprint.peaks.items() if "allocator" in name}
     print(peaks)
     assert attacked.footprint.killed == []
