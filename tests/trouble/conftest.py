@@ -67,7 +67,9 @@ class Troubled:
     ) -> None:
         self.proxies: dict[str, Proxy] = {}
         self._paused: set[Program] = set()
-        pace = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s", "--election-retry", "300ms")
+        pace: tuple[str, ...] = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s")
+        # Tests hold pods up that were given a share; after one of them no other would be given any for a while.
+        pace = (*pace, "--election-retry", "300ms", "--sharing-max-unconfirmed", "0")
         self.cluster = Cluster(
             nodes=nodes,
             directory=directory,
