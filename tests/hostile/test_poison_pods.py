@@ -48,7 +48,7 @@ def before(attacked: Hostile) -> Iterator[Hostile]:
         attacked.cluster.await_account(BEFORE)
     yield attacked
     for each in attacked.pods(BEFORE):
-        attacked.kube.delete(kubepaths.pods(BEFORE, each["metadata"]["name"]), {"gracePeriodSeconds": "0"})
+        attacked.kube.delete(kubepaths.pods(BEFORE, each["metadata"]["name"]), {"gracePeriodSeconds": 0})
     reaches(attacked, "gpufraction_unreadable_pods", 0.0)
     assert attacked.footprint.killed == []
 
