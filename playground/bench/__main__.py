@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from playground.bench import admission, coldstart, creation, decisions, freed, scale
+from playground.bench import admission, coldstart, creation, decisions, freed, scale, storedfirst
 from playground.bench.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": decisions.decisions,
     "admission": admission.admission,
     "creation": creation.real,
+    "stored": storedfirst.stored_first,
     "freed": freed.freed,
     "coldstart": coldstart.coldstart,
     "scale": scale.scale,
