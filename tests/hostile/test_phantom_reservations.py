@@ -131,7 +131,7 @@ def test_a_strangers_reviews(hostile: Hostile) -> None:
         namespace = TENANT if number % 2 else f"made-up-{number}"
         made = card(f"stranger-{number}").json()
         made["metadata"]["namespace"] = namespace
-        status, _ = replicas.post(hostile, leader, review(made))
+        status, _ = replicas.post(hostile, leader, review(made, namespace=namespace))
         assert status == 200
         assert assumed(hostile) <= CARDS
     hostile.neighbour_is_served(DELAY)
@@ -148,7 +148,7 @@ def test_what_a_stranger_is_told_of_others(hostile: Hostile) -> None:
         for dry_run in (False, True):
             body = asks.json()
             body["metadata"]["namespace"] = "stranger"
-            status, answer = replicas.post(hostile, leader, review(body, dryRun=dry_run))
+            status, answer = replicas.post(hostile, leader, review(body, namespace="stranger", dryRun=dry_run))
             response = answer["response"]
             said = json.dumps([response.get("warnings"), response.get("status")])
             assert status == 200
