@@ -21,11 +21,20 @@ from playground import scenarios
 from playground.cluster import Cluster
 from playground.programs import Program
 from runtime import kubepaths
-from runtime.kube import Kube, KubeConflict, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
+from runtime.kube import (
+    Kube,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeNotFound,
+    KubeTooManyRequests,
+    KubeUnavailable,
+)
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
 _PATIENCE, _PAUSE = 60.0, 0.1
+_AGAIN = "create it again in a moment"
 KEPT = "storm-keeps"
 """A label of pods that no client deletes again."""
 
@@ -119,8 +128,10 @@ class Storm:
             try:
                 write()
                 return
-            except (KubeUnavailable, KubeTooManyRequests):
-                if time.monotonic() > deadline:
+            except (KubeUnavailable, KubeTooManyRequests, KubeForbidden) as error:
+                # A percentage is refused while nobody can say what a quota has to count for it; a controller, too,
+                # creates the pod again then.
+                if time.monotonic() > deadline or (isinstance(error, KubeForbidden) and _AGAIN not in str(error)):
                     raise
                 time.sleep(_PAUSE)
 
