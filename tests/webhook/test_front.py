@@ -52,6 +52,7 @@ class Served:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port = int(self._listener.getsockname()[1])
         self._goes_on = True
+        self._heard = threading.Event()
         self.front = Front(
             [self._listener],
             self.application,
@@ -66,7 +67,12 @@ class Served:
 
     def _run(self) -> None:
         with self._listener:
-            self.front.run(lambda: self._goes_on, grace=5.0)
+            self.front.run(self._may_go_on, grace=5.0)
+
+    def _may_go_on(self) -> bool:
+        if not self._goes_on:
+            self._heard.set()
+        return self._goes_on
 
     def application(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         body = environ["wsgi.input"].read()
@@ -82,8 +88,10 @@ class Served:
         return [body]
 
     def stop(self) -> None:
+        """The loop has heard of it at the return, so it reads nothing more as if it went on."""
         self._goes_on = False
         self.front.wake()
+        assert self._heard.wait(DEADLINE)
 
     def ended(self) -> bool:
         self._thread.join(DEADLINE)
