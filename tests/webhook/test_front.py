@@ -412,8 +412,8 @@ def test_beyond_the_bound_those_that_have_shown_least_give_way(
             open_.enter_context(contextlib.closing(state(served)))
             assert served.front.open <= FEW.connections
         time.sleep(2 * FEW.newness)  # or they are new, and left alone in favour of nobody
-        assert served.serves(within=1.0)
-        assert served.serves("127.0.0.9", within=1.0)
+        assert served.serves(within=4.0)
+        assert served.serves("127.0.0.9", within=4.0)
         assert kept.post(b"b") == (200, b"b")
         assert set(served.turned_away) == {front.FULL}
         kept.close()
@@ -442,14 +442,14 @@ def test_a_request_that_is_answered_is_never_ended_for_others(certificates: Path
 
 
 def test_beyond_the_bytes_the_largest_gives_way_and_the_small_are_served(certificates: Path) -> None:
-    bounds = Bounds(silence=5.0, drain=0.5, linger=0.3, held=4 << 20, max_body=1 << 20)
+    bounds = Bounds(silence=5.0, drain=5.0, linger=1.0, held=4 << 20, max_body=1 << 20)
     with serving(certificates, bounds) as served, contextlib.ExitStack() as open_:
         head = b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
         large = [open_.enter_context(contextlib.closing(served.client(f"127.0.0.{n}"))) for n in range(2, 12)]
         for client in large:
             client.send(head + b"x" * 800_000)
             assert served.front.held <= bounds.held
-            assert served.serves(within=1.0)
+            assert served.serves(within=4.0)
         until(lambda: served.turned_away[front.BYTES] == 5)
         large[-1].send(b"x" * 200_000)
         finished = [client for client in large[:-1] if _finishes(client)]
@@ -472,7 +472,7 @@ def test_answers_that_nobody_takes_are_bytes_too(certificates: Path) -> None:
             open_.enter_context(contextlib.closing(not_reading(served)))
         until(lambda: served.turned_away[front.BYTES] >= 6)
         assert served.front.held <= bounds.held
-        assert served.serves(within=1.0)
+        assert served.serves(within=4.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
