@@ -110,7 +110,7 @@ class Controller(Repairing):
         and a pod that fits waits for the leader with the memory counted that it will have at least.
 
         Admission may pass a pod through us twice. The place that it has from the first time stands only while
-        everything that it was judged by is as it was; else that reservation is forgotten, and the pod decided anew.
+        everything that it was judged by is unchanged. Otherwise the reservation is forgotten and the pod decided again.
         """
         ask = Ask(question.request, scheduling.needs_of(question.pod, several=question.request.several))
         seen = judged.judged(question.pod, ask, self._options.placement)
@@ -163,7 +163,7 @@ class Controller(Repairing):
         return self._unconfirmed.why_stored_first(wanted, held, self._cluster.gpus, sharers, self._clock())
 
     def _take_back(self, held: Holding, why: str) -> None:
-        """The pod was changed or refused by others after it was given its place. Whoever waits may have that now."""
+        """Others changed or refused the pod after its reservation was made. Queued pods may take that room now."""
         if self._cluster.forget(held.key):
             self._forgotten(why)
             self._rouse()
@@ -250,7 +250,7 @@ class Controller(Repairing):
 
     def place_waiting(self) -> tuple[list[Commit], list[News]]:
         """
-        One cycle down the line: reserve for each pod that fits, and say what has changed for pods since the last one.
+        One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
         As much of the line as `allocator.rounds` allows; where some is left, another cycle is asked for at once. In
         turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
@@ -459,7 +459,7 @@ class Controller(Repairing):
         """
         The commits in doubt, each once, where this replica may not write them once more: it leads no more, or not yet.
 
-        To be looked for (`writer.read_back`): whoever leads now will change the pod, and then it is known.
+        Read the pod back (`writer.read_back`): the present leader changes it, and then the outcome is known.
         """
         with self._lock:
             return [] if self._mandate.holds() else self._line.take_doubtful()

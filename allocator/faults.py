@@ -1,7 +1,7 @@
 """
 Errors of ours that stay with one pod, node or claim: where they are told, and by what name they are found again.
 
-Whoever isolates such an error calls a `Faulted` while it handles the exception. In a running allocator that writes the
+Code that isolates such an error calls `Faulted` while it handles the exception. In a running allocator that writes the
 traceback to the log under an id, counts it, and gives the id for what the pod is told; in a test it raises, so that no
 error hides behind its isolation. Pure; the log and the counter are `allocator.wiring`'s.
 """
