@@ -5,6 +5,7 @@ Small questions to ports of this machine: is one free, does somebody answer ther
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 import socket
 import ssl
@@ -12,13 +13,16 @@ import urllib.request
 
 _PORTS = range(20_000, 32_768)
 """Below those that Linux gives to outgoing connections (`ip_local_port_range`), which could take one that was free."""
+_NEXT = itertools.count(secrets.randbelow(len(_PORTS)))
+"""One port after the other from anywhere, so that none is given twice before it is used. Another process begins
+elsewhere."""
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on at the moment."""
+    """A TCP port of the loopback address that nobody listens on at the moment, and that no call before has given."""
     while True:
-        port = secrets.choice(_PORTS)
+        port = _PORTS[next(_NEXT) % len(_PORTS)]
         with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
