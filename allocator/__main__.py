@@ -14,12 +14,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
-from allocator import commands, wiring
-from allocator.controller import Controller
+from allocator import app, commands
+from allocator.scheduler.core import Controller
 from allocator.settings import Settings
 from runtime import logs
 from runtime.httpserver import SocketInUse
-from runtime.kube import Kube, KubeError
+from runtime.kubernetes.client import Kube, KubeError
 from runtime.process import Process
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 
@@ -70,8 +70,8 @@ def _run(settings: Settings) -> int:
     process.watch_threads()
     try:
         kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-allocator")
-        running = wiring.start(settings, kube, process)
-    except (KubeError, wiring.TooOld, SocketInUse, OSError) as error:
+        running = app.start(settings, kube, process)
+    except (KubeError, app.TooOld, SocketInUse, OSError) as error:
         log.critical("cannot start", extra={"reason": str(error)})
         return 1
     process.spawn("settling", lambda: _settle(running.controller, process.stop))

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from allocator import replay, serving
-from allocator.replay import Outcome, View
-from contract.reading import Malformed
+from allocator.server import debug, http
+from allocator.server.debug import Outcome, SchedulerView
+from contract.encoding.reading import Malformed
 from runtime.unixhttp import SocketError, UnixClient
 
 COMMANDS = ("replay", "snapshot", "waiting")
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str], *, out: TextIO | None = None) -> int:
     try:
         if given.command == "replay":
             return _replay(Path(given.file), given.pod, target)
-        path = serving.SNAPSHOT_PATH if given.command == "snapshot" else serving.WAITING_PATH
+        path = http.SNAPSHOT_PATH if given.command == "snapshot" else http.WAITING_PATH
         answer = UnixClient(given.socket, max_answer=_LARGEST).get(path, timeout=_TIMEOUT)
         if answer.status != 200:
             print(f"{given.socket} answered {answer.status}", file=sys.stderr)
@@ -63,7 +63,7 @@ def _line(entries: list[dict[str, Any]]) -> str:
 
 def _replay(file: Path, key: str | None, out: TextIO) -> int:
     view = _read(file)
-    outcomes = list(replay.down_the_line(view))
+    outcomes = list(debug.down_the_line(view))
     if key is None:
         for outcome in outcomes:
             print(f"{outcome.position:>4}  {outcome.pod.key}  {outcome.reason}", file=out)
@@ -79,17 +79,17 @@ def _replay(file: Path, key: str | None, out: TextIO) -> int:
     return 0
 
 
-def _explain(view: View, outcome: Outcome, out: TextIO) -> None:
+def _explain(view: SchedulerView, outcome: Outcome, out: TextIO) -> None:
     before = outcome.position - 1
     print(f"{outcome.pod.key}  position {outcome.position}  {outcome.reason}", file=out)
     if before:
         print(f"nodes as they are before the {before} pod{'s' if before > 1 else ''} ahead of it:", file=out)
-    for node, text in replay.explain(view, outcome.pod.ask):
+    for node, text in debug.explain(view, outcome.pod.ask):
         print(f"  {node}: {text}", file=out)
 
 
-def _read(file: Path) -> View:
+def _read(file: Path) -> SchedulerView:
     try:
-        return replay.from_json(json.loads(file.read_text()))
+        return debug.from_json(json.loads(file.read_text()))
     except ValueError as error:
         raise error if isinstance(error, Malformed) else Malformed(f"{file} is not JSON") from error

@@ -3,7 +3,7 @@ Errors of ours that stay with one pod, node or claim: where they are told, and b
 
 Code that isolates such an error calls `Faulted` while it handles the exception. In a running allocator that writes the
 traceback to the log under an id, counts it, and gives the id for what the pod is told; in a test it raises, so that no
-error hides behind its isolation. Pure; the log and the counter are `allocator.wiring`'s.
+error hides behind its isolation. Pure; the log and the counter are `allocator.app`'s.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ NodePreference = Literal["binpack", "spread", "fragmentation", "value"]
 
 
 @dataclass(frozen=True)
-class Placement:
+class PlacementSettings:
     """How pods are placed."""
 
     pin: Literal["auto", "nodeName", "affinity"] = setting(
@@ -46,7 +46,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingSettings:
     """What one GPU may bear. How much memory it may promise, its node's agent says."""
 
     max_sharers: int = setting(
@@ -64,7 +64,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Election:
+class ElectionSettings:
     """Which of several replicas decides."""
 
     enabled: bool = setting(True, "Elect a leader by Lease; off only where a single replica runs.")
@@ -173,6 +173,6 @@ class Settings:
     )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
-    placement: Placement = field(default_factory=Placement)
-    sharing: Sharing = field(default_factory=Sharing)
-    election: Election = field(default_factory=Election)
+    placement: PlacementSettings = field(default_factory=PlacementSettings)
+    sharing: SharingSettings = field(default_factory=SharingSettings)
+    election: ElectionSettings = field(default_factory=ElectionSettings)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contract import codec, dialects
+from contract import dialects
 from contract.dialects.base import Refusal
+from contract.encoding import codec
 from contract.model import MOST_CONTAINERS, MOST_MEMORY, WHOLE, Allocation, ContainerAllocation, GpuShare, PodRequest
 from contract.names import (
     ALLOCATION,
@@ -23,7 +24,7 @@ from contract.names import (
     RESERVED_ANNOTATIONS,
     RETURNED,
 )
-from contract.scheduling import MOST_PORTS
+from contract.scheduling.needs import MOST_PORTS
 
 JSON = dict[str, Any]
 

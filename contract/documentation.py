@@ -15,6 +15,7 @@ from contract import names
 from contract.bounds import MOST_GATES, MOST_SELECTING, MOST_TERMS
 from contract.dialects import DIALECTS, read
 from contract.dialects.base import Dialect, Example, Refusal
+from contract.encoding.quantity import format_bytes
 from contract.metrics import metrics_of
 from contract.model import (
     MOST_ASKING,
@@ -25,8 +26,7 @@ from contract.model import (
     FractionRequest,
     PodRequest,
 )
-from contract.quantity import format_bytes
-from contract.scheduling import MOST_PORTS
+from contract.scheduling.needs import MOST_PORTS
 
 _MADE = "<!-- Made by `python -m contract.documentation`; change the code, not this page. -->"
 
@@ -120,7 +120,7 @@ _ADDING = """## Adding a dialect
    page.
 2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
 3. Run `python -m contract.documentation`. The webhook's `matchConditions` are made from the same table by
-   `contract.conditions`."""
+   `contract.dialects.conditions`."""
 
 
 def _dialect(dialect: Dialect) -> Iterable[str]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contract import dialects, names, quantity
-from contract.dialects.base import Asking, Context, Refusal
+from contract import dialects, names
+from contract.dialects.base import Asking, PodReader, Refusal
 from contract.dialects.options import DEFAULTS, Options
+from contract.encoding import quantity
 from contract.model import FractionRequest, PodRequest
 
 
@@ -39,7 +40,7 @@ def _refusal(
 
 
 def _field(pod: Mapping[str, Any], request: PodRequest, fraction: FractionRequest) -> str:
-    asking = next((each for each in Context(pod, DEFAULTS).containers() if each.name == fraction.container), None)
+    asking = next((each for each in PodReader(pod, DEFAULTS).containers() if each.name == fraction.container), None)
     return f"container {fraction.container}" if asking is None else _where(asking, request, fraction)
 
 

@@ -197,7 +197,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class PoolSharing:
     """How the GPUs of a node are shared, as the options of its pool say. 0 leaves it to the allocator's settings."""
 
     max_sharers: int = 0
@@ -212,7 +212,7 @@ class Sharing:
         return usable if self.memory_factor in (0.0, 1.0) else int(usable * self.memory_factor)
 
 
-AS_SET = Sharing()
+AS_SET = PoolSharing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Gpu:
     """How it reaches the node's other GPUs: (UUID, one of `LINKS`), the nearest path that there is."""
     parent: str = ""
     """UUID of the GPU that this is a MIG slice of; empty for a whole GPU."""
-    sharing: Sharing = AS_SET
+    sharing: PoolSharing = AS_SET
     """The node's, on each of its GPUs, where decisions look for it."""
 
 

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from contract import bounds, codec, names, pinning, quantity, scheduling
+from contract import bounds, names
+from contract.encoding import codec, quantity
+from contract.encoding.reading import Malformed
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
-from contract.reading import Malformed
+from contract.scheduling import needs, node_pin
 
 JSON = dict[str, Any]
 
@@ -127,7 +129,7 @@ def outline(pod: Mapping[str, Any]) -> JSON:
         slim["labels"] = dict(islice(metadata["labels"].items(), 1))  # whether there are any
     body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy") if key in spec}
     body["containers"] = [{"name": container.get("name", "")} for container in spec.get("containers") or []]
-    body.update(pinning.outline(spec))
+    body.update(node_pin.outline(spec))
     return {"metadata": slim, "spec": body, "status": _ours_of(status)}
 
 
@@ -233,14 +235,14 @@ def _request(pod: Mapping[str, Any], *, alone: bool, bounded: bool = True) -> Po
 
 
 def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool:
-    if request.claim and scheduling.resource_names(pod.get("spec") or {}) & {names.GPU_MEMORY, names.GPU_CORES}:
+    if request.claim and needs.resource_names(pod.get("spec") or {}) & {names.GPU_MEMORY, names.GPU_CORES}:
         return False
     wanted = list(reversed(request.containers))
-    for container, init in scheduling.containers(pod.get("spec") or {}):
+    for container, init in needs.containers(pod.get("spec") or {}):
         if not alone and (not wanted or container.get("name") != wanted[-1].container):
             continue
-        memory = quantity.integer(scheduling.request_of(container, names.GPU_MEMORY))
-        cores = quantity.integer(scheduling.request_of(container, names.GPU_CORES))
+        memory = quantity.integer(needs.request_of(container, names.GPU_MEMORY))
+        cores = quantity.integer(needs.request_of(container, names.GPU_CORES))
         if not wanted or container.get("name") != wanted[-1].container:
             if memory or cores:
                 return False

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from contract import quantity
+from contract.encoding import quantity
 
 GPU = "nvidia.com/gpu"
 _GPUS = re.compile(r"nvidia\.com/(gpu|mig-[0-9][a-z0-9.-]{0,50})(\.shared)?")

@@ -16,15 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from contract import keptout
-from contract.keptout import KeptOut
 from contract.model import MOST_GPUS
+from contract.nodes import excluded
+from contract.nodes.excluded import KeptOut
 from kubectl_gpufraction import absent, advised, dryrun, gpushare, hosts, versions, views
-from kubectl_gpufraction.state import State
+from kubectl_gpufraction.state import ClusterView
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
-from runtime import kubepaths
-from runtime.kube import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound
-from runtime.transport import connect_transport
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.transport import connect_transport
 
 JSON = dict[str, Any]
 _AGENT = "kubectl-gpufraction"
@@ -46,23 +46,23 @@ class Session:
 
     given: argparse.Namespace
     kube: Kube
-    listening: dryrun.Listening
+    listening: dryrun.WarningTransport
     namespace: str
     colour: bool
 
-    def state(self) -> State:
+    def state(self) -> ClusterView:
         """The cluster now."""
-        nodes, pods = self.items(kubepaths.nodes()), self.items(kubepaths.pods())
-        return State.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
+        nodes, pods = self.items(paths.nodes()), self.items(paths.pods())
+        return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
 
-    def seen(self) -> State:
+    def seen(self) -> ClusterView:
         """The cluster now, or what of it a tenant may see: the pods of one namespace."""
         try:
             return self.state()
         except KubeForbidden:
             if self.given.all_namespaces:
                 raise
-            return State.of((), (), self.items(kubepaths.pods(self.namespace)), whole=False)
+            return ClusterView.of((), (), self.items(paths.pods(self.namespace)), whole=False)
 
     def nothing(self, what: str) -> str:
         """What is said where no pod is to be shown."""
@@ -76,21 +76,21 @@ class Session:
     def gpunodes(self) -> list[JSON]:
         """The inventories. Raises `Failed` where their kind is not installed."""
         try:
-            return self.items(kubepaths.gpunodes())
+            return self.items(paths.gpunodes())
         except KubeNotFound:
             raise Failed("this cluster has no GPUNodes: gpufraction is not installed there") from None
 
     def elasticgpus(self) -> list[JSON]:
         """The shares of claims; none where they are not served, or not for this user to see."""
         try:
-            return self.items(kubepaths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
+            return self.items(paths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
         except (KubeNotFound, KubeForbidden):
             return []
 
     def kept_out(self) -> dict[str, KeptOut]:
         """The lists of cards that an administrator keeps out, by node; none where this user may not see them."""
         try:
-            found = map(keptout.read, self.items(kubepaths.configmaps(keptout.NAMESPACE)))
+            found = map(excluded.read, self.items(paths.configmaps(excluded.NAMESPACE)))
         except (KubeNotFound, KubeForbidden):
             return {}
         return {each.node: each for each in found if each is not None}
@@ -125,7 +125,7 @@ def _explain(session: Session) -> str:
     if found is None:
         about = f"pod {name!r} in namespace {session.namespace!r}"
         try:
-            raise Failed(f"{about}: {absent.why(session.kube.get(kubepaths.pods(session.namespace, name)))}")
+            raise Failed(f"{about}: {absent.why(session.kube.get(paths.pods(session.namespace, name)))}")
         except KubeNotFound:
             raise Failed(f"{about}: not there; -n names another namespace") from None
     return joined(views.explanation(state, found))
@@ -147,9 +147,9 @@ def _advise(session: Session) -> str:
     given = session.given
     scene = hosts.scene(
         session.gpunodes(),
-        session.items(kubepaths.nodes()),
-        session.items(kubepaths.pods()),
-        session.items(kubepaths.poddisruptionbudgets()),
+        session.items(paths.nodes()),
+        session.items(paths.pods()),
+        session.items(paths.poddisruptionbudgets()),
         session.elasticgpus(),
         session.kept_out(),
     )
@@ -187,14 +187,14 @@ def _versions(given: argparse.Namespace, row: Mapping[str, Any]) -> str:
 
 def _inspect(session: Session) -> str:
     given = session.given
-    nodes = [session.kube.get(kubepaths.nodes(given.node))] if given.node else session.items(kubepaths.nodes())
+    nodes = [session.kube.get(paths.nodes(given.node))] if given.node else session.items(paths.nodes())
     names = {node["metadata"]["name"] for node in nodes}
-    all_pods = session.items(kubepaths.pods())
+    all_pods = session.items(paths.pods())
     try:
-        gpunodes = session.items(kubepaths.gpunodes())
+        gpunodes = session.items(paths.gpunodes())
     except KubeNotFound:
         gpunodes = []
-    state = State.of(gpunodes, nodes, all_pods, session.elasticgpus())
+    state = ClusterView.of(gpunodes, nodes, all_pods, session.elasticgpus())
     unit = gpushare.unit_of(state)
     found = [node for node in gpushare.gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
     return gpushare.details(found) if given.details else gpushare.summary(found, gpushare.unit_name(unit))
@@ -315,7 +315,7 @@ def _print(session: Session, out: TextIO, stop: threading.Event) -> None:
 
 def _session(given: argparse.Namespace, *, colour: bool) -> Session:
     transport = connect_transport(kubeconfig=given.kubeconfig, context=given.context, user_agent=_AGENT)
-    listening = dryrun.Listening(transport)
+    listening = dryrun.WarningTransport(transport)
     namespace = given.namespace or _namespace(given.kubeconfig, given.context)
     return Session(given, Kube(listening), listening, namespace, colour)
 

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
-from contract.scheduling import PodNeeds
+from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction import room
-from kubectl_gpufraction.room import Holder, Host, Wanted
-from kubectl_gpufraction.state import Share
+from kubectl_gpufraction.room import NodeWithPods, RoomRequest, ShareHolder
+from kubectl_gpufraction.state import ListedShare
 from kubectl_gpufraction.views import accepts
 
 MOST = 6
@@ -38,7 +38,7 @@ class Eviction:
     room for its successor even while it ends.
     """
 
-    holder: Holder
+    holder: ShareHolder
     to: str
     returns: bool = False
 
@@ -59,15 +59,15 @@ class Nothing:
     exhausted: bool
 
 
-def whole_gpus(count: int) -> Wanted:
+def whole_gpus(count: int) -> RoomRequest:
     """So many whole GPUs of one node, for nobody yet."""
     fraction = FractionRequest("free", count, percent=WHOLE, cores=WHOLE, exclusive=True)
-    return Wanted(PodRequest("native", (fraction,)), PodNeeds(), bare=True)
+    return RoomRequest(PodRequest("native", (fraction,)), PodNeeds(), bare=True)
 
 
 def advise(
-    hosts: Sequence[Host],
-    wanted: Wanted,
+    hosts: Sequence[NodeWithPods],
+    wanted: RoomRequest,
     allowed: Mapping[str, int],
     *,
     priority: int | None = None,
@@ -80,12 +80,12 @@ def advise(
 
 @dataclass(slots=True)
 class _Search:
-    hosts: Sequence[Host]
-    wanted: Wanted
+    hosts: Sequence[NodeWithPods]
+    wanted: RoomRequest
     allowed: Mapping[str, int]
     priority: int | None
     steps: int
-    _places: dict[Wanted, list[Host]] = field(default_factory=dict)
+    _places: dict[RoomRequest, list[NodeWithPods]] = field(default_factory=dict)
     _returning: dict[str, bool] = field(default_factory=dict)
 
     def run(self, most: int) -> Advice | Nothing:
@@ -111,20 +111,20 @@ class _Search:
 
     # -- which sets make room -------------------------------------------------------------------------------------
 
-    def _able(self, host: Host) -> tuple[Holder, ...]:
+    def _able(self, host: NodeWithPods) -> tuple[ShareHolder, ...]:
         return tuple(
             each
             for each in host.holders
             if not each.stays and (self.priority is None or each.pod.priority <= self.priority)
         )
 
-    def _ever(self, host: Host) -> bool:
+    def _ever(self, host: NodeWithPods) -> bool:
         gone = {each.uid for each in self._able(host)}
         return room.takes(host.without(gone), self.wanted) is not None
 
     def _sets(
-        self, host: Host, able: Sequence[Holder], evicted: tuple[Holder, ...], size: int
-    ) -> Iterator[tuple[Holder, ...]]:
+        self, host: NodeWithPods, able: Sequence[ShareHolder], evicted: tuple[ShareHolder, ...], size: int
+    ) -> Iterator[tuple[ShareHolder, ...]]:
         """Sets of exactly `size` that make room and of which no pod could be left out."""
         self.steps -= 1
         if self.steps <= 0:
@@ -143,10 +143,10 @@ class _Search:
                 return
             yield from self._sets(host, able[at + 1 :], (*evicted, each), size)
 
-    def _fits(self, host: Host, evicted: Sequence[Holder]) -> bool:
+    def _fits(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> bool:
         return room.takes(host.without({each.uid for each in evicted}), self.wanted) is not None
 
-    def _least(self, host: Host, evicted: Sequence[Holder]) -> int:
+    def _least(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> int:
         """
         So many more must go at least: each eviction helps any one GPU by no more than one pod, and no more GPUs than
         the pod is on.
@@ -167,20 +167,20 @@ class _Search:
             most = max(most, fewest[-1], -(-sum(fewest) // max(span, 1)))
         return most
 
-    def _rank(self, host: Host, evicted: Sequence[Holder]) -> tuple[object, ...]:
+    def _rank(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> tuple[object, ...]:
         returning = sum(self._returns(each, host) for each in evicted)
         priorities = sorted((each.pod.priority for each in evicted), reverse=True)
         memory = sum(each.memory for each in evicted)
         return returning, priorities, memory, host.name, sorted(each.pod.key for each in evicted)
 
-    def _returns(self, holder: Holder, host: Host) -> bool:
+    def _returns(self, holder: ShareHolder, host: NodeWithPods) -> bool:
         if holder.uid not in self._returning:
             self._returning[holder.uid] = room.takes(host.without(()), holder.wanted) is not None
         return self._returning[holder.uid]
 
     # -- which of them may be -------------------------------------------------------------------------------------
 
-    def _valid(self, host: Host, evicted: Sequence[Holder]) -> Advice | None:
+    def _valid(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> Advice | None:
         """The advice, unless it breaks a budget or costs a pod its place that must not lose it."""
         counted: dict[str, int] = {}
         for each in evicted:
@@ -201,7 +201,7 @@ class _Search:
             evictions.append(Eviction(each, to, self._returns(each, host)))
         return Advice(host.name, _indexes(host, chosen), tuple(evictions))
 
-    def _again(self, holder: Holder, own: Host, states: dict[str, NodeState]) -> str:
+    def _again(self, holder: ShareHolder, own: NodeWithPods, states: dict[str, NodeState]) -> str:
         """The node that takes the pod again, which is then booked; empty if none does."""
         for host in (*self._elsewhere(holder.wanted), own):
             state = states.get(host.name) or host.without(())
@@ -212,14 +212,14 @@ class _Search:
                 return host.name
         return ""
 
-    def _elsewhere(self, wanted: Wanted) -> list[Host]:
+    def _elsewhere(self, wanted: RoomRequest) -> list[NodeWithPods]:
         """
         Nodes with room for a pod like this one.
 
         So many that some is left when all the other evicted ones took one each, and the search's own node aside.
         """
         if wanted not in self._places:
-            found: list[Host] = []
+            found: list[NodeWithPods] = []
             for host in self.hosts:
                 if room.takes(host.without(()), wanted) is not None:
                     found.append(host)
@@ -229,13 +229,13 @@ class _Search:
         return self._places[wanted]
 
 
-def _on(holder: Holder, gpu: Gpu, gone: set[str]) -> bool:
+def _on(holder: ShareHolder, gpu: Gpu, gone: set[str]) -> bool:
     return gpu.uuid in holder.shares and holder.uid not in gone
 
 
-def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Share]) -> int:
+def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[ListedShare]) -> int:
     """How many of these must leave the GPU at least for the share to fit."""
-    share = Share(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
+    share = ListedShare(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
     if room.bears(gpu, used, share):
         return 0
     if not gpu.healthy or share.memory > gpu.usable:
@@ -260,5 +260,5 @@ def _fewest(lack: int, amounts: Sequence[int]) -> int:
     return count
 
 
-def _indexes(host: Host, chosen: room.Chosen) -> tuple[int, ...]:
+def _indexes(host: NodeWithPods, chosen: room.Chosen) -> tuple[int, ...]:
     return tuple(sorted({host.state.gpus[at].index for positions in chosen for at in positions}))

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contract.quantity import mib
+from contract.encoding.quantity import mib
 from kubectl_gpufraction import advice, views
 from kubectl_gpufraction.advice import Advice, Eviction, Nothing
-from kubectl_gpufraction.hosts import Scene, Waiter
-from kubectl_gpufraction.room import Wanted
+from kubectl_gpufraction.hosts import AdviceInput, Waiter
+from kubectl_gpufraction.room import RoomRequest
 from kubectl_gpufraction.tables import Column
-from runtime import kubepaths
-from runtime.kube import Kube, KubeError
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
 
 JSON = dict[str, Any]
 COLUMNS = (
@@ -57,10 +57,10 @@ class Asked:
         return self.found.evictions if isinstance(self.found, Advice) else ()
 
 
-def asked_for(scene: Scene, waiter: Waiter | None, gpus: int) -> Asked:
+def asked_for(scene: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
     """The advice for one pod in line, or for so many whole GPUs."""
     if waiter is not None:
-        wanted, priority = Wanted(waiter.pod.request, waiter.needs), waiter.pod.priority
+        wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
         found = advice.advise(scene.hosts, wanted, scene.allowed, priority=priority)
     else:
         found = advice.advise(scene.hosts, advice.whole_gpus(gpus), scene.allowed)
@@ -80,7 +80,7 @@ def carried_out(kube: Kube, evictions: Sequence[Eviction]) -> Mapping[str, str]:
             "deleteOptions": {"preconditions": {"uid": each.holder.uid}},
         }
         try:
-            kube.create(kubepaths.pods(pod.namespace, pod.name, "eviction"), body)
+            kube.create(paths.pods(pod.namespace, pod.name, "eviction"), body)
         except KubeError as error:
             done[each.holder.uid] = f"refused: {error}"
             break

@@ -11,14 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from contract import codec, names
+from contract import names
 from contract import pods as podfields
-from contract.reading import Malformed
+from contract.encoding import codec
+from contract.encoding.reading import Malformed
 from kubectl_gpufraction.tables import Column
-from runtime import kubepaths
-from runtime.kube import Kube, KubeError
-from runtime.kubeerrors import KubeForbidden, KubeInvalid
-from runtime.transport import Response, Transport
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
+from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
+from runtime.kubernetes.transport import Response, Transport
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
@@ -34,7 +35,7 @@ COLUMNS = (
 )
 
 
-class Listening:
+class WarningTransport:
     """A transport that keeps the warnings of the last answer (the `Warning` header of RFC 7234, one for each)."""
 
     def __init__(self, inner: Transport) -> None:
@@ -84,10 +85,10 @@ def _pod(metadata: JSON, spec: JSON, owner: JSON, namespace: str) -> JSON:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, **named}, "spec": spec}
 
 
-def tried(kube: Kube, listening: Listening, name: str, pod: JSON) -> Row:
+def tried(kube: Kube, listening: WarningTransport, name: str, pod: JSON) -> Row:
     """What would become of a pod. Raises `KubeError` where the API server gives no verdict."""
     try:
-        answer = kube.create(kubepaths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
+        answer = kube.create(paths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
     except (KubeInvalid, KubeForbidden) as error:
         return _row(name, "Denied", reason=_said(error))
     return verdict(name, answer, listening.warnings)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from contract import pods as podfields
-from contract import quantity, scheduling
 from contract.dialects import aliyun
-from kubectl_gpufraction.state import State, address_of
+from contract.encoding import quantity
+from contract.scheduling import needs
+from kubectl_gpufraction.state import ClusterView, address_of
 from kubectl_gpufraction.tables import tabwriter
 
 JSON = dict[str, Any]
@@ -120,7 +121,7 @@ def _percent(used: int, total: int) -> int:
 # -- from the objects ---------------------------------------------------------------------------------------------
 
 
-def unit_of(state: State) -> int:
+def unit_of(state: ClusterView) -> int:
     """Bytes of the unit in which the pods were asked: MiB where one of them was, else GiB."""
     units = {pod.request.unit for pod in state.pods if pod.request.unit}
     return min(units, default=quantity.GIB)
@@ -131,7 +132,7 @@ def unit_name(unit: int) -> str:
     return "MiB" if unit == quantity.MIB else "GiB"
 
 
-def gpu_nodes(state: State, nodes: Iterable[JSON], all_pods: Iterable[JSON], unit: int) -> tuple[GpuNode, ...]:
+def gpu_nodes(state: ClusterView, nodes: Iterable[JSON], all_pods: Iterable[JSON], unit: int) -> tuple[GpuNode, ...]:
     """The nodes of our inventories, and nodes on which gpushare's own plugin still advertises its resource."""
     by_node = _held(state, unit)
     ours = {pod.key for pod in state.pods}
@@ -155,7 +156,7 @@ def gpu_nodes(state: State, nodes: Iterable[JSON], all_pods: Iterable[JSON], uni
     return tuple(found.values())
 
 
-def _held(state: State, unit: int) -> dict[str, list[Used]]:
+def _held(state: ClusterView, unit: int) -> dict[str, list[Used]]:
     """By node, who holds what in units. What was asked in whole units is shown so, and the rest rounded up together."""
     amounts: dict[str, dict[int, dict[tuple[str, str], int]]] = {}
     for namespace, name, allocation, shares in state.booked():
@@ -205,7 +206,7 @@ def _advertised(node: JSON) -> tuple[int, ...]:
 
 def _theirs(pod: JSON) -> Used | None:
     """A pod of gpushare itself: by the commercial edition's annotation, else the GPU's index, else on no known GPU."""
-    containers = (container for container, _ in scheduling.containers(pod.get("spec") or {}))
+    containers = (container for container, _ in needs.containers(pod.get("spec") or {}))
     units = sum(_whole(((each.get("resources") or {}).get("limits") or {}).get(aliyun.MEM)) for each in containers)
     if not units:
         return None

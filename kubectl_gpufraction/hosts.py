@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from contract import names, pods, quantity, scheduling
-from contract.keptout import KeptOut
+from contract import names, pods
+from contract.encoding import quantity
 from contract.model import Compute, Inventory, NodeState, Taint
-from contract.scheduling import PodNeeds
-from kubectl_gpufraction.room import Holder, Host, added
+from contract.nodes.excluded import KeptOut
+from contract.scheduling import needs as scheduling
+from contract.scheduling.needs import PodNeeds
+from kubectl_gpufraction.room import NodeWithPods, ShareHolder, added
 from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of, shares_of
 
 JSON = dict[str, Any]
@@ -36,10 +38,10 @@ class Waiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class AdviceInput:
     """All that advice is made from. `allowed`: how many evictions each PodDisruptionBudget allows now."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[NodeWithPods, ...]
     line: tuple[Waiter, ...]
     allowed: Mapping[str, int]
     leaving: tuple[str, ...] = ()
@@ -57,7 +59,7 @@ def scene(
     budgets: Sequence[JSON],
     elasticgpus: Iterable[JSON] = (),
     kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
-) -> Scene:
+) -> AdviceInput:
     """
     From the five lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count as
     absent, as they do for the allocator.
@@ -68,7 +70,7 @@ def scene(
         if claim.allocation.node in states:
             fixed = added(states[claim.allocation.node], shares_of(claim.allocation), PodNeeds(compute=Compute()))
             states[claim.allocation.node] = fixed
-    holders: dict[str, list[Holder]] = {name: [] for name in states}
+    holders: dict[str, list[ShareHolder]] = {name: [] for name in states}
     line, leaving = [], []
     for raw in all_pods:
         if pods.finished(raw):
@@ -88,15 +90,15 @@ def scene(
             holders[node].append(_holder(raw, pod, needs, budgets))
         elif node in states:
             states[node] = added(states[node], {}, needs)
-    return Scene(
-        tuple(Host(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
+    return AdviceInput(
+        tuple(NodeWithPods(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
         tuple(sorted(line, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
         {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
         tuple(sorted(leaving)),
     )
 
 
-def _by_key(holder: Holder) -> str:
+def _by_key(holder: ShareHolder) -> str:
     return holder.pod.key
 
 
@@ -104,10 +106,10 @@ def _node_of(raw: JSON) -> str:
     return str((raw.get("spec") or {}).get("nodeName") or "")
 
 
-def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> Holder:
+def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> ShareHolder:
     counting = [budget for budget in budgets if _counts(budget, raw)]
     why = _why_it_stays(raw, counting)
-    return Holder(pod, pods.uid(raw), unpinned(needs), pod.shares(), frozenset(map(_key, counting)), why)
+    return ShareHolder(pod, pods.uid(raw), unpinned(needs), pod.shares(), frozenset(map(_key, counting)), why)
 
 
 def unpinned(needs: PodNeeds) -> PodNeeds:

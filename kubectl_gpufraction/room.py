@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
-from contract import scheduling
 from contract.model import (
     FREE,
     ISOLATION,
@@ -27,8 +26,9 @@ from contract.model import (
     Taint,
     Usage,
 )
-from contract.scheduling import PodNeeds
-from kubectl_gpufraction.state import Pod, Share, taken_of
+from contract.scheduling import needs as scheduling
+from contract.scheduling.needs import PodNeeds
+from kubectl_gpufraction.state import ListedShare, Pod, taken_of
 from kubectl_gpufraction.views import accepts
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -38,7 +38,7 @@ Chosen = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RoomRequest:
     """What is to find room. `bare`: GPUs as such, whichever pods the node would take."""
 
     request: PodRequest
@@ -47,21 +47,21 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ShareHolder:
     """A pod that holds a share. `stays` is why it must not be evicted, empty if it may be."""
 
     pod: Pod
     uid: str
     needs: PodNeeds
-    shares: Mapping[str, Share]
+    shares: Mapping[str, ListedShare]
     budgets: frozenset[str] = frozenset()
     """The PodDisruptionBudgets that count it, as `namespace/name`."""
     stays: str = ""
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RoomRequest:
         """What it will ask for when it is made again."""
-        return Wanted(self.pod.request, self.needs)
+        return RoomRequest(self.pod.request, self.needs)
 
     @property
     def memory(self) -> int:
@@ -70,11 +70,11 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class NodeWithPods:
     """A node: `state` with what pods without a share take of it, and the pods that hold one."""
 
     state: NodeState
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ShareHolder, ...] = ()
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Host:
         )
 
 
-def added(state: NodeState, shares: Mapping[str, Share], needs: PodNeeds) -> NodeState:
+def added(state: NodeState, shares: Mapping[str, ListedShare], needs: PodNeeds) -> NodeState:
     """The node with one pod more."""
     usage = state.usage or (FREE,) * len(state.gpus)
     return replace(
@@ -118,7 +118,7 @@ def _sum(one: Compute, other: Compute) -> Compute:
     return Compute(one.cpu + other.cpu, one.memory + other.memory, one.storage + other.storage, one.pods + other.pods)
 
 
-def _plus(used: Usage, share: Share | None) -> Usage:
+def _plus(used: Usage, share: ListedShare | None) -> Usage:
     if share is None:
         return used
     return Usage(
@@ -126,7 +126,7 @@ def _plus(used: Usage, share: Share | None) -> Usage:
     )
 
 
-def takes(state: NodeState, wanted: Wanted) -> Chosen | None:
+def takes(state: NodeState, wanted: RoomRequest) -> Chosen | None:
     """The GPUs for each container, the fullest that do first; None if there is no room."""
     if not (_open(state) if wanted.bare else _stands(state, wanted.needs)):
         return None
@@ -204,12 +204,12 @@ def _choices(state: NodeState, usage: tuple[Usage, ...], request: PodRequest, or
     return chosen(len(able))
 
 
-def alone(state: NodeState, at: int, fraction: FractionRequest) -> Share:
+def alone(state: NodeState, at: int, fraction: FractionRequest) -> ListedShare:
     """What the container takes of this GPU."""
-    return Share(fraction.memory_on(state.gpus[at].usable), fraction.cores, fraction.exclusive)
+    return ListedShare(fraction.memory_on(state.gpus[at].usable), fraction.cores, fraction.exclusive)
 
 
-def demands_of(gpus: tuple[Gpu, ...], request: PodRequest, chosen: Chosen) -> Mapping[str, Share]:
+def demands_of(gpus: tuple[Gpu, ...], request: PodRequest, chosen: Chosen) -> Mapping[str, ListedShare]:
     """What a pod takes, by GPU UUID, given where its containers are."""
     given = tuple(
         ContainerAllocation(
@@ -226,7 +226,7 @@ def demands_of(gpus: tuple[Gpu, ...], request: PodRequest, chosen: Chosen) -> Ma
     return taken_of(request, Allocation("", "", given))
 
 
-def bears(gpu: Gpu, used: Usage, share: Share) -> bool:
+def bears(gpu: Gpu, used: Usage, share: ListedShare) -> bool:
     """Whether the GPU takes this share beside what is on it."""
     return (
         gpu.healthy

@@ -13,17 +13,18 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from contract import codec, names, pods
-from contract.inventories import inventory_from_object
-from contract.keptout import KeptOut
+from contract import names, pods
+from contract.encoding import codec
+from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
-from contract.reading import Malformed
+from contract.nodes.excluded import KeptOut
+from contract.nodes.inventories import inventory_from_object
 
 JSON = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ListedShare:
     """What one pod takes of one GPU: bytes and percent of cores, the most at any time of its life."""
 
     memory: int
@@ -64,23 +65,23 @@ class Pod:
         """
         return (-self.priority, -self.request.priority, self.created)
 
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self) -> Mapping[str, ListedShare]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""
         return {} if self.allocation is None else taken_of(self.request, self.allocation)
 
 
-def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, Share]:
+def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, ListedShare]:
     """What a pod takes with this allocation, by GPU UUID."""
     if allocation.claim:
         return shares_of(allocation)
     together: dict[str, tuple[int, int]] = {}
-    found: dict[str, Share] = {}
+    found: dict[str, ListedShare] = {}
     for fraction, given in zip(request.containers, allocation.containers, strict=True):
         for share in given.shares:
             memory, cores = together.get(share.uuid, (0, 0))
             memory, cores = memory + share.memory, cores + share.cores
-            peak = found.get(share.uuid, Share(0, 0))
-            found[share.uuid] = Share(
+            peak = found.get(share.uuid, ListedShare(0, 0))
+            found[share.uuid] = ListedShare(
                 max(peak.memory, memory), max(peak.cores, cores), peak.exclusive or fraction.exclusive
             )
             if not fraction.init:
@@ -89,7 +90,7 @@ def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, Share]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ListedClaim:
     """An ElasticGPUClaim that has a share, whether pods use it or not. `share`: the name of its ElasticGPU."""
 
     namespace: str
@@ -103,13 +104,13 @@ class Claim:
         return f"claim/{self.namespace}/{self.name}"
 
 
-def shares_of(allocation: Allocation) -> Mapping[str, Share]:
+def shares_of(allocation: Allocation) -> Mapping[str, ListedShare]:
     """What a claim's share takes, by GPU UUID: each container may use all of it, so it counts once."""
     given = [share for container in allocation.containers for share in container.shares]
-    return {each.uuid: Share(each.memory, each.cores, each.cores >= WHOLE) for each in given}
+    return {each.uuid: ListedShare(each.memory, each.cores, each.cores >= WHOLE) for each in given}
 
 
-def claims_of(elasticgpus: Iterable[JSON]) -> tuple[Claim, ...]:
+def claims_of(elasticgpus: Iterable[JSON]) -> tuple[ListedClaim, ...]:
     """The claims that have a share, by name, from the list of ElasticGPUs."""
     found = []
     for each in elasticgpus:
@@ -119,7 +120,7 @@ def claims_of(elasticgpus: Iterable[JSON]) -> tuple[Claim, ...]:
         except Malformed:
             continue
         namespace, name = str(reference.get("namespace", "")), str(reference.get("name", ""))
-        found.append(Claim(namespace, name, str(metadata.get("name", "")), allocation))
+        found.append(ListedClaim(namespace, name, str(metadata.get("name", "")), allocation))
     return tuple(sorted(found, key=lambda claim: claim.key))
 
 
@@ -159,12 +160,12 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterView:
     """Everything, sorted: nodes and pods by name, GPUs by index."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
     """Whether this is the cluster; else the pods of one namespace, for whoever may see no more."""
 
@@ -178,7 +179,7 @@ class State:
         kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
         *,
         whole: bool = True,
-    ) -> State:
+    ) -> ClusterView:
         """
         From the four lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count
         as absent, as they do for the allocator.
@@ -207,15 +208,15 @@ class State:
             first = last + 1
         return found
 
-    def holders(self, gpu: Gpu) -> tuple[tuple[Pod | Claim, Share], ...]:
+    def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, ListedShare], ...]:
         """Who has a share of a GPU, and how much. A claim's share is the claim's, however many pods use it."""
-        found: list[tuple[Pod | Claim, Share | None]] = [
+        found: list[tuple[Pod | ListedClaim, ListedShare | None]] = [
             *((claim, shares_of(claim.allocation).get(gpu.uuid)) for claim in self.claims),
             *((pod, pod.shares().get(gpu.uuid)) for pod in self._booked()),
         ]
         return tuple((holder, share) for holder, share in found if share is not None)
 
-    def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Share]]]:
+    def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, ListedShare]]]:
         """Every share, once: namespace and name of who has it, the allocation, and what it takes of each GPU."""
         for claim in self.claims:
             yield claim.namespace, f"claim/{claim.name}", claim.allocation, shares_of(claim.allocation)

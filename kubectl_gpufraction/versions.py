@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from kubectl_gpufraction.tables import Column, Row
-from runtime.kube import KubeConfigError, KubeError, KubeUnavailable
+from runtime.kubernetes.client import KubeConfigError, KubeError, KubeUnavailable
 
 COLUMNS = (Column("plugin", "PLUGIN"), Column("kubernetes", "KUBERNETES"), Column("nodes", "GPU-NODES"))
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from contract.encoding.quantity import format_bytes, mib
 from contract.model import WHOLE, FractionRequest, Gpu
-from contract.quantity import format_bytes, mib
-from kubectl_gpufraction.state import Node, Pod, Share, State
+from kubectl_gpufraction.state import ClusterView, ListedShare, Node, Pod
 from kubectl_gpufraction.tables import Column
 
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ WAITING = (
 )
 
 
-def nodes(state: State, now: datetime) -> list[Row]:
+def nodes(state: ClusterView, now: datetime) -> list[Row]:
     """Every GPU of every node."""
     return [_gpu_row(state, node, gpu, now) for node in state.nodes for gpu in node.inventory.gpus]
 
@@ -77,7 +77,7 @@ def _node_state(node: Node, now: datetime) -> str:
     return f"{standing},AgentSilent" if silent else standing
 
 
-def _gpu_row(state: State, node: Node, gpu: Gpu, now: datetime) -> Row:
+def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
     holders = state.holders(gpu)
     memory, cores = _taken(tuple(share for _, share in holders))
     exclusive = any(share.exclusive for _, share in holders)
@@ -100,11 +100,11 @@ def _gpu_row(state: State, node: Node, gpu: Gpu, now: datetime) -> Row:
     }
 
 
-def _taken(shares: Sequence[Share]) -> tuple[int, int]:
+def _taken(shares: Sequence[ListedShare]) -> tuple[int, int]:
     return sum(share.memory for share in shares), sum(share.cores for share in shares)
 
 
-def pods(state: State, namespace: str | None) -> list[Row]:
+def pods(state: ClusterView, namespace: str | None) -> list[Row]:
     """Every pod that asked for a share, of one namespace or of all."""
     return [_pod_row(pod) for pod in state.pods if namespace in (None, pod.namespace)]
 
@@ -127,7 +127,7 @@ def _pod_row(pod: Pod) -> Row:
     }
 
 
-def waiting(state: State, namespace: str | None) -> list[Row]:
+def waiting(state: ClusterView, namespace: str | None) -> list[Row]:
     """The line; a pod's place is that among all, whichever namespace is shown, and `2-4` where several share it."""
     places = state.places()
     return [
@@ -164,7 +164,7 @@ def _asked(fraction: FractionRequest) -> str:
 # -- explain ------------------------------------------------------------------------------------------------------
 
 
-def explanation(state: State, pod: Pod) -> list[str]:
+def explanation(state: ClusterView, pod: Pod) -> list[str]:
     """Where a pod is, or why it waits, its place in line, and whose end would make room."""
     lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
@@ -204,7 +204,7 @@ def few(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _cures(state: State, pod: Pod) -> list[str]:
+def _cures(state: ClusterView, pod: Pod) -> list[str]:
     fractions = pod.request.containers
     if pod.request.claim:
         return _cures_of_claim(pod)
@@ -223,7 +223,7 @@ def _cures_of_claim(pod: Pod) -> list[str]:
     return [f"kubectl describe egpuc {claim} says where its claim stands."] if claim else []
 
 
-def _freeing(state: State, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:
+def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:
     """Pods without which a GPU has room for the share."""
     for node in state.nodes:
         if not node.ready or node.cordoned:
@@ -251,7 +251,7 @@ def accepts(gpu: Gpu, fraction: FractionRequest) -> bool:
     )
 
 
-def fits(gpu: Gpu, fraction: FractionRequest, others: Sequence[Share]) -> bool:
+def fits(gpu: Gpu, fraction: FractionRequest, others: Sequence[ListedShare]) -> bool:
     """Whether a share fits beside others, the administrator's limits on sharers and oversubscription aside."""
     memory, cores = _taken(others)
     if others and (fraction.exclusive or any(share.exclusive for share in others)):

@@ -19,45 +19,45 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.model import Inventory
-from contract.pools import PoolOptions
-from contract.quantity import MIB
-from nodeagent import bench, delivery
+from contract.nodes.pools import PoolOptions
 from nodeagent.agent import Agent, Behaviour
-from nodeagent.anew import Anew
-from nodeagent.driverlimits import Limiter, container_groups
-from nodeagent.gauges import Gauges
-from nodeagent.guard import Guard
-from nodeagent.health import Record
-from nodeagent.holding import Holder, Own
-from nodeagent.host import enforced_label, read_host
-from nodeagent.isolation import Isolation, sees_host_processes
-from nodeagent.library import GpuLibrary
-from nodeagent.limiters import Limiters, judged, without_servers
+from nodeagent.gpus.health import Record
+from nodeagent.gpus.library import GpuLibrary
+from nodeagent.gpus.nvml import Nvml
+from nodeagent.gpus.observe import Observer
+from nodeagent.gpus.restart_policy import RestartPolicy
+from nodeagent.gpus.simulated import BadSimulation, Simulated
+from nodeagent.isolation import delivery
+from nodeagent.isolation.driver import Limiter, container_groups
+from nodeagent.isolation.host import enforced_label, read_host
+from nodeagent.isolation.levels import Isolation, sees_host_processes
+from nodeagent.isolation.limiters import Limiters, judged, without_servers
+from nodeagent.isolation.probing import Prober
 from nodeagent.mps import commands
 from nodeagent.mps.faults import Faults
 from nodeagent.mps.settings import MpsSettings
-from nodeagent.nvml import Nvml
-from nodeagent.observe import Observer
-from nodeagent.pooled import Said
-from nodeagent.probing import Prober
-from nodeagent.residents import Residents, trim
-from nodeagent.settings import AgentSettings, BenchSettings, HoldSettings, address
-from nodeagent.simulated import BadSimulation, Simulated
-from nodeagent.status import Reserve, Sight, Terms, look, usable
-from nodeagent.watching import Rules, Watch
+from nodeagent.publishing.metrics import AgentGauges
+from nodeagent.publishing.pooled import PoolDocument
+from nodeagent.publishing.status import Observation, Reserve, Terms, look, usable
+from nodeagent.settings import AgentSettings, HoldSettings, address
+from nodeagent.sharing.holders import HolderReporter, Own
+from nodeagent.sharing.overuse import OveruseMonitor, Rules
+from nodeagent.sharing.overuse_events import OveruseReporter
+from nodeagent.sharing.residents import Residents, trim
 from runtime import logs, pooloptions
 from runtime.httpserver import PROBED
-from runtime.kube import Kube, KubeConfigError, gpunodes, nodes
-from runtime.kubepaths import pods
+from runtime.kubernetes.client import Kube, KubeConfigError, gpunodes, nodes
+from runtime.kubernetes.paths import pods
+from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
 from runtime.scraping import spared
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.supervision import Workers
-from runtime.watch import Informer
 
 log = logging.getLogger("nodeagent")
 
@@ -66,24 +66,21 @@ usage: python -m nodeagent run [--settings FILE] [flags]
        python -m nodeagent inventory [--settings FILE] [flags]
        python -m nodeagent hold [--settings FILE] [flags]
        python -m nodeagent mps [--settings FILE] [flags]
-       python -m nodeagent bench [--settings FILE] [flags]
 
 run        publish this node's GPUs, until stopped
 hold       report the GPUs that a device plugin gave this pod, until stopped
 mps        keep an MPS control daemon for each GPU that the agent names, until stopped
-bench      print what the agent itself costs on a node with 8 GPUs and 64 sharers
 inventory  print this machine's GPUs as they would be published, and exit; no cluster is needed
 
 A flag is the setting's name with dashes: --node, --nvml-library.
 """
 
 
-COMMANDS = ("run", "inventory", "hold", "mps", "mps-supervisor", "bench")
+COMMANDS = ("run", "inventory", "hold", "mps", "mps-supervisor")
 
 
 _SETTINGS: Mapping[str, type] = {
     "hold": HoldSettings,
-    "bench": BenchSettings,
     "mps": MpsSettings,
     "mps-supervisor": MpsSettings,
 }
@@ -97,7 +94,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         print(f"{USAGE}\n{describe(_SETTINGS.get(command, AgentSettings))}")
         return 0
     if command not in COMMANDS:
-        print(f"{USAGE}\nfound {command!r}; give run, inventory, hold, mps or bench", file=sys.stderr)
+        print(f"{USAGE}\nfound {command!r}; give run, inventory, hold or mps", file=sys.stderr)
         return 2
     env = dict(os.environ if environment is None else environment)
     if command == "inventory":
@@ -107,8 +104,6 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         file, flags = settings_file(given)
         if command == "hold":
             return _hold(load(HoldSettings, file=file, env=env, argv=flags))
-        if command == "bench":
-            return _bench(load(BenchSettings, file=file, env=env, argv=flags))
         if command.startswith("mps"):
             about = load(MpsSettings, file=file, env=env, argv=flags)
             return commands.keep(about, given) if command == "mps" else commands.supervise(about)
@@ -147,24 +142,24 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     log.info("settings", extra={"settings": effective(settings)})
     kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-nodeagent")
     metrics = Metrics(metrics_of("nodeagent"))
-    gauges = Gauges(metrics, node=settings.node)
+    gauges = AgentGauges(metrics, node=settings.node)
 
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
     limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
-    guard = Guard(
+    guard = OveruseReporter(
         kube,
         residents,
-        Watch(_rules(settings)),
+        OveruseMonitor(_rules(settings)),
         node=settings.node,
         show=gauges.show_usage,
         more=lambda: faults.steps(limiters.found.report, residents.all()),
     )
     isolation = _isolation(library, settings, residents, limiters)
 
-    process, anew = Process(), Anew()
+    process, anew = Process(), RestartPolicy()
 
-    def seen(sight: Sight) -> None:
+    def seen(sight: Observation) -> None:
         if why := anew.seen(sight):
             process.fail(why)
         found = limiters.look()
@@ -190,7 +185,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         every=settings.heartbeat,
     )
 
-    def published() -> Sight | None:
+    def published() -> Observation | None:
         sight = observer.sight()
         return judged(sight, limiters.found) if sight is not None else None
 
@@ -230,18 +225,12 @@ def _hold(settings: HoldSettings) -> int:
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-holder")
     library = Simulated(settings.simulate, node=settings.pod) if settings.simulate else Nvml()
-    holder = Holder(kube, library, Own(settings.namespace, settings.pod))
+    holder = HolderReporter(kube, library, Own(settings.namespace, settings.pod))
     process = Process()
     process.handle_signals()
     process.watch_threads()
     process.spawn("holder", lambda: holder.run(process.stop, interval=settings.interval))
     return process.wait()
-
-
-def _bench(settings: BenchSettings) -> int:
-    library = Nvml(path=settings.nvml_library) if settings.nvml_library else bench.Crowd()
-    print(bench.report(bench.measure(library, looks=settings.looks), interval=settings.interval))
-    return 0
 
 
 def _behaviour(settings: AgentSettings) -> Behaviour:
@@ -268,8 +257,8 @@ def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Resident
     return Isolation(residents, limiter, cgroup=cgroup, watches=watches, others=limiters.levels)
 
 
-def _said(file: LiveFile[PoolOptions], gauges: Gauges) -> Said:
-    said = Said(file.value(), file.trouble)
+def _said(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:
+    said = PoolDocument(file.value(), file.trouble)
     gauges.show_options(refused=bool(said.trouble))
     return said
 

@@ -2,7 +2,7 @@
 The agent's loop: keep what the API server says of this node equal to what the machine shows.
 
 One thread owns all state here. Each step reads what is published where that is not known, asks
-`nodeagent.reconcile` what to write, and writes it. The watches and the observer only wake it.
+`nodeagent.publishing.reconcile` what to write, and writes it. The watches and the observer only wake it.
 
     unknown ──read──▶ known ──write ok──▶ known (the answer is what is published now)
        ▲                └──write failed, outcome unknown, or the watch saw another writer──┐
@@ -25,21 +25,19 @@ from dataclasses import dataclass, replace
 
 from contract import names
 from contract.model import Delivery, Gpu, Inventory
-from contract.pools import NOTHING_SAID
-from nodeagent import cordoning
-from nodeagent.beyond import Spared
-from nodeagent.changes import Change, changes, new_warnings, published_gpus
-from nodeagent.ownership import HOLDING, Ownership, decide
-from nodeagent.pooled import Said, pooled
-from nodeagent.reconcile import (
+from contract.nodes.pools import NOTHING_SAID
+from nodeagent.gpus.changes import Change, changes, new_warnings, published_gpus
+from nodeagent.publishing.beyond import Spared
+from nodeagent.publishing.pooled import PoolDocument, pooled
+from nodeagent.publishing.reconcile import (
     Action,
     AdoptObject,
     CreateObject,
     History,
     NodeView,
     ObjectView,
-    Pace,
     Published,
+    PublishingPace,
     WriteCapacity,
     WriteStatus,
     jittered,
@@ -48,11 +46,13 @@ from nodeagent.reconcile import (
     reconcile,
     settled,
 )
-from nodeagent.residents import Residents
-from nodeagent.status import DEFAULT_TERMS, Condition, Desired, Sight, Terms, desired, timestamp
-from runtime.kube import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
-from runtime.kubepaths import events
-from runtime.watch import Event, Put, Replaced
+from nodeagent.publishing.status import DEFAULT_TERMS, Condition, Desired, Observation, Terms, desired, timestamp
+from nodeagent.sharing import cordoning
+from nodeagent.sharing.ownership import HOLDING, Ownership, decide
+from nodeagent.sharing.residents import Residents
+from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
+from runtime.kubernetes.paths import events
+from runtime.kubernetes.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
 _NO_PODS = (
@@ -92,7 +92,7 @@ class Agent:
     def __init__(
         self,
         kube: Kube,
-        sight: Callable[[], Sight | None],
+        sight: Callable[[], Observation | None],
         behaviour: Behaviour,
         *,
         delivery: Callable[[float], Delivery | None] = lambda now: None,
@@ -100,7 +100,7 @@ class Agent:
         isolation: Callable[[], tuple[str, ...]] = tuple,
         conditions: Callable[[], tuple[Condition, ...]] = tuple,
         told: Callable[[Inventory], None] = lambda inventory: None,
-        options: Callable[[], Said] = lambda: Said(NOTHING_SAID),
+        options: Callable[[], PoolDocument] = lambda: PoolDocument(NOTHING_SAID),
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Agent:
         self._residents, self._isolation, self._options = residents or Residents(known=True), isolation, options
         self._conditions, self._told = conditions, told
         self._clock, self._rng = clock, rng or random.Random()
-        self._pace = Pace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
+        self._pace = PublishingPace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
         self._published: Published | None = None
         self._history = History()
         self._failures = 0
@@ -164,7 +164,7 @@ class Agent:
         self._failures = 0
         return self._behaviour.interval
 
-    def _round(self, sight: Sight) -> None:
+    def _round(self, sight: Observation) -> None:
         self._check_seen()
         published = self._published
         if published is None:
@@ -210,7 +210,7 @@ class Agent:
             except KubeError as error:
                 log.warning("the Event was not written", extra={"said": str(error)})
 
-    def _terms(self, node: NodeView, gpunode: ObjectView | None, sight: Sight) -> Terms:
+    def _terms(self, node: NodeView, gpunode: ObjectView | None, sight: Observation) -> Terms:
         cards = (card.uuid for card in sight.cards if card.uuid and not card.parent)
         sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
         said = self._options()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from contract.names import NAMESPACE
-from nodeagent import delivery
-from nodeagent.delivery import HANDLERS
-from nodeagent.health import IGNORED_XIDS
-from nodeagent.limitersettings import LimiterSettings
+from nodeagent.gpus.health import IGNORED_XIDS
+from nodeagent.isolation import delivery
+from nodeagent.isolation.delivery import HANDLERS
+from nodeagent.isolation.settings import LimiterSettings
 from runtime import pooloptions
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
@@ -151,15 +151,6 @@ class HoldSettings:
     interval: float = setting(60.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
-
-
-@dataclass(frozen=True)
-class BenchSettings:
-    """`python -m nodeagent bench`."""
-
-    nvml_library: str = setting("", "Path of a libnvidia-ml.so.1 to look through; empty: made-up cards.")
-    looks: int = setting(200, "How many looks to measure.", minimum=1)
-    interval: float = setting(5.0, "The pause between two looks that is reckoned with.", unit="duration", minimum=0.1)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -27,8 +27,8 @@ from playground.mounted import Mounted
 from playground.probes import accepts_tls, free_port, healthy
 from playground.programs import Program
 from playground.shapes import DEMO, GpuNode
-from runtime import kubepaths
-from runtime.kube import Kube, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 
 JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
@@ -189,7 +189,7 @@ class Cluster:
         """What an administrator does for a tenant: create the namespace where needed, and label it."""
         installing.apply(self.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         labels = {"metadata": {"labels": {names.INJECT_LABEL: names.INJECT_ENABLED}}}
-        self.kube.patch_merge(kubepaths.path("v1", "namespaces", name=name), labels)
+        self.kube.patch_merge(paths.path("v1", "namespaces", name=name), labels)
         self.await_account(name)
 
     def await_account(self, namespace: str) -> None:
@@ -197,7 +197,7 @@ class Cluster:
         deadline = time.monotonic() + _ACCOUNT_SECONDS
         while time.monotonic() < deadline:
             with contextlib.suppress(KubeNotFound):
-                self.kube.get(kubepaths.path("v1", "serviceaccounts", namespace, "default"))
+                self.kube.get(paths.path("v1", "serviceaccounts", namespace, "default"))
                 return
             time.sleep(0.02)
         raise NotUp(f"namespace {namespace} has no default service account after {_ACCOUNT_SECONDS:.0f} s")
@@ -306,18 +306,18 @@ class Cluster:
 
     def _node(self, name: str) -> JSON:
         try:
-            return self.kube.get(kubepaths.path("v1", "nodes", name=name))
+            return self.kube.get(paths.path("v1", "nodes", name=name))
         except KubeError:
             return {}
 
     def _webhook_trusted(self) -> bool:
-        path = kubepaths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", name=_WEBHOOK)
+        path = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", name=_WEBHOOK)
         bundle = self.kube.get(path)["webhooks"][0]["clientConfig"].get("caBundle", "")
         return b"BEGIN CERTIFICATE" in base64.b64decode(bundle)
 
     def _gpus_of(self, node: str) -> NodeGpus:
         """What the node's driver sees: the agent's simulation, as it published it."""
-        path = kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node)
+        path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node)
         deadline = time.monotonic() + _AWAY_SECONDS
         while True:
             try:

@@ -14,8 +14,8 @@ from playground import scenarios
 from playground.cluster import Cluster
 from playground.picture import draw
 from playground.scenarios import SCENARIOS, Scenario
-from runtime import kubepaths
-from runtime.kube import Kube
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
 
 
 def run(out: TextIO = sys.stdout) -> int:
@@ -62,7 +62,7 @@ def _one_for_one(kube: Kube, out: TextIO) -> bool:
     before = scenarios.settled(kube, scenario.pods)
     waiting = {p["metadata"]["name"] for p in before if scenarios.waits(p)}
     victim = next(p for p in before if scenarios.is_running(p))["metadata"]["name"]
-    kube.delete(kubepaths.pods("default", victim))
+    kube.delete(paths.pods("default", victim))
     scenarios.wait_for(
         lambda: victim not in {p["metadata"]["name"] for p in scenarios.all_pods(kube)}, lambda: f"{victim} is there"
     )

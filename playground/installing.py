@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from runtime import kubepaths
-from runtime.kube import Kube, KubeConflict
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict
 
 JSON = dict[str, Any]
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "base"
@@ -66,7 +66,7 @@ def path_of(document: JSON, *, named: bool = False) -> str:
     metadata = document["metadata"]
     namespace = None if document["kind"] in _CLUSTER_SCOPED else metadata.get("namespace", "default")
     name = metadata["name"] if named else None
-    return kubepaths.path(document["apiVersion"], plural(document["kind"]), namespace, name)
+    return paths.path(document["apiVersion"], plural(document["kind"]), namespace, name)
 
 
 def apply(kube: Kube, document: JSON) -> None:

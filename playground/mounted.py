@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from runtime.kube import Kube
-from runtime.kubepaths import configmaps
-from runtime.watch import Event, Gone, Informer, Put, Replaced
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.paths import configmaps
+from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
 
 JSON = dict[str, Any]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from contract import names, pods
-from contract.inventories import inventory_from_object
-from contract.quantity import GIB
-from runtime import kubepaths
-from runtime.kube import Kube
+from contract.encoding.quantity import GIB
+from contract.nodes.inventories import inventory_from_object
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
 _WIDTH = 24
@@ -21,10 +21,10 @@ _WIDTH = 24
 def draw(kube: Kube) -> str:
     """One line a GPU."""
     taken: dict[str, list[int]] = {}
-    for pod in kube.list(kubepaths.pods()).items:
+    for pod in kube.list(paths.pods()).items:
         for uuid, memory in _shares(pod).items():
             taken.setdefault(uuid, []).append(memory)
-    gpunodes = kube.list(kubepaths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
+    gpunodes = kube.list(paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
     lines = []
     for item in sorted(gpunodes, key=lambda g: str(g["metadata"]["name"])):
         inventory = inventory_from_object(item)

@@ -34,9 +34,9 @@ from playground.realapi.hollow import HollowKubelets
 from playground.realapi.nodes import KubeletServer, Registration
 from playground.realapi.reacting import Reactor
 from playground.realapi.remote import RemoteApi
-from runtime import kubepaths
-from runtime.kube import Kube, KubeError, KubeNotFound
-from runtime.transport import Transport, connect_transport
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.kubernetes.transport import Transport, connect_transport
 
 JSON = dict[str, Any]
 ENVIRONMENT = "KUBEBUILDER_ASSETS"
@@ -163,7 +163,7 @@ class Real:
 
     def await_namespace(self, name: str) -> None:
         """Wait until pods can be created there: a new namespace gets its default service account a moment later."""
-        kube, path = self._kube(), kubepaths.path("v1", "serviceaccounts", name, "default")
+        kube, path = self._kube(), paths.path("v1", "serviceaccounts", name, "default")
 
         def there() -> bool:
             try:
@@ -221,7 +221,7 @@ class Real:
         for key, (name_of_bound,) in user.extra.items():
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": _BOUND[key], "name": name_of_bound}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        answer = self._kube().create(kubepaths.path("v1", "serviceaccounts", namespace, name, "token"), request)
+        answer = self._kube().create(paths.path("v1", "serviceaccounts", namespace, name, "token"), request)
         return str(answer["status"]["token"])
 
     def _certified(self, user: User) -> str:

@@ -14,4 +14,4 @@ from collections.abc import Sequence
 
 def run(arguments: Sequence[str]) -> int:
     """Run the benchmark with these arguments and its output on ours; its exit status."""
-    return subprocess.run([sys.executable, "-m", "allocator.quality", *arguments], check=False).returncode
+    return subprocess.run([sys.executable, "-m", "benchmarks.placement", *arguments], check=False).returncode

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contract import codec, names
+from contract import names
+from contract.encoding import codec
 from playground import installing
-from runtime import kubepaths
-from runtime.kube import Kube, KubeError, KubeNotFound
+from runtime.kubernetes import paths as kubepaths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
 ELASTIC = "elasticgpu.io/v1alpha1"

@@ -87,7 +87,7 @@ Routes = Mapping[tuple[str, str], Handler]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """What one client may use up. Seconds and bytes."""
 
     timeout: float = 5.0  # from a request's first byte to its last, and for taking the answer
@@ -101,7 +101,7 @@ class Limits:
 _LITTLE = 16 << 10
 """Bytes; what a probe is told comes through however much is on its way."""
 
-PROBED = Limits(max_body=0, max_connections=64)
+PROBED = ServerLimits(max_body=0, max_connections=64)
 """For probes and metrics, on a port that strangers reach: nobody has anything to send there."""
 
 
@@ -134,7 +134,7 @@ class HttpServer:
 
 
 def serve_http(
-    routes: Routes, address: Address, *, name: str, mode: int = 0o600, limits: Limits | None = None
+    routes: Routes, address: Address, *, name: str, mode: int = 0o600, limits: ServerLimits | None = None
 ) -> HttpServer:
     """Serve `routes`, keyed by (method, path), on a thread; returns once connections are accepted.
 
@@ -146,7 +146,7 @@ def serve_http(
         bound = address
     else:
         bound = _bind_unix(address, mode) if isinstance(address, Path) else listening(address)
-    server = _Server(bound, routes, limits or Limits())
+    server = _Server(bound, routes, limits or ServerLimits())
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name=f"http-{name}", daemon=True)
     thread.start()
     return HttpServer(server, thread, address if isinstance(address, Path) else None)
@@ -209,7 +209,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, bound: socket.socket, routes: Routes, limits: Limits) -> None:
+    def __init__(self, bound: socket.socket, routes: Routes, limits: ServerLimits) -> None:
         super().__init__(("", 0), _Connection, bind_and_activate=False)
         self.socket.close()
         self.socket = bound

@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Refused(ValueError):
+class UnreadableContent(ValueError):
     """The content cannot be read. The message says where, what was found and what would work."""
 
 
 class LiveFile(Generic[T]):
     """
-    The value of a file. `read` makes it of the text, and raises `Refused`; `path` None is a file that is never there.
+    The value of a file. `read` makes it of the text, and raises `UnreadableContent`; `path` None is a file that is
+    never there.
 
     From any thread.
     """
@@ -67,7 +68,7 @@ class LiveFile(Generic[T]):
     def _take(self) -> None:
         try:
             good = self._read(self._text())
-        except (Refused, OSError, UnicodeDecodeError) as error:
+        except (UnreadableContent, OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else str(error)
             self._trouble = f"{self._path}: {said}"
             instead = "what was read last goes on counting" if self._good is not None else "so far it says nothing"

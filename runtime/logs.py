@@ -53,7 +53,7 @@ def setup(*, form: Form, level: str, stream: TextIO) -> logging.Handler:
 
 
 class TextLines(logging.Formatter):
-    """`2030-01-01T00:00:00.123Z INFO allocator.loop: placed pod=ns/p node=n1`"""
+    """`2030-01-01T00:00:00.123Z INFO allocator.workers.loop: placed pod=ns/p node=n1`"""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_text(value)}" for key, value in _fields(self, record).items())

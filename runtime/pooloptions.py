@@ -1,5 +1,5 @@
 """
-The administrator's document of options by node pool (`contract.pools`), as a file that the programs follow live.
+The administrator's document of options by node pool (`contract.nodes.pools`), as a file that the programs follow live.
 
 Must not: know what a program does with an option.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 import yaml
 
 from contract.dialects.options import BadOption
-from contract.pools import PoolOptions, pool_options
-from runtime.livefile import LiveFile, Refused
+from contract.nodes.pools import PoolOptions, pool_options
+from runtime.livefile import LiveFile, UnreadableContent
 from runtime.settings import NOT_YAML
 
 SETTING = (
@@ -32,8 +32,8 @@ def _read(text: str) -> PoolOptions:
         return pool_options(yaml.safe_load(text))
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise Refused(f"{where}{error.problem or 'neither YAML nor JSON'}; give YAML") from error
+        raise UnreadableContent(f"{where}{error.problem or 'neither YAML nor JSON'}; give YAML") from error
     except BadOption as error:
-        raise Refused(str(error)) from error
+        raise UnreadableContent(str(error)) from error
     except (yaml.YAMLError, *NOT_YAML) as error:
-        raise Refused("neither YAML nor JSON; give YAML") from error
+        raise UnreadableContent("neither YAML nor JSON; give YAML") from error

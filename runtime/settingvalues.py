@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from contract import quantity
+from contract.encoding import quantity
 
 Unit = Literal["", "duration", "bytes"]
 

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract import names, quantity
-from contract.inventories import inventory_to_status
-from contract.model import AS_SET, WHOLE, Compute, Gpu, Inventory, NodeState, Sharing, Taint, Usage
+from contract import names
+from contract.encoding import quantity
+from contract.model import AS_SET, WHOLE, Compute, Gpu, Inventory, NodeState, PoolSharing, Taint, Usage
+from contract.nodes.inventories import inventory_to_status
 
 JSON = dict[str, Any]
 
@@ -248,7 +249,7 @@ class NodeBuilder:
         uuid: str = "",
         index: int | None = None,
         numa: int = -1,
-        sharing: Sharing = AS_SET,
+        sharing: PoolSharing = AS_SET,
     ) -> NodeBuilder:
         """
         One more GPU of `mib` MiB. `used_mib`, `cores`, `sharers` and `exclusive` are what is taken on it already (one

@@ -1,8 +1,8 @@
 """
 Transports for tests, with no socket behind them: answers from a list, and a wire to an API in this process.
 
-They stand where `runtime.transport` stands, so that the real client and the real writers speak through them. What goes
-wrong on the way is said beforehand by the test, one `Fate` for each request; nothing here is left to chance.
+They stand where `runtime.kubernetes.transport` stands, so that the real client and the real writers speak through them.
+What goes wrong on the way is said beforehand by the test, one `Fate` for each request; nothing here is left to chance.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from runtime.kubeerrors import KubeError, KubeTimeout, KubeUnavailable
-from runtime.transport import TooLong
+from runtime.kubernetes.errors import KubeError, KubeTimeout, KubeUnavailable
+from runtime.kubernetes.transport import TooLong
 
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]

@@ -21,7 +21,7 @@ from runtime import logs
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 
 if TYPE_CHECKING:
-    from webhook.serving import Service
+    from webhook.serving.server import Service
     from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
 log = logging.getLogger("webhook")
@@ -65,8 +65,8 @@ def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from webhook.serving import Listening, serve
-    from webhook.tls import NoAuthority, ServingContext
+    from webhook.serving.server import ListenAddress, serve
+    from webhook.serving.tls import NoAuthority, ServingContext
 
     _set_up_log(settings)
     try:
@@ -80,7 +80,7 @@ def _serve(settings: ServeSettings) -> int:
             extra={"directory": str(settings.certificates), "reason": str(error)},
         )
         return 1
-    listening = Listening(
+    listening = ListenAddress(
         settings.bind,
         settings.certificates,
         threads=settings.threads,
@@ -100,7 +100,7 @@ def _serve(settings: ServeSettings) -> int:
 
 def _service(settings: ServeSettings) -> Service:
     """Called in the process that serves."""
-    from webhook.wiring import make_app
+    from webhook.app import make_app
 
     return make_app(
         certificates=settings.certificates,
@@ -116,7 +116,7 @@ def _service(settings: ServeSettings) -> Service:
 
 def _conditions(settings: ConditionsSettings) -> int:
     from runtime import pooloptions
-    from webhook.conditions import patch
+    from webhook.certificates.match_conditions import patch
 
     file = pooloptions.follow(settings.options)
     said = file.value()
@@ -127,13 +127,13 @@ def _conditions(settings: ConditionsSettings) -> int:
 
 
 def _certs(settings: CertsSettings) -> int:
-    from contract.pools import NOTHING_SAID
+    from contract.nodes.pools import NOTHING_SAID
     from runtime import pooloptions
-    from runtime.kube import Kube
+    from runtime.kubernetes.client import Kube
     from runtime.process import Process
-    from webhook.certs import Lives
-    from webhook.certsecret import Secret
-    from webhook.ensuring import Ensure
+    from webhook.certificates.authority import Lives
+    from webhook.certificates.keeper import Ensure
+    from webhook.certificates.secret import Secret
 
     _set_up_log(settings)
     options = pooloptions.follow(settings.options)

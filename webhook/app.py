@@ -1,261 +1,142 @@
 """
-The webhook as a Flask application: three routes around the pure parts, nothing at import.
+The application as it runs in production: its parts made and put together in one place.
 
-It holds no state, so every replica serves every review. Status codes: 400 for a body that is no AdmissionReview, 413
-over the size limit, 500 for a fault of ours, so that the failurePolicy decides; everything else is 200 with a verdict
-inside. Neither pods nor errors' texts are logged, since environments hold secrets: a fault's log line has its traceback
-and an id that the caller is told.
+Called in the serving process, after gunicorn has forked, so that sockets and collectors belong to it.
 """
 
 from __future__ import annotations
 
+import datetime
 import logging
-import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
-from flask import Flask, Response, abort, jsonify, request
-from werkzeug.exceptions import HTTPException
-
-from contract import pods
-from contract.dialects import Options, dialect_named, standard
-from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
-from contract.pools import NOTHING_SAID, PoolOptions
-from contract.protocol import NOT_LEADING, Answer, Placed, Question, Wait
-from runtime.logs import REASON
+from contract.dialects import Options
+from contract.metrics import metrics_of
+from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
+from contract.nodes.pools import NOTHING_SAID, PoolOptions
+from runtime import pooloptions
+from runtime.livefile import LiveFile
 from runtime.metrics import Metrics
-from webhook import containers, hiding, mutate, review, shape, volumes
-from webhook.asking import Asker, Offers, Silence, nothing_offered
-from webhook.review import BadReview, Review
-
-MAX_BODY = 3 << 20
-"""Bytes. An API server takes no larger request, and stores half as much; a review may carry an old and a new pod."""
-MAX_VALUES = 200_000
-"""In a body, by its commas and brackets. Read, each takes up to 100 bytes; a pod has a few hundred."""
+from runtime.unixhttp import UnixClient
+from webhook.admission.limiters import NOTHING, Given
+from webhook.certificates.authority import expiry
+from webhook.certificates.files import CERTIFICATE
+from webhook.serving import health
+from webhook.serving.application import create_app
+from webhook.serving.asking import asker, offers
+from webhook.serving.server import Service
 
 log = logging.getLogger(__name__)
+_AGAIN = 60.0
+"""Seconds until what is still wrong with the options is logged again."""
+_UNREAD = (
+    "the cluster's options for GPU shares cannot be read, so this pod is read without them: where it leaves its memory "
+    "out it asks for all of a GPU's. An administrator finds the reason in the condition OptionsRefused of the GPUNodes"
+)
 
 
-def create_app(
+class Document:
+    """
+    The administrator's document of options as the webhook goes by it, and what is wrong with it, said for as long as it
+    is wrong. `clock` in seconds. From any thread.
+    """
+
+    def __init__(self, file: LiveFile[PoolOptions], *, clock: Callable[[], float]) -> None:
+        self._file, self._clock = file, clock
+        self._said_at = float("-inf")
+
+    def options(self) -> PoolOptions:
+        """What counts: the document, or the last that could be read, or nothing."""
+        return self._file.value() or NOTHING_SAID
+
+    def warning(self) -> str:
+        """What who creates a pod is told while there is none to go by; a tenant is not shown the document."""
+        return _UNREAD if self._file.value() is None else ""
+
+    def trouble(self) -> str:
+        """What is wrong and what counts instead; empty while all is well. Logged once a minute while it is asked."""
+        known = self._file.value() is not None
+        wrong = self._file.trouble
+        if not wrong:
+            self._said_at = float("-inf")
+            return ""
+        instead = "by what was read before" if known else "as if nothing was said"
+        said = f"options refused: {wrong}; pods are read {instead}"
+        now = self._clock()
+        if now - self._said_at >= _AGAIN:
+            self._said_at = now
+            log.error(said)
+        return said
+
+
+def make_app(
     *,
-    ask: Asker,
-    offers: Offers = nothing_offered,
-    metrics: Metrics,
+    certificates: Path,
+    socket: Path,
+    patience: float,
     options: Options,
-    ready: Callable[[], str | None],
-    hide_gpus: bool = False,
+    hide_gpus: bool,
     runtime_class: str = "",
-    pools: Callable[[], PoolOptions] = lambda: NOTHING_SAID,
-    unread: Callable[[], str] = lambda: "",
-    trouble: Callable[[], str] = lambda: "",
-    limiters: volumes.Given = volumes.NOTHING,
-    clock: Callable[[], float] = time.monotonic,
-    now_ns: Callable[[], int] = time.time_ns,
-) -> Flask:
+    limiters: Given = NOTHING,
+    file: Path = Path(),
+) -> Service:
     """
-    The application. `options` are those of the settings, `pools` gives the administrator's document over them, `unread`
-    a warning for whoever creates a pod while there is none that could be read, `trouble` what is wrong with it, which
-    keeps nobody from being served. `ready` gives the reason why this process cannot serve now, or None. `hide_gpus`:
-    from pods that ask for none; `offers` then says which GPUs a node's own plugin hands out. `runtime_class`: what pods
-    with a share get that name none. `limiters`: volumes that they all get.
+    The webhook, and its probes, over the allocator's `socket`. `patience`: seconds that a review waits for an answer.
+    `hide_gpus`: from pods that ask for none. `runtime_class`: for pods with a share that name none. `limiters`: volumes
+    that these all get. `file`: the administrator's document of options, which goes before `options`; one that could
+    never be read says nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card,
+    which takes from nobody.
+    """
+    document = Document(pooloptions.follow(file), clock=time.monotonic)
+    metrics = Metrics(metrics_of("webhook"))
+    certificate = certificates / CERTIFICATE
+    metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
+    metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
-    `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970, for stamps.
-    """
-    app = Flask("webhook")
-    # One more than allowed: a body without a declared length is cut at this limit instead of being refused.
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
-    admission = _Admission(
-        ask=ask,
-        offers=offers,
+    def ready() -> str | None:
+        return unready(certificate, datetime.datetime.now(datetime.UTC))
+
+    client = UnixClient(socket)
+    app = create_app(
+        ask=asker(client, patience=patience),
+        offers=offers(client, patience=patience),
         metrics=metrics,
         options=options,
-        pools=pools,
-        unread=unread,
         hide_gpus=hide_gpus,
         runtime_class=runtime_class,
         limiters=limiters,
-        clock=clock,
-        now_ns=now_ns,
+        pools=document.options,
+        unread=document.warning,
+        trouble=document.trouble,
+        ready=ready,
+    )
+    pulse = health.Pulse()
+    turned_away = metrics.counter(TURNED_AWAY)
+    return Service(
+        app,
+        health.routes(metrics=metrics, ready=ready, trouble=document.trouble, alive=pulse.reason),
+        pulse,
+        turned_away=lambda reason: turned_away.labels(reason).inc(),
+        watch_open=metrics.gauge(CONNECTIONS).set_function,
     )
 
-    @app.post("/mutate")
-    def mutate_() -> Response:
-        body = request.get_data()
-        if len(body) > MAX_BODY:
-            abort(413)
-        if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-            abort(413, f"the review has more than {MAX_VALUES} values")
-        return admission.serve(body)
 
-    @app.get("/healthz")
-    def healthz() -> Response:
-        return _plain("ok")
-
-    @app.get("/readyz")
-    def readyz() -> Response:
-        reason, beside = ready(), trouble()
-        return _plain(reason, 503) if reason else _plain(f"ok; {beside}" if beside else "ok")
-
-    @app.errorhandler(HTTPException)
-    def refused(error: HTTPException) -> tuple[Response, int]:
-        return jsonify(message=error.description), error.code or 500
-
-    return app
+def unready(certificate: Path, now: datetime.datetime) -> str | None:
+    """
+    Why this process cannot serve, or None. Only the certificate matters: without an allocator pods are gated, and that
+    is a service too.
+    """
+    try:
+        end = expiry(certificate.read_bytes())
+    except (OSError, ValueError) as error:
+        return f"the serving certificate cannot be read: {type(error).__name__}"
+    return f"the serving certificate ended {end:%Y-%m-%d %H:%M}" if end <= now else None
 
 
-class _Admission:
-    """One review's way through: decode, plan, ask, settle, encode; counted and timed at one place."""
-
-    def __init__(
-        self,
-        *,
-        ask: Asker,
-        offers: Offers,
-        metrics: Metrics,
-        options: Options,
-        pools: Callable[[], PoolOptions],
-        unread: Callable[[], str],
-        hide_gpus: bool,
-        runtime_class: str,
-        limiters: volumes.Given,
-        clock: Callable[[], float],
-        now_ns: Callable[[], int],
-    ) -> None:
-        self._ask, self._options, self._clock, self._now_ns = ask, options, clock, now_ns
-        self._pools, self._unread = pools, unread
-        self._offers = offers
-        self._hide_gpus, self._runtime_class = hide_gpus, runtime_class
-        self._limiters = limiters
-        self._reviews = metrics.counter(ADMISSION_REQUESTS)
-        self._seconds = metrics.histogram(ADMISSION_SECONDS)
-        self._questions = metrics.counter(QUESTIONS)
-
-    def serve(self, body: bytes) -> Response:
-        started = self._clock()
-        response, outcome, dialect = self._guarded(body)
-        self._reviews.labels(outcome, dialect).inc()
-        self._seconds.labels(outcome).observe(self._clock() - started)
-        return response
-
-    def _guarded(self, body: bytes) -> tuple[Response, str, str]:
-        try:
-            encoded, outcome, dialect = self._answered(review.decode(body))
-        except BadReview as error:
-            return _message(str(error), 400), "malformed", ""
-        except RecursionError:
-            return _message("the object is nested too deep", 400), "malformed", ""
-        except Exception as error:
-            fault = secrets.token_hex(4)
-            log.error("fault", extra={"fault": fault, "kind": type(error).__name__}, exc_info=_without_text(error))
-            return _message(f"internal error, logged as fault {fault}", 500), "error", ""
-        return Response(encoded, content_type="application/json"), outcome, dialect
-
-    def _answered(self, asked: Review) -> tuple[bytes, str, str]:
-        """The body of the response, and for the metric its outcome and the request's dialect."""
-        if self._hide_gpus and asked.debugs_pod:
-            return self._debugged(asked)
-        options = self._pools().reading(asked.pod, self._options)
-        pod = standard(asked.pod, options) if asked.creates_pod else None
-        if pod is None:
-            return self._vendors(asked)
-        # Before the question: on which nodes a GPU reaches the pod depends on its class.
-        pod = containers.in_class(pod, self._runtime_class)
-        plan = mutate.plan(pod, options)
-        match plan:
-            case mutate.Pass(beyond_reach, told):
-                if self._hide_gpus and not beyond_reach:
-                    return self._hidden(asked, whole=False, told=told)
-                return review.allowed(asked.uid, warnings=told), "untouched", ""
-            case mutate.Deny(message, code):
-                self._give_back(asked, pod)
-                return review.denied(asked.uid, message, code=code), "denied", ""
-            case mutate.Hold():
-                answer: Answer | Silence | None = None
-            case mutate.Ask():
-                answer = self._put(asked, plan)
-        dialect = plan.request.dialect if dialect_named(plan.request.dialect) else "unknown"
-        answer = None if isinstance(answer, Silence) else answer
-        settled = mutate.settle(pod, plan, answer, now_ns=self._now_ns())
-        if isinstance(settled, mutate.Deny):
-            return review.denied(asked.uid, settled.message, code=settled.code), "denied", dialect
-        sharing = {fraction.container for fraction in plan.request.containers}
-        after = volumes.given(settled.pod, sharing, self._limiters)
-        unread = self._unread()
-        warnings = (*settled.warnings, unread) if unread else settled.warnings
-        encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
-        return encoded, "placed" if isinstance(answer, Placed) else "gated", dialect
-
-    def _vendors(self, asked: Review) -> tuple[bytes, str, str]:
-        """A pod that NVIDIA's own plugin serves, or a review that is about nothing of ours."""
-        if not (self._hide_gpus and asked.creates_pod):
-            return review.allowed(asked.uid), "untouched", ""
-        return self._hidden(asked, whole=True)
-
-    def _hidden(self, asked: Review, *, whole: bool, told: tuple[str, ...] = ()) -> tuple[bytes, str, str]:
-        wrong = shape.problem(asked.pod)
-        if wrong is not None:
-            return review.denied(asked.uid, str(wrong)), "denied", ""
-        if pods.MIRROR in pods.annotations_of(asked.pod):
-            return review.allowed(asked.uid), "untouched", ""
-        wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
-        node = (asked.pod.get("spec") or {}).get("nodeName")
-        believed = wanted & self._offers(node) if node and wanted else wanted
-        warnings = (*told, hiding.unbelieved(node or "", wanted - believed))
-        after = hiding.hidden(asked.pod, believed)
-        return review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden", ""
-
-    def _debugged(self, asked: Review) -> tuple[bytes, str, str]:
-        wrong = shape.problem(asked.pod) or shape.problem(asked.old)
-        if wrong is not None:
-            return review.denied(asked.uid, str(wrong)), "denied", ""
-        return review.allowed(asked.uid, before=asked.pod, after=hiding.debugged(asked.pod, asked.old)), "hidden", ""
-
-    def _give_back(self, asked: Review, pod: dict[str, Any]) -> None:
-        """The pod is refused. Had an earlier pass given it a share, the allocator need not wait for the pod."""
-        held = None if asked.dry_run or shape.problem(pod) is not None else mutate.held_by(pod)
-        if held is None:
-            return
-        metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
-        question = Question(asked.uid, asked.namespace, held[0], {"metadata": metadata}, held=held[1], refused=True)
-        answer = self._ask(question)
-        if isinstance(answer, Silence):
-            log.info("a refused pod's share was not given back", extra={REASON: answer.code, "detail": answer.detail})
-
-    def _put(self, asked: Review, plan: mutate.Ask) -> Answer | Silence:
-        answer = self._ask(
-            Question(
-                uid=asked.uid,
-                namespace=asked.namespace,
-                request=plan.request,
-                pod=plan.pod,
-                dry_run=asked.dry_run,
-                held=plan.held,
-            )
-        )
-        if isinstance(answer, Silence):
-            self._questions.labels(answer.code).inc()
-            log.info("the allocator gave no answer", extra={REASON: answer.code, "detail": answer.detail})
-            return answer
-        self._questions.labels(_answer_label(answer)).inc()
-        return answer
-
-
-def _answer_label(answer: Answer) -> str:
-    elsewhere = isinstance(answer, Wait) and answer.code == NOT_LEADING
-    return "not-leading" if elsewhere else type(answer).__name__.lower()
-
-
-def _without_text(error: Exception) -> BaseException:
-    """The error with its traceback but without its text, which may quote the pod."""
-    return Exception(type(error).__name__).with_traceback(error.__traceback__)
-
-
-def _message(text: str, status: int) -> Response:
-    response = jsonify(message=text)
-    response.status_code = status
-    return response
-
-
-def _plain(text: str, status: int = 200) -> Response:
-    return Response(text + "\n", status, content_type="text/plain; charset=utf-8")
+def _expiry_seconds(certificate: Path) -> float:
+    try:
+        return expiry(certificate.read_bytes()).timestamp()
+    except (OSError, ValueError):
+        return 0.0

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from contract import names, quantity
+from contract import names
 from contract.dialects import Options
+from contract.encoding import quantity
 from runtime import pooloptions
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
-from webhook.certfiles import Places
-from webhook.certs import service_names
-from webhook.volumes import MPS, PRELOAD, Given
+from webhook.admission.limiters import MPS, PRELOAD, Given
+from webhook.certificates.authority import service_names
+from webhook.certificates.files import CertificatePaths
 
 _CERTIFICATES = Path("/run/gpufraction/certs")
 _RENAMED = (
@@ -201,9 +202,9 @@ class CertsSettings:
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 
-    def places(self) -> Places:
+    def places(self) -> CertificatePaths:
         """Both directories."""
-        return Places(self.dir, self.authority or self.dir.parent / "authority")
+        return CertificatePaths(self.dir, self.authority or self.dir.parent / "authority")
 
     def dns_names(self) -> tuple[str, ...]:
         """All names that the certificate is for."""

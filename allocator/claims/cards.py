@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.claims.binding import card_name
 from allocator.claims.objects import CARD, GROUP_VERSION
-from allocator.filters import Limits
+from allocator.claims.rendering import card_name
+from contract.encoding.quantity import GIB, mib
 from contract.model import WHOLE, Gpu, NodeState, Usage
-from contract.quantity import GIB, mib
+from contract.scheduling.filters import Limits
 
 JSON = dict[str, Any]
 NODE_LABEL = "elasticgpu.io/node"
@@ -29,7 +29,7 @@ MANAGED = "app.kubernetes.io/managed-by"
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class CardWrite:
     """`create`, `status` or `delete` the GPU object of this name; `body` is the object, or its status."""
 
     verb: str
@@ -46,7 +46,7 @@ def wanted(nodes: Iterable[NodeState], limits: Limits) -> dict[str, JSON]:
     return found
 
 
-def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator[Write]:
+def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator[CardWrite]:
     """
     What makes `known`, the objects as they stand, what they should be. Those that are not ours are left alone.
 
@@ -55,16 +55,16 @@ def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator
     for name, document in sorted(documents.items()):
         before = known.get(name)
         if before is None:
-            yield Write("create", name, {key: value for key, value in document.items() if key != "status"})
+            yield CardWrite("create", name, {key: value for key, value in document.items() if key != "status"})
         elif not is_ours(before):
             continue
         elif before.get("spec") != document["spec"]:
-            yield Write("delete", name, {})
+            yield CardWrite("delete", name, {})
         elif before.get("status") != document["status"]:
-            yield Write("status", name, document["status"])
+            yield CardWrite("status", name, document["status"])
     for name in sorted(set(known) - set(documents)):
         if is_ours(known[name]):
-            yield Write("delete", name, {})
+            yield CardWrite("delete", name, {})
 
 
 def is_ours(document: Mapping[str, Any]) -> bool:

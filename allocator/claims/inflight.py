@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from allocator.claims.binding import Bind
-from allocator.cluster import Cluster
+from allocator.cache.cache import Cache
+from allocator.claims.rendering import ClaimBinding
 
 _SEEN_WITHIN, _DOUBT = 10.0, 1.0
 """Seconds: until a share that was written must have been seen, or is written again; until a write whose outcome nobody
@@ -20,7 +20,7 @@ knows is repeated."""
 
 @dataclass(slots=True)
 class _Going:
-    bind: Bind
+    bind: ClaimBinding
     due: float
     out: bool = False
     """It is being written, and what came of it has not been told."""
@@ -29,7 +29,7 @@ class _Going:
 class InFlight:
     """One binding at most for each claim. Not thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cache) -> None:
         self._cluster = cluster
         self._going: dict[str, _Going] = {}
 
@@ -37,11 +37,11 @@ class InFlight:
         """Whether a binding of this claim is under way."""
         return claim_uid in self._going
 
-    def binds(self) -> list[Bind]:
+    def binds(self) -> list[ClaimBinding]:
         """All that are under way."""
         return [going.bind for going in self._going.values()]
 
-    def start(self, bind: Bind, now: float) -> None:
+    def start(self, bind: ClaimBinding, now: float) -> None:
         """A binding whose share is reserved; it is due at once."""
         self._going[bind.claim.uid] = _Going(bind, now)
 
@@ -54,7 +54,7 @@ class InFlight:
         if going.bind.allocation.id != allocation:
             self._cluster.forget(going.bind.allocation.id)
 
-    def take(self, now: float) -> list[Bind]:
+    def take(self, now: float) -> list[ClaimBinding]:
         """What is to be written now, each until its outcome is told. One that was not seen in time is written again."""
         due = [going for going in self._going.values() if not going.out and going.due <= now]
         for going in due:
@@ -68,15 +68,15 @@ class InFlight:
                 del self._going[uid]
                 self._cluster.forget(going.bind.allocation.id)
 
-    def written(self, bind: Bind, now: float) -> None:
+    def written(self, bind: ClaimBinding, now: float) -> None:
         """It was written; the watch will bring it."""
         self._again(bind, now + _SEEN_WITHIN)
 
-    def doubtful(self, bind: Bind, now: float) -> None:
+    def doubtful(self, bind: ClaimBinding, now: float) -> None:
         """Nobody knows whether it was written."""
         self._again(bind, now + _DOUBT)
 
-    def failed(self, bind: Bind) -> bool:
+    def failed(self, bind: ClaimBinding) -> bool:
         """It was not written, and will not be. True if it was still the one under way for its claim."""
         current = self._is_current(bind)
         if current:
@@ -84,11 +84,11 @@ class InFlight:
         self._cluster.forget(bind.allocation.id)
         return current
 
-    def _again(self, bind: Bind, due: float) -> None:
+    def _again(self, bind: ClaimBinding, due: float) -> None:
         if self._is_current(bind):
             going = self._going[bind.claim.uid]
             going.out, going.due = False, due
 
-    def _is_current(self, bind: Bind) -> bool:
+    def _is_current(self, bind: ClaimBinding) -> bool:
         going = self._going.get(bind.claim.uid)
         return going is not None and going.bind.allocation.id == bind.allocation.id

@@ -27,7 +27,7 @@ from allocator.claims.objects import (
     RELEASED,
     SHARES,
     Claim,
-    Share,
+    ElasticShare,
     Status,
 )
 from contract import names
@@ -63,7 +63,9 @@ class Delete:
 Step = Patch | Delete
 
 
-def of_claim(claim: Claim, share: Share | None, *, in_use: bool, card: bool, pending: Status | None) -> Step | None:
+def of_claim(
+    claim: Claim, share: ElasticShare | None, *, in_use: bool, card: bool, pending: Status | None
+) -> Step | None:
     """
     The next step for a claim. `share` is its own ElasticGPU, if there is one.
 
@@ -88,7 +90,7 @@ def of_claim(claim: Claim, share: Share | None, *, in_use: bool, card: bool, pen
     return _say_of_share(share, Status(BOUND, "Bound", "")) or _say_of_claim(claim, Status(BOUND, "Bound", ""))
 
 
-def of_orphan(share: Share, *, in_use: bool) -> Step | None:
+def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
     """The next step for an ElasticGPU of ours that is being deleted, or whose claim is gone."""
     if in_use:
         return None
@@ -100,7 +102,7 @@ def of_orphan(share: Share, *, in_use: bool) -> Step | None:
     return _say_of_share(share, Status(RELEASED, "ClaimGone", text))
 
 
-def _end(claim: Claim, share: Share | None, in_use: bool, card: bool) -> Step | None:
+def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> Step | None:
     """A claim that is deleted: its share goes first, by the reclaim policy, and then our hold on the claim."""
     if not claim.kept:
         return None
@@ -116,7 +118,7 @@ def _end(claim: Claim, share: Share | None, in_use: bool, card: bool) -> Step | 
     return step or _let_go(CLAIMS, claim.namespace, claim.name, claim.version, claim.finalizers, names.CLAIM_FINALIZER)
 
 
-def _adopt(claim: Claim, share: Share) -> Patch:
+def _adopt(claim: Claim, share: ElasticShare) -> Patch:
     kept = claim.finalizers if claim.kept else (*claim.finalizers, str(names.CLAIM_FINALIZER))
     return Patch(
         CLAIMS,
@@ -144,7 +146,7 @@ def _say_of_claim(claim: Claim, status: Status) -> Patch | None:
     return Patch(CLAIMS, claim.namespace, claim.name, claim.version, (operation,), status=True)
 
 
-def _say_of_share(share: Share, status: Status) -> Patch | None:
+def _say_of_share(share: ElasticShare, status: Status) -> Patch | None:
     if (share.status.phase, share.status.reason) == (status.phase, status.reason):
         return None
     return Patch(SHARES, "", share.name, share.version, (_add("/status", status_document(status)),), status=True)

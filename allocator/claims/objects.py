@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract import codec, names, pods
+from contract import names, pods
+from contract.encoding import codec
+from contract.encoding.reading import Malformed
 from contract.model import Allocation
-from contract.reading import Malformed
 
 JSON = dict[str, Any]
 
@@ -87,7 +88,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ElasticShare:
     """An ElasticGPU: the share that a claim has. `allocation` is None where it is not one that we made."""
 
     name: str
@@ -145,11 +146,11 @@ def claim(document: Mapping[str, Any]) -> Claim:
     )
 
 
-def share(document: Mapping[str, Any]) -> Share:
+def share(document: Mapping[str, Any]) -> ElasticShare:
     """Read an ElasticGPU."""
     metadata, reference = _part(document, "metadata"), _part(_part(document, "spec"), "claimRef")
     annotations = _part(metadata, "annotations")
-    return Share(
+    return ElasticShare(
         name=_text(metadata, "name"),
         uid=_text(metadata, "uid"),
         version=pods.version(document) or 0,

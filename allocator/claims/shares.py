@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from allocator.claims.objects import DELETE, FIRST_CONSUMER, IMMEDIATE, PROVISIONER, RETAIN, Claim, GpuClass
-from contract import quantity
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 CONTAINER = "claim"
@@ -34,7 +34,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimTerms:
     """What a claim asks for, when it is bound, and what becomes of its share with it."""
 
     request: PodRequest
@@ -46,7 +46,7 @@ class _Wrong(Exception):
     pass
 
 
-def wanted(claim: Claim, found: GpuClass | None) -> Wanted | Problem:
+def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
     """Read a claim by its class, which is None where there is none of that name."""
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
@@ -59,7 +59,7 @@ def wanted(claim: Claim, found: GpuClass | None) -> Wanted | Problem:
         fraction = _fraction(claim, _UNITS[rules.unit or "GiB"])
     except _Wrong as wrong:
         return Problem(_INVALID, str(wrong))
-    return Wanted(
+    return ClaimTerms(
         PodRequest("claims", (fraction,)),
         rules.binding or IMMEDIATE,
         rules.reclaim or DELETE,

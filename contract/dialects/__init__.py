@@ -11,12 +11,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from contract import names, quantity
+from contract import names
 from contract.dialects import aliyun, claims, elastic, hami, kai, limitranges, nano, native, spelling
-from contract.dialects.base import ANNOTATION, LABEL, Asking, Context, Decided, Dialect, Refusal, Refused, Rendering
+from contract.dialects.base import (
+    ANNOTATION,
+    LABEL,
+    Asking,
+    Decided,
+    Dialect,
+    PodReader,
+    ReadingRefused,
+    Refusal,
+    Rendering,
+)
 from contract.dialects.limitranges import Written
 from contract.dialects.options import DEFAULTS, VENDOR, Options
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import Allocation, PodRequest
 
 __all__ = [
@@ -64,7 +75,7 @@ def dialect_named(name: str) -> Dialect | None:
 
 def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tuple[Dialect, ...]:
     """The dialects in which the pod asks for something, in the table's order."""
-    context = Context(pod, DEFAULTS)
+    context = PodReader(pod, DEFAULTS)
     resources = {name for container in context.containers() for name in container.names()}
     annotations = context.annotations.keys()
     return tuple(
@@ -78,7 +89,7 @@ def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tup
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
     """The path of every field by which the pod speaks the dialect."""
-    context = Context(pod, DEFAULTS)
+    context = PodReader(pod, DEFAULTS)
     for container in context.containers():
         for resource in dialect.resources:
             if container.asks(resource):
@@ -97,7 +108,7 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
     if not asked(pod):
         return None
     pod, ranged = _as_meant(pod, options)
-    speaking, context = asked(pod), Context(pod, options)
+    speaking, context = asked(pod), PodReader(pod, options)
     try:
         if len(speaking) > 1:
             _refuse_two(pod, speaking[0], speaking[1])
@@ -105,7 +116,7 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         for misspelt in _misspelt_resources(context):
             return misspelt  # beside a share: it would not be the share that was meant
         request = speaking[0].read(context) if speaking else None
-    except Refused as refused:
+    except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)
     if request is None:
         return None
@@ -115,7 +126,7 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
     # Of several LimitRanges the API server notes one, so any of them may have written one of the two.
     where = " from the pod or the namespace's LimitRange" if limitranges.written(pod) else ""
-    raise Refused(
+    raise ReadingRefused(
         next(_mentions(pod, second)),
         f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
         f"ask in one dialect only: remove one of the two{where}",
@@ -138,7 +149,7 @@ def _as_meant(
     wrote = {container: names_ for container, names_ in wrote.items() if names_}
     if not wrote:
         return pod, limitranges.NOTHING
-    amounts = {asking.name: asking for asking in Context(pod, options).containers()}
+    amounts = {asking.name: asking for asking in PodReader(pod, options).containers()}
     own = asked(limitranges.without(pod, wrote)) if earlier is None else _dialect_of(earlier)
     if not own:
         by_range = [d for d in DIALECTS if any(not names_.isdisjoint(d.resources) for names_ in wrote.values())]
@@ -171,7 +182,7 @@ def _is_zero(amount: object) -> bool:
         return False
 
 
-def _naming(refusal: Refusal, context: Context, ranged: Written) -> Refusal:
+def _naming(refusal: Refusal, context: PodReader, ranged: Written) -> Refusal:
     """The refusal, which names the LimitRange where that wrote what is refused."""
     for asking in context.containers():
         if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
@@ -181,10 +192,10 @@ def _naming(refusal: Refusal, context: Context, ranged: Written) -> Refusal:
 
 def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
     """What a pod that asks for no share names that is nearly the name of one, as refusals; most are only told."""
-    return tuple(_misspelt_resources(Context(pod, DEFAULTS)))
+    return tuple(_misspelt_resources(PodReader(pod, DEFAULTS)))
 
 
-def _misspelt_resources(context: Context) -> Iterator[Refusal]:
+def _misspelt_resources(context: PodReader) -> Iterator[Refusal]:
     for asking in context.containers():
         for resource in dict.fromkeys(asking.names()):
             if resource in RESOURCES or "/" not in resource:
@@ -197,7 +208,7 @@ def _misspelt_resources(context: Context) -> Iterator[Refusal]:
                 yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
 
 
-def _misspelt_elsewhere(context: Context) -> Iterator[str]:
+def _misspelt_elsewhere(context: PodReader) -> Iterator[str]:
     """One line for each annotation and label that is nearly an older system's word, or the word of a resource."""
     for what, keys, known in (
         ("annotations", context.annotations, _ANNOTATIONS),
@@ -222,7 +233,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     new in a container that has its share already.
     """
     pod, ranged = _as_meant(pod, options, earlier)
-    context = Context(pod, options)
+    context = PodReader(pod, options)
     asking = [each for each in context.containers() if _asks_anew(each, earlier)]
     if not asking:
         return None
@@ -235,8 +246,8 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     added = {**pod, "spec": _only(_object(pod.get("spec")), {each.name for each in asking})}
     try:
         context.bounded()
-        return _joined(was, context, earlier, was.read(Context(added, options)))
-    except Refused as refused:
+        return _joined(was, context, earlier, was.read(PodReader(added, options)))
+    except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)
 
 
@@ -276,8 +287,8 @@ def _only(spec: Mapping[str, Any], containers: Collection[str]) -> dict[str, Any
     }
 
 
-def _joined(dialect: Dialect, context: Context, earlier: PodRequest, added: PodRequest | None) -> PodRequest:
-    """Both requests as one, its containers in the pod's order. Raises `Refused`."""
+def _joined(dialect: Dialect, context: PodReader, earlier: PodRequest, added: PodRequest | None) -> PodRequest:
+    """Both requests as one, its containers in the pod's order. Raises `ReadingRefused`."""
     if added is None:
         return earlier
     fractions = {fraction.container: fraction for fraction in (*earlier.containers, *added.containers)}
@@ -291,7 +302,7 @@ def _joined(dialect: Dialect, context: Context, earlier: PodRequest, added: PodR
         warnings=added.warnings,
     )
     if request.excess is not None:
-        raise Refused("spec.containers", *request.excess)
+        raise ReadingRefused("spec.containers", *request.excess)
     return request
 
 
@@ -335,7 +346,7 @@ def _only_whole_gpus(pod: Mapping[str, Any]) -> bool:
     speaking = asked(pod)
     return [dialect.name for dialect in speaking] == [hami.DIALECT.name] and not any(
         asking.asks(resource)
-        for asking in Context(pod, DEFAULTS).containers()
+        for asking in PodReader(pod, DEFAULTS).containers()
         for resource in hami.DIALECT.resources
         if resource != hami.GPU
     )

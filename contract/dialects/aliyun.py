@@ -17,17 +17,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contract import quantity
 from contract.dialects.base import (
     JSON,
     LABEL,
     LIMITS,
     Asking,
-    Context,
     Decided,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Rendering,
     Word,
     env_from_annotation,
@@ -35,7 +34,8 @@ from contract.dialects.base import (
     pod_request,
     wishes,
 )
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 MEM, COUNT, CORE = "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "aliyun.com/gpu-core.percentage"
@@ -48,7 +48,7 @@ _COUNT_CURE = f"give a whole number from 1 to {MOST_GPUS}"
 _LABEL = re.compile("0*([0-9]{1,2})")
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     labelled = _labelled_count(context)
     fractions: list[FractionRequest] = []
     for asking in context.containers():
@@ -59,7 +59,7 @@ def _read(context: Context) -> PodRequest | None:
     return pod_request("aliyun", context, fractions, same_gpus=True, unit=context.options.aliyun_unit)
 
 
-def _together(context: Context, fractions: Sequence[FractionRequest]) -> None:
+def _together(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
     """One count for all, and at no moment more cores than a GPU has: init containers end before the next starts."""
     askings = {asking.name: asking for asking in context.containers()}
     together = peak = 0
@@ -67,22 +67,22 @@ def _together(context: Context, fractions: Sequence[FractionRequest]) -> None:
         asking = askings[fraction.container]
         if fraction.count != fractions[0].count:
             found = f"{fraction.count} GPUs beside {fractions[0].count} of container {fractions[0].container}"
-            raise Refused(asking.field(COUNT), found, f"give every container of the pod the same {COUNT}")
+            raise ReadingRefused(asking.field(COUNT), found, f"give every container of the pod the same {COUNT}")
         peak = max(peak, together + fraction.cores)
         together += 0 if fraction.init else fraction.cores
         if peak > WHOLE:
             found = f"{peak} percent of one GPU with the containers before"
-            raise Refused(asking.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU")
+            raise ReadingRefused(asking.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU")
 
 
-def _labelled_count(context: Context) -> int:
+def _labelled_count(context: PodReader) -> int:
     text = context.label(COUNT)
     if not text:
         return 1
     match = _LABEL.fullmatch(text)
     count = int(match[1]) if match else 0
     if not 1 <= count <= MOST_GPUS:
-        raise Refused(f"metadata.labels[{COUNT}]", shown(text), _COUNT_CURE)
+        raise ReadingRefused(f"metadata.labels[{COUNT}]", shown(text), _COUNT_CURE)
     return count
 
 
@@ -95,14 +95,20 @@ def _fraction(asking: Asking, labelled: int, unit: int, wished: Wishes) -> Fract
     cores = asking.amount(CORE, least=0, most=WHOLE, cure="give a whole percentage from 0 to 100")
     if not units:
         if named or cores:
-            raise Refused(asking.field(MEM), "nothing", f"name the memory in {unit_name} beside {COUNT} or {CORE}")
+            raise ReadingRefused(
+                asking.field(MEM), "nothing", f"name the memory in {unit_name} beside {COUNT} or {CORE}"
+            )
         return None
     count = max(named, labelled)
     if named > 1 and labelled > 1 and named != labelled:
-        raise Refused(asking.field(COUNT), f"{named} beside {labelled} in the pod's label {COUNT}", "keep one of them")
+        raise ReadingRefused(
+            asking.field(COUNT), f"{named} beside {labelled} in the pod's label {COUNT}", "keep one of them"
+        )
     if units % count:
         fitting = (units // count + 1) * count
-        raise Refused(asking.field(MEM), f"{units} for {count} GPUs", f"give a multiple of {count}, such as {fitting}")
+        raise ReadingRefused(
+            asking.field(MEM), f"{units} for {count} GPUs", f"give a multiple of {count}, such as {fitting}"
+        )
     return FractionRequest(
         container=asking.name,
         count=count,

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract import names, quantity, scheduling
+from contract import names
 from contract.dialects.options import Options
 from contract.dialects.spelling import strange
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import (
     ISOLATION,
     LONGEST_WORD,
@@ -31,6 +32,7 @@ from contract.model import (
     PodRequest,
     Wishes,
 )
+from contract.scheduling import needs
 
 JSON = dict[str, Any]
 
@@ -47,7 +49,7 @@ class Refusal:
         return f"{self.field}: found {self.found}; {self.cure}"
 
 
-class Refused(Exception):
+class ReadingRefused(Exception):
     """Carries a `Refusal` out of a dialect's reader; `contract.dialects.read` turns it back into the value."""
 
     def __init__(self, field: str, found: object, cure: str) -> None:
@@ -76,7 +78,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PodReader:
     """One pod being read: its JSON, the administrator's options, and all containers that may ask."""
 
     pod: Mapping[str, Any]
@@ -93,7 +95,7 @@ class Context:
         return _object(_object(self.pod.get("metadata")).get("labels"))
 
     def annotation(self, key: str) -> str:
-        """The text of an annotation, empty where there is none. Raises `Refused` for what is no text."""
+        """The text of an annotation, empty where there is none. Raises `ReadingRefused` for what is no text."""
         return _text(self.annotations.get(key), f"metadata.annotations[{key}]")
 
     def label(self, key: str) -> str:
@@ -107,17 +109,17 @@ class Context:
             listed = spec.get(kind)
             for position, container in enumerate(listed if isinstance(listed, list) else ()):
                 if isinstance(container, Mapping):
-                    init = kind == "initContainers" and not scheduling.is_sidecar(container)
+                    init = kind == "initContainers" and not needs.is_sidecar(container)
                     yield Asking(f"spec.{kind}[{position}]", container, init)
 
     def bounded(self) -> None:
-        """Raises `Refused` where the pod has more containers than a pod with a share may have."""
+        """Raises `ReadingRefused` where the pod has more containers than a pod with a share may have."""
         spec = _object(self.pod.get("spec"))
         listed = (spec.get(kind) for kind in ("initContainers", "containers"))
         number = sum(len(each) for each in listed if isinstance(each, list))
         if number > MOST_CONTAINERS:
             cure = f"a pod that asks for a GPU share has at most {MOST_CONTAINERS}: make several pods of it"
-            raise Refused("spec.containers", f"{number} containers", cure)
+            raise ReadingRefused("spec.containers", f"{number} containers", cure)
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -128,7 +130,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 def _text(value: object, field: str) -> str:
     if value is not None and not isinstance(value, str):
-        raise Refused(field, shown(value), "give text, in quotation marks")
+        raise ReadingRefused(field, shown(value), "give text, in quotation marks")
     return value or ""
 
 
@@ -170,9 +172,9 @@ class Asking:
         """
         The whole number asked of a resource, limit before request; None where it is not named.
 
-        Raises `Refused` outside `least`..`most`, for text that is no quantity, and for fractions. `largest`: what
-        `most` is in the tenant's words, where the cure does not say it. Text with a unit (`10G`, `5Gi`) has that cure
-        all the same where the resource counts units of its own (`units`).
+        Raises `ReadingRefused` outside `least`..`most`, for text that is no quantity, and for fractions. `largest`:
+        what `most` is in the tenant's words, where the cure does not say it. Text with a unit (`10G`, `5Gi`) has that
+        cure all the same where the resource counts units of its own (`units`).
         """
         if not self.asks(resource):
             return None
@@ -180,18 +182,18 @@ class Asking:
         try:
             value = quantity.integer(found)
         except quantity.BadQuantity:
-            raise Refused(self.field(resource), shown(found), cure) from None
+            raise ReadingRefused(self.field(resource), shown(found), cure) from None
         if value > most and largest and not (units and isinstance(found, str) and found[-1:] in "MGTPEi"):
-            raise Refused(self.field(resource), quantity.written(found), too_large(largest))
+            raise ReadingRefused(self.field(resource), quantity.written(found), too_large(largest))
         if not least <= value <= most:
-            raise Refused(self.field(resource), quantity.written(found), cure)
+            raise ReadingRefused(self.field(resource), quantity.written(found), cure)
         return value
 
     def mebibytes(self, resource: str, *, most: int) -> int:
         """
         Bytes asked of a resource that counts MiB: plain numbers are MiB, a binary suffix means what it says.
 
-        0 where it is not named. Raises `Refused` as `amount` does, and for less than one MiB.
+        0 where it is not named. Raises `ReadingRefused` as `amount` does, and for less than one MiB.
         """
         found, cure = self.found(resource), "give whole MiB such as 3000, or a quantity such as 3Gi"
         if not (isinstance(found, str) and found.endswith("i")):
@@ -201,7 +203,7 @@ class Asking:
         largest = quantity.format_bytes(most * quantity.MIB)
         amount = self.amount(resource, least=0, most=most * quantity.MIB, cure=cure, largest=largest) or 0
         if 0 < amount < quantity.MIB:
-            raise Refused(self.field(resource), shown(found), cure)
+            raise ReadingRefused(self.field(resource), shown(found), cure)
         return amount
 
     def _amounts(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
@@ -240,7 +242,7 @@ def _nothing_later(annotations: Mapping[str, Any]) -> Mapping[str, str]:
     return {}
 
 
-def _no_rule(context: Context, fractions: Sequence[FractionRequest]) -> None:
+def _no_rule(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
     return None
 
 
@@ -250,15 +252,16 @@ def _no_environment(request: PodRequest, container: FractionRequest) -> list[JSO
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One system's words. `read` gives None where the pod asks for nothing in this dialect, and raises `Refused`."""
+    """One system's words. `read` gives None where the pod asks for nothing in this dialect, and raises
+    `ReadingRefused`."""
 
     name: str
     title: str
     resources: tuple[str, ...]
     """Resource names that mean a request in this dialect; all are taken out of the pod at admission."""
-    read: Callable[[Context], PodRequest | None]
-    together: Callable[[Context, Sequence[FractionRequest]], None] = _no_rule
-    """The rules that a pod's containers must keep together; raises `Refused`. `read` has looked already."""
+    read: Callable[[PodReader], PodRequest | None]
+    together: Callable[[PodReader, Sequence[FractionRequest]], None] = _no_rule
+    """The rules that a pod's containers must keep together; raises `ReadingRefused`. `read` has looked already."""
     same_gpus: bool = False
     """Whether all containers of a pod use the same GPUs."""
     annotations: tuple[str, ...] = ()
@@ -295,26 +298,27 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def wished(key: str, text: str) -> tuple[str, ...]:
-    """The words of an annotation's comma list. Raises `Refused` for more of them, or longer ones, than are read."""
+    """The words of an annotation's comma list. Raises `ReadingRefused` for more of them, or longer ones, than are
+    read."""
     field, cure = f"metadata.annotations[{key}]", f"give at most {MOST_WORDS} words of {LONGEST_WORD} characters each"
     if len(text) > MOST_WORDS * (LONGEST_WORD + 2):  # before it is taken apart
-        raise Refused(field, f"{len(text)} characters", cure)
+        raise ReadingRefused(field, f"{len(text)} characters", cure)
     found = words(text)
     longest = max(map(len, found), default=0)
     if len(found) > MOST_WORDS:
-        raise Refused(field, f"{len(found)} words", cure)
+        raise ReadingRefused(field, f"{len(found)} words", cure)
     if longest > LONGEST_WORD:
-        raise Refused(field, f"a word of {longest} characters", cure)
+        raise ReadingRefused(field, f"a word of {longest} characters", cure)
     return found
 
 
 def wishes(
-    context: Context, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
+    context: PodReader, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
 ) -> Wishes:
     """
     A container's wishes: our own annotations, which go with every dialect, and the dialect's four comma lists.
 
-    An annotation of ours for one container stands in place of the one for the pod. Raises `Refused`.
+    An annotation of ours for one container stands in place of the one for the pod. Raises `ReadingRefused`.
     """
 
     def own(key: str) -> tuple[str, str]:
@@ -342,31 +346,31 @@ def _least_memory(key: str, text: str) -> int:
     except quantity.BadQuantity:
         least = -1
     if least > MOST_MEMORY:
-        raise Refused(f"metadata.annotations[{key}]", shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
+        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
     if text and least < quantity.MIB:
-        raise Refused(f"metadata.annotations[{key}]", shown(text), cure)
+        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), cure)
     return least
 
 
-def policy(context: Context, key: str) -> str:
-    """A policy annotation: empty, `binpack` or `spread`. Raises `Refused`."""
+def policy(context: PodReader, key: str) -> str:
+    """A policy annotation: empty, `binpack` or `spread`. Raises `ReadingRefused`."""
     value = context.annotation(key)
     if value not in ("", *POLICIES):
-        raise Refused(f"metadata.annotations[{key}]", shown(value), f"use {' or '.join(POLICIES)}")
+        raise ReadingRefused(f"metadata.annotations[{key}]", shown(value), f"use {' or '.join(POLICIES)}")
     return value
 
 
-def flag(context: Context, key: str) -> bool:
-    """Whether an annotation says `true`. Raises `Refused` for a word that is neither that nor `false`."""
+def flag(context: PodReader, key: str) -> bool:
+    """Whether an annotation says `true`. Raises `ReadingRefused` for a word that is neither that nor `false`."""
     text = context.annotation(key)
     if text.lower() not in ("", "true", "false"):
-        raise Refused(f"metadata.annotations[{key}]", shown(text), "give true or false")
+        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), "give true or false")
     return text.lower() == "true"
 
 
 def pod_request(
     dialect: str,
-    context: Context,
+    context: PodReader,
     containers: list[FractionRequest],
     *,
     same_gpus: bool = False,
@@ -380,15 +384,15 @@ def pod_request(
     """
     The request of a pod, None where no container asks; our own policy annotations win over the dialect's.
 
-    Raises `Refused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no wish, and
-    for more than one pod may ask for.
+    Raises `ReadingRefused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no
+    wish, and for more than one pod may ask for.
     """
     if not containers:
         return None
     for key, known in ((names.ISOLATION, ISOLATION), (names.PLACEMENT, PINS)):
         found = context.annotation(key)
         if found not in ("", *known):
-            raise Refused(f"metadata.annotations[{key}]", shown(found), f"give one of {', '.join(known)}")
+            raise ReadingRefused(f"metadata.annotations[{key}]", shown(found), f"give one of {', '.join(known)}")
     bound = flag(context, names.NUMA_BIND)
     request = PodRequest(
         dialect=dialect,
@@ -402,7 +406,7 @@ def pod_request(
         warnings=(*warnings, *strange(context.annotations)),
     )
     if request.excess is not None:
-        raise Refused("spec.containers", *request.excess)
+        raise ReadingRefused("spec.containers", *request.excess)
     return request
 
 

@@ -14,17 +14,17 @@ import re
 from contract import names
 from contract.dialects.base import (
     ANNOTATION,
-    Context,
     Decided,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Rendering,
     Word,
     per_container_indexes,
     pod_request,
 )
-from contract.messages import shown
+from contract.encoding.messages import shown
 from contract.model import FractionRequest, PodRequest
 
 PREFIX = "egpuc.elasticgpu.io/"
@@ -32,17 +32,17 @@ ASSUMED, CONTAINER_PREFIX = "elasticgpu.io/assumed", "elasticgpu.io/container-"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     found = {key: context.annotation(key) for key in sorted(context.annotations) if key.startswith(PREFIX)}
     if not found:
         return None
     for key, name in found.items():
         if not _NAME.fullmatch(name):
-            raise Refused(_path(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace")
+            raise ReadingRefused(_path(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace")
     first, *others = found
     for key in others:
         if found[key] != found[first]:
-            raise Refused(
+            raise ReadingRefused(
                 _path(key),
                 f"{shown(found[key])} beside {shown(found[first])}",
                 "a pod has one claim: keep one, or ask for the sum of both in one claim",

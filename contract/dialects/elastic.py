@@ -10,21 +10,21 @@ here, and what is written back is always `elasticgpu.io`. A container without a 
 
 from __future__ import annotations
 
-from contract import quantity
 from contract.dialects.base import (
     LIMITS,
     Asking,
-    Context,
     Decided,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Rendering,
     Word,
     per_container_indexes,
     pod_request,
     wishes,
 )
+from contract.encoding import quantity
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 GROUPS = ("elasticgpu.io", "elasticgpu.com")
@@ -35,7 +35,7 @@ _MOST_MIB = quantity.mib(MOST_MEMORY)
 _CORE_CURE = f"give a whole number: 1 to 99 of one card, or 100 for each whole card, up to {MOST_GPUS * WHOLE}"
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     fractions: list[FractionRequest] = []
     warnings: list[str] = []
     for asking in context.containers():
@@ -76,7 +76,7 @@ def _fraction(asking: Asking, core_only: int, wished: Wishes, warnings: list[str
 def _named(asking: Asking, spellings: tuple[str, ...]) -> str:
     found = [name for name in spellings if asking.asks(name)] or [spellings[0]]
     if len(found) > 1:
-        raise Refused(asking.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
+        raise ReadingRefused(asking.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
     return found[0]
 
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from contract import quantity
 from contract.dialects.base import (
     ANNOTATION,
     JSON,
     LIMITS,
     Asking,
-    Context,
     Dialect,
     Example,
+    PodReader,
     Word,
     flag,
     pod_request,
     wishes,
     words,
 )
+from contract.encoding import quantity
 from contract.model import MOST_GPUS, MOST_MEMORY, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
 
 GPU = "nvidia.com/gpu"
@@ -40,7 +40,7 @@ TASK_PRIORITY = "CUDA_TASK_PRIORITY"
 SCHEDULER = "hami-scheduler"
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     numa, alone = flag(context, NUMA_BIND), MUTEX in words(context.annotation(GPU_POLICY))
     fractions, priority = [], 0
     for asking in context.containers():
@@ -66,12 +66,12 @@ def _priority(asking: Asking) -> int:
     return 1 if named == 0 else 0
 
 
-def _policy(context: Context, key: str) -> str:
+def _policy(context: PodReader, key: str) -> str:
     """The first of a comma chain that we have too; HAMi's other sort keys say nothing that binpack contradicts."""
     return next((word for word in words(context.annotation(key)) if word in POLICIES), "")
 
 
-def _fraction(asking: Asking, context: Context, wished: Wishes, alone: bool) -> FractionRequest | None:
+def _fraction(asking: Asking, context: PodReader, wished: Wishes, alone: bool) -> FractionRequest | None:
     if not any(asking.asks(resource) for resource in (GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS)):
         return None
     count = asking.amount(GPU, least=0, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import math
 
-from contract import quantity
 from contract.dialects.base import (
     ANNOTATION,
     Asking,
-    Context,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Word,
     pod_request,
     too_large,
     wishes,
 )
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
@@ -33,14 +33,16 @@ SCHEDULER = "kai-scheduler"
 _MOST_MIB = quantity.mib(MOST_MEMORY)
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     named = [key for key in (FRACTION, MEMORY) if context.annotation(key)]
     if len(named) > 1:
-        raise Refused(_path(MEMORY), f"beside {FRACTION}", "keep one of the two")
+        raise ReadingRefused(_path(MEMORY), f"beside {FRACTION}", "keep one of the two")
     if not named:
         for key in (FRACTION, MEMORY):
             if key in context.annotations:
-                raise Refused(_path(key), shown(context.annotation(key)), "give an amount, or remove the annotation")
+                raise ReadingRefused(
+                    _path(key), shown(context.annotation(key)), "give an amount, or remove the annotation"
+                )
         return None
     warnings: list[str] = []
     percent = _percent(context, warnings) if named == [FRACTION] else 0
@@ -62,41 +64,45 @@ def _path(key: str) -> str:
     return f"metadata.annotations[{key}]"
 
 
-def _percent(context: Context, warnings: list[str]) -> int:
+def _percent(context: PodReader, warnings: list[str]) -> int:
     text, cure = context.annotation(FRACTION), "give a number between 0 and 1, from 0.01 up, such as 0.5"
     try:
         exact = quantity.parse(text) * WHOLE
     except quantity.BadQuantity:
-        raise Refused(_path(FRACTION), shown(text), cure) from None
+        raise ReadingRefused(_path(FRACTION), shown(text), cure) from None
     if not 1 <= exact < WHOLE:
-        raise Refused(_path(FRACTION), shown(text), cure)
+        raise ReadingRefused(_path(FRACTION), shown(text), cure)
     percent = math.floor(exact)
     if percent != exact:
         warnings.append(f"{_path(FRACTION)}: {shown(text)} is served as {percent} percent of the card's memory")
     return percent
 
 
-def _number(context: Context, key: str, most: int, what: str) -> int:
+def _number(context: PodReader, key: str, most: int, what: str) -> int:
     text = context.annotation(key)
     try:
         number = quantity.integer(text)
     except quantity.BadQuantity:
         number = 0
     if number > most == _MOST_MIB:
-        raise Refused(_path(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}"))
+        raise ReadingRefused(
+            _path(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}")
+        )
     if not 1 <= number <= most:
-        raise Refused(_path(key), shown(text), f"give a whole number of {what}")
+        raise ReadingRefused(_path(key), shown(text), f"give a whole number of {what}")
     return number
 
 
-def _container(context: Context) -> Asking:
+def _container(context: PodReader) -> Asking:
     wanted, all_of_them = context.annotation(CONTAINER), tuple(context.containers())
     if not wanted:
         found = [asking for asking in all_of_them if asking.path.startswith("spec.containers")]
     else:
         found = [asking for asking in all_of_them if asking.name == wanted]
     if not found:
-        raise Refused(_path(CONTAINER), shown(wanted) if wanted else "nothing", "name one of the pod's containers")
+        raise ReadingRefused(
+            _path(CONTAINER), shown(wanted) if wanted else "nothing", "name one of the pod's containers"
+        )
     return found[0]
 
 

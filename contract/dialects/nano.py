@@ -10,11 +10,11 @@ from __future__ import annotations
 from contract.dialects.base import (
     LIMITS,
     Asking,
-    Context,
     Decided,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Rendering,
     Word,
     per_container_indexes,
@@ -31,7 +31,7 @@ _NO_GPU = "-1"
 _LONGEST_NAME = 63 - len("container-")
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     found = (_fraction(asking, wishes(context, asking)) for asking in context.containers())
     return pod_request("nano", context, [fraction for fraction in found if fraction is not None])
 
@@ -41,7 +41,7 @@ def _fraction(asking: Asking, wished: Wishes) -> FractionRequest | None:
     if not found:
         return None
     if len(found) > 1:
-        raise Refused(asking.field(PERCENT_2022), f"beside {PERCENT}", "the two mean the same: keep one")
+        raise ReadingRefused(asking.field(PERCENT_2022), f"beside {PERCENT}", "the two mean the same: keep one")
     percent = asking.amount(found[0], least=1, most=WHOLE, cure=_CURE) or 0
     return FractionRequest(container=asking.name, percent=percent, cores=percent, init=asking.init, wishes=wished)
 

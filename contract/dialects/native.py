@@ -8,26 +8,27 @@ alone takes whole GPUs. Each amount is per GPU.
 
 from __future__ import annotations
 
-from contract import names, quantity
+from contract import names
 from contract.dialects.base import (
     ANNOTATION,
     LIMITS,
     Asking,
-    Context,
     Dialect,
     Example,
-    Refused,
+    PodReader,
+    ReadingRefused,
     Word,
     pod_request,
     wishes,
 )
+from contract.encoding import quantity
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 _MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
 _PERCENT_CURE = "give a whole number from 1 to 100"
 
 
-def _read(context: Context) -> PodRequest | None:
+def _read(context: PodReader) -> PodRequest | None:
     containers = [_fraction(asking, wishes(context, asking)) for asking in context.containers() if _asks(asking)]
     return pod_request("native", context, containers)
 
@@ -48,7 +49,7 @@ def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
     percent = asking.amount(names.GPU_PERCENT, least=1, most=WHOLE, cure=_PERCENT_CURE)
     cores = asking.amount(names.GPU_CORES, least=1, most=WHOLE, cure=_PERCENT_CURE)
     if memory is not None and percent is not None:
-        raise Refused(
+        raise ReadingRefused(
             asking.field(names.GPU_PERCENT),
             f"{percent} beside {names.GPU_MEMORY}",
             f"give either {names.GPU_PERCENT} or {names.GPU_MEMORY}",

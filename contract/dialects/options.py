@@ -2,8 +2,8 @@
 What an administrator may choose about reading dialects, and the vGPU systems' own option names for the same.
 
 4paradigm's scheduler and HAMi are configured by the values of a chart. `vgpu_options` reads those values under those
-names, so that an administrator moves them as they are; two of our own stand beside them. `contract.pools` reads the
-document around them. Pure. An unknown name is refused, since a misspelt limit is no limit.
+names, so that an administrator moves them as they are; two of our own stand beside them. `contract.nodes.pools` reads
+the document around them. Pure. An unknown name is refused, since a misspelt limit is no limit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from contract import quantity
-from contract.messages import shown
+from contract.encoding import quantity
+from contract.encoding.messages import shown
 from contract.model import MOST_MEMORY, WHOLE
 
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

@@ -24,7 +24,7 @@ OURS = "gpufraction"
 NOBODY = 65532
 """The image's user and group."""
 PROGRAMS = ("webhook", "allocator", "nodeagent")
-ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "kubectl_gpufraction")
+ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "kubectl_gpufraction", "benchmarks")
 """Modules with no place beside a cluster's admission."""
 _STARTS = (
     *((program, "--help") for program in PROGRAMS),

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nodeagent.gpus.nvml import Nvml
 from nodeagent.mps import keeper
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.mps.supervisor import Supervisor
-from nodeagent.nvml import Nvml
 from runtime import logs
 from runtime.process import Process
 from runtime.settings import effective

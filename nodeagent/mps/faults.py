@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from nodeagent.mps.machine import Phase
 from nodeagent.mps.reports import Report
-from nodeagent.residents import Resident
-from nodeagent.watching import Step
+from nodeagent.sharing.overuse import Step
+from nodeagent.sharing.residents import Resident
 
 FAULT = "MpsFault"
 

@@ -50,7 +50,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RestartPace:
     """Seconds, and how many failures in a row are too many."""
 
     patience: float = 30.0
@@ -86,7 +86,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DaemonState:
     """What is remembered between two looks. Times are of the caller's clock."""
 
     phase: Phase = Phase.OFF
@@ -112,16 +112,16 @@ class State:
         return self.serving or self.phase in (Phase.OFF, Phase.BLOCKED, Phase.RESTING)
 
 
-Step = tuple[State, tuple[Action, ...]]
+Step = tuple[DaemonState, tuple[Action, ...]]
 
 
-def step(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     """The state after a look at `now`, and what is to be done."""
     after, actions = _step(state, seen, now, pace)
     return replace(after, exclusive=seen.exclusive is True), actions
 
 
-def _step(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     if not seen.wanted and state.phase is not Phase.STOPPING:
         return _unwanted(state, seen, now)
     match state.phase:
@@ -139,13 +139,13 @@ def _step(state: State, seen: Seen, now: float, pace: Pace) -> Step:
             return _waiting(state, seen, now, pace)
 
 
-def _enter(state: State, phase: Phase, now: float, **changes: object) -> State:
+def _enter(state: DaemonState, phase: Phase, now: float, **changes: object) -> DaemonState:
     """A phase that begins now; one that goes on keeps its time."""
     since = state.since if state.phase is phase else now
     return replace(state, **{"phase": phase, "since": since, "silent": None, "failing": "", **changes})  # type: ignore[arg-type]
 
 
-def _unwanted(state: State, seen: Seen, now: float) -> Step:
+def _unwanted(state: DaemonState, seen: Seen, now: float) -> Step:
     if seen.alive:
         return _enter(state, Phase.STOPPING, now, why=""), (Action.QUIT,)
     return _enter(state, Phase.OFF, now, why="", failures=0), _released(seen)
@@ -155,7 +155,7 @@ def _released(seen: Seen) -> tuple[Action, ...]:
     return (Action.DEFAULT,) if seen.claimed else ()
 
 
-def _open(state: State, seen: Seen, now: float) -> Step:
+def _open(state: DaemonState, seen: Seen, now: float) -> Step:
     if seen.alive:
         # Whoever started it is gone; it is ours to watch now.
         return _enter(state, Phase.STARTING, now), ()
@@ -165,13 +165,13 @@ def _open(state: State, seen: Seen, now: float) -> Step:
     return _claim(state, seen, now)
 
 
-def _claim(state: State, seen: Seen, now: float) -> Step:
+def _claim(state: DaemonState, seen: Seen, now: float) -> Step:
     if seen.exclusive:
         return _enter(state, Phase.STARTING, now), (Action.START,)
     return _enter(state, Phase.CLAIMING, now), (Action.EXCLUSIVE,)
 
 
-def _claiming(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _claiming(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     if seen.alive or seen.strangers:
         return _open(state, seen, now)
     if not seen.exclusive and now - state.since >= pace.patience:
@@ -179,7 +179,7 @@ def _claiming(state: State, seen: Seen, now: float, pace: Pace) -> Step:
     return _claim(state, seen, now)
 
 
-def _starting(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _starting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     if not seen.alive:
         return _failed(state, "the MPS daemon ended while it started", seen, now, pace)
     if seen.answers and seen.exclusive:
@@ -197,7 +197,7 @@ def _kept_exclusive(seen: Seen) -> tuple[Action, ...]:
     return () if seen.exclusive is not False else (Action.EXCLUSIVE,)
 
 
-def _running(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     if not seen.alive:
         return _failed(state, "the MPS daemon ended", seen, now, pace)
     silent = None if seen.answers else now if state.silent is None else state.silent
@@ -215,12 +215,12 @@ def _running(state: State, seen: Seen, now: float, pace: Pace) -> Step:
     return _enter(state, Phase.SERVING, now, failures=failures, why=""), _kept_exclusive(seen)
 
 
-def _killed(state: State, why: str, now: float) -> Step:
+def _killed(state: DaemonState, why: str, now: float) -> Step:
     """Of a daemon that does not answer no good end can be asked."""
     return _enter(state, Phase.STOPPING, now, why=why, failing=why), (Action.KILL,)
 
 
-def _stopping(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _stopping(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     if seen.alive:
         overdue = bool(state.failing) or now - state.since >= pace.grace
         return state, (Action.KILL,) if overdue else ()
@@ -231,7 +231,7 @@ def _stopping(state: State, seen: Seen, now: float, pace: Pace) -> Step:
     return _enter(state, Phase.PAUSED, now), ()
 
 
-def _failed(state: State, why: str, seen: Seen, now: float, pace: Pace) -> Step:
+def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartPace) -> Step:
     failures = state.failures + 1
     if failures >= pace.failures:
         told = f"{why}; given up after {failures} failures in a row"
@@ -240,7 +240,7 @@ def _failed(state: State, why: str, seen: Seen, now: float, pace: Pace) -> Step:
     return _enter(state, Phase.PAUSED, now, failures=failures, why=why), (Action.KILL,)
 
 
-def _waiting(state: State, seen: Seen, now: float, pace: Pace) -> Step:
+def _waiting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     resting = state.phase is Phase.RESTING
     delay = pace.rest if resting else min(pace.backoff_cap, pace.backoff * 2.0 ** max(0, state.failures - 1))
     if seen.alive or now - state.since >= delay:

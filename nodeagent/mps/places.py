@@ -28,7 +28,7 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MpsPaths:
     """The folder's parts."""
 
     root: Path

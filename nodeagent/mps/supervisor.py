@@ -19,10 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from nodeagent.library import Card, GpuLibrary
+from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.mps.daemon import PROGRAM, Daemon
-from nodeagent.mps.machine import Action, Pace, Phase, Seen, State, step
-from nodeagent.mps.places import Places, read_text, write_atomically
+from nodeagent.mps.machine import Action, DaemonState, Phase, RestartPace, Seen, step
+from nodeagent.mps.places import MpsPaths, read_text, write_atomically
 from nodeagent.mps.reports import (
     GpuReport,
     Report,
@@ -32,7 +32,7 @@ from nodeagent.mps.reports import (
     shortcomings,
     wanted_from_text,
 )
-from nodeagent.status import Sight, look
+from nodeagent.publishing.status import Observation, look
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +63,15 @@ class Supervisor:
         command: tuple[str, ...] = (PROGRAM,),
         multiuser: bool = True,
         timeout: float = 5.0,
-        pace: Pace | None = None,
+        pace: RestartPace | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._library, self._places = library, Places(root)
+        self._library, self._places = library, MpsPaths(root)
         self._command, self._multiuser, self._timeout = command, multiuser, timeout
         self._driver = ""
-        self._pace, self._clock, self._wall = pace or Pace(), clock, wall
-        self._states: dict[str, State] = {}
+        self._pace, self._clock, self._wall = pace or RestartPace(), clock, wall
+        self._states: dict[str, DaemonState] = {}
         self._starts: dict[str, int] = {}
         self._daemons: dict[str, Daemon] = {}
         self._servers: dict[str, tuple[int, ...]] = {}
@@ -123,8 +123,8 @@ class Supervisor:
             self._daemons[uuid] = Daemon(folder, uuid, command=self._command, timeout=self._timeout)
         return self._daemons[uuid]
 
-    def _tend(self, uuid: str, card: Card | None, wanted: bool, sight: Sight) -> GpuReport:
-        state = self._states.get(uuid, State(since=self._clock()))
+    def _tend(self, uuid: str, card: Card | None, wanted: bool, sight: Observation) -> GpuReport:
+        state = self._states.get(uuid, DaemonState(since=self._clock()))
         seen = self._see(uuid, card, wanted)
         after, actions = step(state, seen, self._clock(), self._pace)
         if (after.phase, after.why) != (state.phase, state.why):

@@ -5,7 +5,7 @@ The validation of the containers of a pod: names, mounts, environment, ports, re
 import re
 from collections.abc import Iterator, Mapping
 
-from contract.quantity import BadQuantity, parse
+from contract.encoding.quantity import BadQuantity, parse
 from playground.api.errors import FieldError, duplicate, invalid_field, required, unsupported
 from playground.api.formats import env_name_problem, label_problem, qualified_name_problem
 from playground.api.values import JSON

@@ -12,7 +12,7 @@ from typing import Any
 
 import cel
 
-from contract.quantity import BadQuantity, parse
+from contract.encoding.quantity import BadQuantity, parse
 
 _TYPES: Mapping[type, str] = {bool: "bool", str: "string", int: "int", float: "double", list: "list", dict: "map"}
 

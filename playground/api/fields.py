@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract.quantity import BadQuantity, parse
+from contract.encoding.quantity import BadQuantity, parse
 from playground.api.errors import unhandled
 from playground.api.kinds import Kind
 from playground.api.values import JSON

@@ -7,7 +7,7 @@ are done. Bounds on the ratio of limit to request, and on volume claims, are sto
 
 from collections.abc import Iterator, Mapping
 
-from contract.quantity import parse
+from contract.encoding.quantity import parse
 from playground.api import errors
 from playground.api.attributes import Attributes
 from playground.api.kinds import PODS

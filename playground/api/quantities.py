@@ -8,7 +8,7 @@ program that compares what it wrote with what it reads meets this on every clust
 import functools
 from typing import Any
 
-from contract.quantity import BadQuantity, parse
+from contract.encoding.quantity import BadQuantity, parse
 from playground.api.values import JSON
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from contract.quantity import format_bytes, parse
+from contract.encoding.quantity import format_bytes, parse
 from playground.api import errors
 from playground.api.attributes import Attributes
 from playground.api.kinds import PODS, QUOTAS, Kind

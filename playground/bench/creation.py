@@ -18,8 +18,8 @@ from playground.bench.progress import say
 from playground.cluster import Cluster
 from playground.real import Real, assets_of
 from playground.shapes import gpu_node
-from runtime import kubepaths
-from runtime.kube import KubeNotFound
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 
 TENANT, _UNLABELLED = "tenant", "unlabelled"
 _CREATES = 150
@@ -60,7 +60,7 @@ def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "
             if scheduler:
                 made["spec"]["schedulerName"] = scheduler
             before = time.perf_counter_ns()
-            cluster.kube.create(kubepaths.pods(namespace), made)
+            cluster.kube.create(paths.pods(namespace), made)
             took[kind].append(time.perf_counter_ns() - before)
     spreads = [(kind, Spread.of(values)) for kind, values in took.items()]
     base = spreads[0][1].p50
@@ -87,7 +87,7 @@ def _await_account(cluster: Cluster) -> None:
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:
         try:
-            cluster.kube.get(kubepaths.path("v1", "serviceaccounts", _UNLABELLED, "default"))
+            cluster.kube.get(paths.path("v1", "serviceaccounts", _UNLABELLED, "default"))
             return
         except KubeNotFound:
             if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
 """
-Decisions: `python -m allocator.bench` per cluster size, each in a process of its own, so that memory is that of one
-cluster. Here its raw latencies become tables.
+Decisions: `python -m benchmarks.decisions` per cluster size, each in a process of its own, so that memory is that of
+one cluster. Here its raw latencies become tables.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def decisions(count: int = 3000) -> Iterator[str]:
 
 
 def measure(nodes: int, sharers: int, **given: object) -> JSON:
-    """What `python -m allocator.bench` says of one size; `given` are its other flags."""
+    """What `python -m benchmarks.decisions` says of one size; `given` are its other flags."""
     say(f"decisions at {nodes} nodes with {sharers} sharers" + (f" by {given['policy']}" if "policy" in given else ""))
     flags = {"nodes": nodes, "sharers": sharers, **given}
     command = [
         sys.executable,
         "-m",
-        "allocator.bench",
+        "benchmarks.decisions",
         *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items()),
     ]
     done = subprocess.run(command, cwd=_TOP, stdout=subprocess.PIPE, check=True, timeout=_TIMEOUT)

@@ -22,7 +22,7 @@ from playground.bench.progress import say
 from playground.cluster import Cluster
 from playground.embedded import Embedded
 from playground.shapes import gpu_node
-from runtime import kubepaths
+from runtime.kubernetes import paths
 
 JSON = dict[str, Any]
 ROUNDS = 60
@@ -41,7 +41,7 @@ def freed() -> Iterator[str]:
 
     say(f"a line of {ROUNDS} pods for one GPU")
     with Cluster(nodes=(gpu_node("one", "1 x Tesla T4 15109MiB"),), control_plane=embedded) as cluster:
-        path = kubepaths.pods(_NAMESPACE)
+        path = paths.pods(_NAMESPACE)
         seen = Sightings(planes[0].api.watch(path))
         for number in range(ROUNDS + 1):
             cluster.kube.create(path, workload.pod(0, namespace=_NAMESPACE, name=f"pod-{number:03}", wanted=_WHOLE))

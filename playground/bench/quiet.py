@@ -12,8 +12,8 @@ import random
 import time
 from typing import Any
 
-from contract import codec, names, pods, quantity
-from contract.inventories import inventory_to_status
+from contract import names, pods
+from contract.encoding import codec, quantity
 from contract.model import (
     Allocation,
     ContainerAllocation,
@@ -23,13 +23,14 @@ from contract.model import (
     Inventory,
     PodRequest,
 )
+from contract.nodes.inventories import inventory_to_status
 from playground import installing
 from playground.api.values import timestamp
 from playground.bench import workload
 from playground.bench.progress import say
 from playground.embedded import Embedded
 from playground.machinery.nodes import NodeSpec, node_object
-from runtime import kubepaths
+from runtime.kubernetes import paths
 
 JSON = dict[str, Any]
 _GPUS = 8
@@ -57,7 +58,7 @@ class Quiet(Embedded):
         for document in installing.to_apply():
             if document["kind"] == "CustomResourceDefinition":
                 self.api.call("POST", installing.path_of(document), body=document)
-        self.api.call("POST", kubepaths.path("v1", "namespaces"), body={"metadata": {"name": LOADED}})
+        self.api.call("POST", paths.path("v1", "namespaces"), body={"metadata": {"name": LOADED}})
         now = time.time()
         inventories = [inventory(number) for number in range(self._nodes)]
         for number, found in enumerate(inventories):

@@ -1,9 +1,9 @@
 """
 How a decision grows with the cluster, by policy: a table, the fitted exponents, and a plot for `docs/benchmarks.md`.
 
-`python -m allocator.bench` measures each size and policy in a process of its own; no tenant chooses a policy here, so
-that every decision is by the one that the row names. What counts is the processor's time of the deciding thread: on a
-machine that does other work the clock tells how busy that is.
+`python -m benchmarks.decisions` measures each size and policy in a process of its own; no tenant chooses a policy here,
+so that every decision is by the one that the row names. What counts is the processor's time of the deciding thread: on
+a machine that does other work the clock tells how busy that is.
 """
 
 from __future__ import annotations

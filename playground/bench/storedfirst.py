@@ -21,7 +21,7 @@ from playground.cluster import Cluster, MakeControlPlane
 from playground.embedded import Embedded
 from playground.real import Real, assets_of
 from playground.shapes import gpu_node
-from runtime import kubepaths
+from runtime.kubernetes import paths
 
 JSON = dict[str, Any]
 _CREATES = 150
@@ -61,7 +61,7 @@ def stored_first(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 def _measured(cluster: Cluster) -> tuple[Spread, Spread, float]:
     """Until the creation was answered, until the pod was pinned; and the placements written for each pod."""
     created, pinned = list[int](), list[int]()
-    path, before = kubepaths.pods(_NAMESPACE), _placements(cluster)
+    path, before = paths.pods(_NAMESPACE), _placements(cluster)
     for number in range(_CREATES):
         started = time.perf_counter_ns()
         found = cluster.kube.create(path, _pod(f"pod-{number}"))

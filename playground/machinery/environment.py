@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from contract import scheduling
-from contract.quantity import parse
+from contract.encoding.quantity import parse
+from contract.scheduling import needs
 from playground.api.values import JSON, dig
 
 Lookup: TypeAlias = Callable[[str, str], Mapping[str, str] | None]
@@ -138,7 +138,7 @@ def _field(pod: JSON, path: str, around: Surroundings) -> str | Missing:
 def _resource(pod: JSON, container: JSON, reference: JSON, around: Surroundings) -> str | Missing:
     """An amount in units of the divisor, rounded up."""
     wanted, path = reference.get("containerName"), reference.get("resource", "")
-    for candidate, _ in scheduling.containers(pod["spec"]):
+    for candidate, _ in needs.containers(pod["spec"]):
         if wanted and candidate.get("name") == wanted:
             container = candidate
     section, _, name = path.partition(".")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from contract.quantity import MIB
+from contract.encoding.quantity import MIB
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 SHOWN_PREFIXES = ("ALIYUN_COM_GPU", "NVIDIA_", "CUDA_", "GPU")

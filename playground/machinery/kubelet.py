@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from contract import scheduling
-from contract.quantity import BadQuantity
+from contract.encoding.quantity import BadQuantity
+from contract.scheduling import needs
 from playground.api.values import JSON, timestamp
 from playground.machinery import nodeadmission, podstatus, resources
 from playground.machinery.client import CONFIG_MAPS, PODS, SECRETS, Client, Refused
@@ -208,7 +208,7 @@ class Kubelet:
         try:
             adopted = (pod.get("status") or {}).get("phase") == "Running"
             refused = None if adopted else nodeadmission.admit(pod, node, account)
-            holding = resources.holding_of(pod, scheduling.needs_of(pod))
+            holding = resources.holding_of(pod, needs.needs_of(pod))
         except BadQuantity as error:
             refused, holding = Rejected("UnexpectedAdmissionError", f"Pod was rejected: {error}"), Holding({})
         if refused is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contract import scheduling
+from contract.scheduling import needs as scheduling
 from playground.machinery.resources import Account, allocatable_of, is_extended, node_state, requests_of, shortages
 
 _NO_EXECUTE = "NoExecute"

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from contract import scheduling
 from contract.model import NodeState, Taint
+from contract.scheduling import needs as scheduling
 from playground.machinery.resources import (
     NOT_READY,
     PODS,

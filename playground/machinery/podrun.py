@@ -9,7 +9,7 @@ given; the kubelet owns it and writes what it says.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from contract import scheduling
+from contract.scheduling import needs
 from playground.api.values import JSON
 from playground.machinery import environment, gpuruntime
 from playground.machinery.environment import Missing, Surroundings
@@ -39,7 +39,7 @@ class PodRun:
     def start(self, around: Surroundings, gpus: NodeGpus, now: str) -> None:
         """Start, in order, every container that neither runs nor ended; an init container that fails holds the rest."""
         blocked = False
-        for container, ends in scheduling.containers(self.pod["spec"]):
+        for container, ends in needs.containers(self.pod["spec"]):
             name, state = container["name"], self.states.get(container["name"])
             if blocked:
                 self.states[name] = INITIALIZING

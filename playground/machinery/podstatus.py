@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract.scheduling import is_sidecar
+from contract.scheduling.needs import is_sidecar
 from playground.api.values import JSON
 from playground.machinery import conditions
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from contract import quantity, scheduling
+from contract.encoding import quantity
 from contract.model import NodeState, Taint
+from contract.scheduling import needs as scheduling
 from playground.api.values import JSON
 
 Amounts: TypeAlias = dict[str, int]

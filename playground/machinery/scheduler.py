@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from contract import scheduling
-from contract.quantity import BadQuantity
+from contract.encoding.quantity import BadQuantity
+from contract.scheduling import needs
 from playground.api.values import JSON, timestamp
 from playground.machinery import conditions, placement, resources
 from playground.machinery.client import PODS, Client, Refused
@@ -168,7 +168,7 @@ class Scheduler:
             return
         self._release(uid)
         self._placed[uid] = node
-        self._account(node).book(uid, resources.holding_of(pod, scheduling.needs_of(pod)))
+        self._account(node).book(uid, resources.holding_of(pod, needs.needs_of(pod)))
 
     def _unpark(self) -> None:
         self._pending.update(self._parked)
@@ -200,7 +200,7 @@ class Scheduler:
         """Raises `BadQuantity`."""
         wish = self._wishes.get(uid)
         if wish is None:
-            wish = self._wishes[uid] = Wish(scheduling.needs_of(pod), resources.requests_of(pod))
+            wish = self._wishes[uid] = Wish(needs.needs_of(pod), resources.requests_of(pod))
         return wish
 
     def _bind(self, pod: JSON, node: str) -> None:

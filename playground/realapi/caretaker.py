@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
 
-from contract.quantity import parse
+from contract.encoding.quantity import parse
 from playground.api.quota import Usage, pod_usage, shown
 from playground.api.values import JSON
 from playground.machinery.client import (

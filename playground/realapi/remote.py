@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from playground.api.values import ADMIN, JSON, User
-from runtime.kube import Kube
-from runtime.kubeerrors import KubeError, KubeGone, KubeUnavailable
-from runtime.transport import Transport
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.errors import KubeError, KubeGone, KubeUnavailable
+from runtime.kubernetes.transport import Transport
 
 _TIMEOUT = 35.0
 """Seconds for an answer: longer than the longest admission webhook may take (30 s)."""

@@ -14,19 +14,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from allocator import serving
-from allocator.writer import operations
+from allocator.server import http
+from allocator.workers.binder import operations
 from contract import pods
 from contract.dialects import Options
 from contract.metrics import metrics_of
 from runtime import unixhttp
 from runtime.metrics import Metrics
 from runtime.process import Request
-from tests.allocator.desk import Desk, admitted
-from tests.allocator.lining import ONE_GPU, worker
-from tests.webhook.builders import container, pod, review
-from webhook.app import create_app
-from webhook.asking import asker
+from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.one_gpu import ONE_GPU, worker
+from tests.unit.webhook.builders import container, pod, review
+from webhook.serving.application import create_app
+from webhook.serving.asking import asker
 
 _TOP = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,7 @@ class Walked:
 def walked() -> Walked:
     """One AdmissionReview that is placed; one pod that the watch brings; one waiting pod that is placed."""
     desk = Desk([ONE_GPU])
-    routes = serving.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
 
     class Beside:
         """The allocator's socket, without a socket."""

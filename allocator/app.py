@@ -1,0 +1,273 @@
+"""
+The allocator as it runs: every long-lived part made and started in one place.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from allocator.cache.cache import Cache
+from allocator.engine.engine import Engine
+from allocator.faults import Faulted
+from allocator.scheduler.core import Controller
+from allocator.scheduler.options import SchedulerOptions
+from allocator.scoring.policy import LEARNED, Policy
+from allocator.server import http
+from allocator.server import metrics as gauges
+from allocator.settings import Settings
+from allocator.workers.binder import EventRecorder
+from allocator.workers.claims import Claims
+from allocator.workers.informers import Follows, Informers
+from allocator.workers.learner import LearningWorker
+from allocator.workers.loop import LoopCounters, SchedulingLoop
+from allocator.workers.recorder import Upkeep
+from allocator.workers.resync import Resync, ResyncCounters
+from contract.dialects import Options as Reading
+from contract.metrics import allocator as specs
+from contract.metrics import metrics_of
+from contract.scheduling.filters import Limits
+from runtime.httpserver import PROBED
+from runtime.kubernetes import lease as leader
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.lease import Leader, LeaseTiming
+from runtime.metrics import Metrics
+from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.scraping import spared
+
+log = logging.getLogger(__name__)
+OLDEST_KUBERNETES = (1, 30)
+"""Scheduling gates, matchConditions and ValidatingAdmissionPolicy are stable from here on."""
+
+
+_ADMITTED_WITHIN, _LOOK_EVERY = 5.0, 0.05
+"""Seconds: an admitted pod is stored within moments, unless another webhook or a quota keeps it."""
+
+
+class TooOld(Exception):
+    """The cluster lacks what the design rests on."""
+
+
+@dataclass(frozen=True)
+class RunningAllocator:
+    """The parts that must be stopped, and those that tests look at."""
+
+    controller: Controller
+    servers: tuple[HttpServer, ...]
+    feed: Informers
+    leader: Leader | None
+    health: HttpServer | None
+
+    def stop(self) -> None:
+        """In the order in which nothing is promised that cannot be kept: doors, then leadership, then watches."""
+        for server in self.servers:
+            server.close()
+        if self.leader is not None:
+            self._see_the_admitted()
+            self.leader.stop()
+        self.feed.stop()
+
+    def _see_the_admitted(self) -> None:
+        """Lead a little longer until the pods just admitted are on the API server, where the next leader finds them."""
+        until = time.monotonic() + _ADMITTED_WITHIN
+        while self.controller.look().assumed and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY)
+
+
+def check_version(kube: Kube) -> None:
+    """Raise `TooOld` for a cluster before 1.30."""
+    version = kube.version()
+    if version < OLDEST_KUBERNETES:
+        raise TooOld(f"Kubernetes {version[0]}.{version[1]} found; 1.30 or newer is needed")
+
+
+def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
+    """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
+    check_version(kube)
+    woken = threading.Event()
+    metrics = Metrics(metrics_of("allocator"))
+    workers, faulted = process.workers, _faulted(metrics)
+    restarted = metrics.counter(specs.WORKER_RESTARTS)
+    workers.restarted = lambda name: restarted.labels(worker=name).inc()
+    elected = _leader(settings, kube, woken)
+    leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
+    teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted)
+    restarts = metrics.counter(specs.WATCH_RESTARTS)
+    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
+    fed = Informers(
+        kube,
+        controller,
+        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        follows=Follows(claims=settings.claims, kept_out=settings.kept_out_lists),
+        seen=upkeep.seen,
+        workers=workers,
+        faulted=faulted,
+    )
+    ready = Health(
+        cache=lambda: controller.ready() or None,
+        watch=functools.partial(_stale, fed),
+    )
+    doors = [
+        serve_http(
+            http.socket_routes(controller, metrics, faulted=faulted),
+            settings.socket,
+            name="socket",
+            mode=http.SOCKET_MODE,
+            limits=http.SOCKET_LIMITS,
+        )
+    ]
+    health = None
+    if settings.listen:
+        figures = gauges.AllocatorGauges(controller, metrics, leading)
+        host, port = settings.listen.rsplit(":", 1)
+        routes = health_routes(metrics, ready=ready, alive=Health(workers=workers.broken))
+        health = serve_http(
+            spared(gauges.scraped(routes, figures.refresh)), (host, int(port)), name="health", limits=PROBED
+        )
+        doors.append(health)
+    teller = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
+    claims_woken = threading.Event()
+    claims = Claims(
+        kube=kube,
+        controller=controller,
+        woken=claims_woken,
+        limits=_limits(settings),
+        card_writes=settings.card_writes,
+        timeout=_write_timeout(settings),
+        faulted=faulted,
+    )
+    loop = SchedulingLoop(
+        kube=kube,
+        controller=controller,
+        teller=teller,
+        woken=woken,
+        now_ns=time.time_ns,
+        relist=fed.relist,
+        write_timeout=_write_timeout(settings),
+        counted=LoopCounters.of(metrics),
+        decided=claims_woken.set,
+        workers=workers,
+        faulted=faulted,
+    )
+    fed.start()
+    if elected is not None:
+        elected.start()
+    process.supervise("placing", lambda: loop.run(process.stop))
+    if settings.placement.node_policy in LEARNED:
+        process.supervise("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+    if settings.claims:
+        process.supervise("claims", lambda: claims.run(process.stop))
+    process.supervise("telling", lambda: teller.run(process.stop))
+    process.supervise("upkeep", lambda: upkeep.run(process.stop))
+    if settings.repair_every:
+        repair = Resync(
+            kube=kube,
+            controller=controller,
+            clock=time.monotonic,
+            every=settings.repair_every,
+            options=Reading(whole_gpus=settings.whole_gpus),
+            found=ResyncCounters.of(metrics),
+            faulted=faulted,
+        )
+        process.supervise("repairing", lambda: repair.run(process.stop))
+    return RunningAllocator(controller, tuple(doors), fed, elected, health)
+
+
+def _faulted(metrics: Metrics) -> Faulted:
+    """Errors that stay with one pod, node or claim, into the log and a counter; gives the id that the log has."""
+    counted = metrics.counter(specs.FAULTS)
+
+    def tell(place: str, about: str) -> str:
+        fault = secrets.token_hex(4)
+        log.exception("fault", extra={"fault": fault, "place": place, "about": about})
+        counted.labels(place=place).inc()
+        return fault
+
+    return tell
+
+
+def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
+    if not settings.election.enabled:
+        return None
+    return Leader(
+        kube,
+        namespace=settings.election.namespace,
+        name=settings.election.name,
+        identity=leader.identity(settings.election.identity or socket.gethostname()),
+        timing=LeaseTiming(settings.election.lease, settings.election.renew, settings.election.retry),
+        on_change=lambda leads: woken.set(),
+    )
+
+
+def _write_timeout(settings: Settings) -> float:
+    """
+    How long a commit may take, in seconds: less than lies between the end of our leadership and the next one's
+    beginning, so that a commit begun by us has ended before anybody else decides.
+    """
+    return 0.8 * (settings.election.lease - settings.election.renew) if settings.election.enabled else 10.0
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(settings.sharing.max_sharers)
+
+
+def _controller(
+    settings: Settings,
+    elected: Leader | None,
+    woken: threading.Event,
+    metrics: Metrics,
+    teaching: LearningWorker,
+    faulted: Faulted,
+) -> Controller:
+    engine = Engine(
+        limits=_limits(settings),
+        policy=Policy(settings.placement.node_policy, settings.placement.gpu_policy),
+    )
+    forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
+    return Controller(
+        cluster=Cache(engine=engine, faulted=faulted),
+        options=SchedulerOptions(
+            placement=settings.placement.pin,
+            when=settings.placement.when,
+            max_unconfirmed=settings.sharing.max_unconfirmed,
+            unsatisfiable=settings.placement.unsatisfiable,
+            assume_ttl=settings.assume_ttl,
+            keep_after=settings.keep_after,
+            keep_for=settings.keep_for,
+            unbound=settings.unbound,
+            unbound_after=settings.unbound_after,
+            claims=settings.claims,
+            claim_memory=settings.claim_memory,
+            preemption=settings.preemption,
+            repair=settings.repair,
+        ),
+        clock=time.monotonic,
+        new_id=lambda: secrets.token_hex(16),
+        leading=elected.is_leader if elected else lambda: True,
+        tenure=elected.token if elected else None,
+        wake=woken.set,
+        forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
+        asked=teaching.see,
+        faulted=faulted,
+        give_way=functools.partial(time.sleep, 0),
+    )
+
+
+_STALE_AFTER = 180.0
+"""Seconds: the API server sends a bookmark about once a minute, so three missed ones are a broken watch."""
+
+
+def _stale(fed: Informers) -> str | None:
+    for informer in fed.informers:
+        age = informer.age()
+        if age is not None and age > _STALE_AFTER:
+            return f"nothing heard of {informer.name} for {age:.0f} s"
+    return None

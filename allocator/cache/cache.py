@@ -1,0 +1,441 @@
+"""
+The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
+
+Fed by watch events, answers with a snapshot of frozen node states. It owns the ledger, and the queue of pods that wait.
+It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt from the API server
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from allocator.cache import reserved
+from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overfull, usage_of
+from allocator.cache.nodes import NodeFacts
+from allocator.cache.pending import Pending
+from allocator.cache.podinfo import NodeUse, TrackedPod
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Decision, Snapshot
+from allocator.faults import Faulted, surfaced
+from allocator.queue.queue import SchedulingQueue
+from contract import names, pods
+from contract.encoding import quantity
+from contract.model import Compute, Gpu, Inventory, NodeState
+from contract.scheduling import needs
+from contract.scheduling.request import SchedulingRequest
+
+JSON = dict[str, Any]
+_NOTHING = Compute()
+_NOBODY = Requester()
+_MOST_TAKEN = 1 << 60
+"""As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
+_SUSPECT = "a pod on this node could not be counted"
+_NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
+
+
+class Cache:
+    """The state. Not thread-safe: one owner calls it."""
+
+    def __init__(self, *, engine: Engine, faulted: Faulted = surfaced) -> None:
+        """`faulted` is told of a node whose state cannot be made, which then counts as one that is not there."""
+        self._faulted = faulted
+        self._suspect: dict[str, frozenset[str]] = {}
+        """Nodes on which somebody may hold a share that cannot be counted, by who that is."""
+        self.ledger = Ledger()
+        self.engine = engine
+        """Told of every node state that changes, so that it may be asked at any time."""
+        self.queue = SchedulingQueue()
+        """The pods that wait; to others it is for reading."""
+        self._facts: dict[str, NodeFacts] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._on_node: dict[str, NodeUse] = {}
+        self.pending = Pending()
+        """Pods that kube-scheduler is about to place; to others it is for reading."""
+        self._pods_of: dict[str, dict[str, NodeUse]] = {}
+        self._snapshot: dict[str, NodeState] = {}
+        self._overfull: dict[str, tuple[str, ...]] = {}
+        self.gpus = 0
+        """How many GPUs the nodes have in all."""
+        self._kept: tuple[NodeReservation, ...] = ()
+        self._closed: frozenset[str] = frozenset()
+        self._touched: dict[str, None] = {}
+        self._stale: set[str] | None = None
+        """Nodes that changed since `hold`; None where every state is what it should be."""
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Every node with an inventory. The mapping is live, its values are frozen."""
+        return self._snapshot
+
+    def known(self, uid: str) -> TrackedPod:
+        """What is known of a pod."""
+        taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
+        return TrackedPod(
+            node=taken.node if taken is not None else "",
+            waits=self.queue.knows(uid),
+            allocation=holding.allocation if holding is not None else None,
+        )
+
+    def compute_of(self, uid: str) -> Compute:
+        """What a pod takes of its node besides GPUs; nothing where it is not known to be on one."""
+        taken = self._on_node.get(uid)
+        return taken.compute if taken is not None else _NOTHING
+
+    @property
+    def kept(self) -> tuple[NodeReservation, ...]:
+        """The nodes that are kept for one pod or several, which other pods' decisions see as closed."""
+        return self._kept
+
+    def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
+        """Where a pod goes."""
+        self.prepare()
+        return reserved.decide(self.engine, self._snapshot, self._kept, ask, who)
+
+    def overfull(self) -> dict[str, tuple[str, ...]]:
+        """GPUs with more booked than they have, by node."""
+        return dict(self._overfull)
+
+    def inventory(self, name: str) -> Inventory | None:
+        """A node's GPUNode, whether there is a Node of the name or not."""
+        return self._inventories.get(name)
+
+    def take_touched(self) -> tuple[str, ...]:
+        """The nodes of which something has changed since the last call: their GPUs, or what is taken there."""
+        touched, self._touched = tuple(self._touched), {}
+        return touched
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def put_node(self, facts: NodeFacts) -> bool:
+        """A Node is new or changed. True if a waiting pod might fit better now."""
+        if self._facts.get(facts.name) == facts:
+            return False
+        self._facts[facts.name] = facts
+        return self._refresh(facts.name)
+
+    def replace_nodes(self, listed: Mapping[str, NodeFacts]) -> None:
+        """The Nodes that exist, by name; others are gone."""
+        for gone in self._facts.keys() - listed.keys():
+            self.drop_node(gone)
+        for facts in listed.values():
+            self.put_node(facts)
+
+    def replace_inventories(self, listed: Mapping[str, Inventory]) -> None:
+        """The GPUNodes that exist, by name; others are gone."""
+        for gone in self._inventories.keys() - listed.keys():
+            self.drop_inventory(gone)
+        for inventory in listed.values():
+            self.put_inventory(inventory)
+
+    def drop_node(self, name: str) -> bool:
+        """A Node is gone."""
+        self._facts.pop(name, None)
+        return self._refresh(name)
+
+    def offered(self, name: str) -> frozenset[str]:
+        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node."""
+        facts = self._facts.get(name)
+        return facts.vendors if facts is not None else frozenset()
+
+    def put_inventory(self, inventory: Inventory) -> bool:
+        """A GPUNode is new or changed. True if a waiting pod might fit better now."""
+        if self._inventories.get(inventory.node) == inventory:
+            return False
+        self._inventories[inventory.node] = inventory
+        return self._refresh(inventory.node)
+
+    def drop_inventory(self, name: str) -> bool:
+        """A GPUNode is gone."""
+        self._inventories.pop(name, None)
+        return self._refresh(name)
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Mapping[str, Any], now: float) -> bool:
+        """A pod, trimmed, is new or changed. True if something was given back or joined the line."""
+        uid = pods.uid(pod)
+        if pods.finished(pod):
+            # It may have come and finished between two looks at it, so that its reservation is still assumed.
+            came = self.forget(pods.allocation_id(pod))
+            return self.drop_pod(uid) or came
+        if names.GATE in pods.gates(pod):
+            freed = self._release(uid)
+            return self.queue.put(uid, pod) or freed
+        request = pods.holding(pod)
+        left_line = self.queue.drop(uid)
+        allocation = pods.allocation_of(pod, request) if request else None
+        changed = False
+        if request is not None and allocation is not None:
+            holding = Reservation(uid, pods.key(pod), request, allocation, _NOTHING, ReservationState.CONFIRMED, now)
+            before = self.ledger.holding(uid)
+            changed = self.ledger.confirm(holding)
+            if before is not None and before.allocation.node != allocation.node:
+                self._refresh(before.allocation.node)
+        else:
+            self._release(uid)
+        node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation else "")
+        self._note_pending(uid, node, pod, now)
+        shrank = self._put_on_node(uid, node, pod)
+        if changed and allocation is not None:
+            self._refresh(allocation.node)
+        return left_line or shrank
+
+    def drop_pod(self, uid: str) -> bool:
+        """A pod is finished or gone. True if it gave something back."""
+        self.queue.drop(uid)
+        self.pending.drop(uid)
+        known = self._on_node.pop(uid, None)
+        if known is not None:
+            self._pods_of[known.node].pop(uid, None)
+        released = self._release(uid)
+        if known is not None:
+            self._refresh(known.node)
+        return released or (known is not None and known.node in self._snapshot)
+
+    def book(self, holding: Reservation) -> None:
+        """Book the share of an ElasticGPU, in place of what was booked under its key before."""
+        before = self.ledger.holding(holding.key)
+        if self.ledger.confirm(holding):
+            for node in {h.allocation.node for h in (before, holding) if h is not None}:
+                self._refresh(node)
+
+    def unbook(self, key: str) -> bool:
+        """An ElasticGPU is gone. True if it had a share booked."""
+        return self._release(key)
+
+    def pod_uids(self) -> frozenset[str]:
+        """Every pod that this cluster keeps something of."""
+        held = (h.key for h in self.ledger if h.state is ReservationState.CONFIRMED and not h.key.startswith(OWN))
+        return frozenset((*self._on_node, *self.queue.uids(), *self.pending.uids(), *held))
+
+    # -- many changes at once -------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """
+        Much is about to change: leave nodes' states as they are until `catch_up`, where each is made anew once.
+
+        Nothing may be decided in between. What `put_node` and the others return tells nothing then.
+        """
+        if self._stale is None:
+            self._stale = set()
+
+    def catch_up(self) -> None:
+        """Make anew the state of every node that has changed since `hold`."""
+        stale, self._stale = self._stale, None
+        for name in stale or ():
+            self._refresh(name)
+
+    def prepare(self) -> None:
+        """Have the engine ready for decisions; a node that it cannot take in counts as one that is not there."""
+        try:
+            self.engine.prepare()
+        except Exception:
+            for name, state in tuple(self._snapshot.items()):
+                if not self.engine.takes(state):
+                    self._faulted("node", name)
+                    self._without(name)
+            self.engine.prepare()
+
+    # -- who cannot be counted ------------------------------------------------------------------------------------
+
+    def close(self, who: str, nodes: frozenset[str]) -> None:
+        """
+        Let nobody new onto these nodes: somebody may hold a share there that could not be taken in.
+
+        For as long as `who` is not taken in, or gone: `open`.
+        """
+        before = self._suspect.pop(who, frozenset())
+        if nodes:
+            self._suspect[who] = nodes
+        for name in before ^ nodes:
+            self._refresh(name)
+
+    def suspects(self) -> frozenset[str]:
+        """For whom nodes are closed."""
+        return frozenset(self._suspect)
+
+    def open(self, who: str) -> bool:
+        """It is known again what this one holds. True if nodes were closed for it."""
+        closed = who in self._suspect
+        if closed:
+            self.close(who, frozenset())
+        return closed
+
+    def _gpus(self, inventory: Inventory) -> tuple[Gpu, ...]:
+        if not any(inventory.node in nodes for nodes in self._suspect.values()):
+            return inventory.gpus
+        return tuple(replace(gpu, healthy=False, reason=_SUSPECT) for gpu in inventory.gpus)
+
+    # -- keeping a node -------------------------------------------------------------------------------------------
+
+    def keep(self, *kept: NodeReservation) -> bool:
+        """Keep these nodes from now on, and no others. True if another was kept before, which is open again."""
+        before, after = {one.node for one in self._kept}, {one.node for one in kept}
+        self._kept, self._closed = kept, frozenset(after)
+        for name in before ^ after:
+            if name in self._snapshot:
+                self.engine.put(self._shown(self._snapshot[name]))
+        return bool(before - after)
+
+    def _shown(self, state: NodeState) -> NodeState:
+        return reserved.closed(state) if state.name in self._closed else state
+
+    # -- reservations ---------------------------------------------------------------------------------------------
+
+    def assume(self, holding: Reservation) -> None:
+        """Reserve what was just decided."""
+        self.ledger.assume(holding)
+        self._refresh(holding.allocation.node)
+
+    def forget(self, allocation_id: str) -> bool:
+        """Drop a reservation. True if it gave something back."""
+        holding = self.ledger.holding(allocation_id)
+        if holding is None or not self.ledger.forget(allocation_id):
+            return False
+        self._refresh(holding.allocation.node)
+        return True
+
+    def renew(self, allocation_id: str, now: float) -> None:
+        """A reservation whose pod exists is waited for a while longer."""
+        self.ledger.renew(allocation_id, now)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _release(self, uid: str) -> bool:
+        holding = self.ledger.holding(uid)
+        if holding is None:
+            return False
+        self.ledger.release(uid)
+        self._refresh(holding.allocation.node)
+        return True
+
+    def _note_pending(self, uid: str, node: str, pod: Mapping[str, Any], now: float) -> None:
+        """Whether kube-scheduler is about to place the pod: not where gates hold it, or while it is deleted."""
+        if node or pods.gates(pod) or (pod.get("metadata") or {}).get("deletionTimestamp"):
+            self.pending.drop(uid)
+        else:
+            self.pending.put(uid, _on_node("", pod).compute, now)
+
+    def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> bool:
+        """The pod takes of its node what it says now: it may be resized there. True if it takes less than before."""
+        known, entry = self._on_node.get(uid), _on_node(node, pod) if node else None
+        if known == entry:
+            return False
+        if known is not None:
+            self._pods_of[known.node].pop(uid, None)
+            del self._on_node[uid]
+            if entry is None or entry.node != known.node:
+                self._refresh(known.node)
+        if entry is None:
+            return False
+        self._on_node[uid] = entry
+        self._pods_of.setdefault(node, {})[uid] = entry
+        self._refresh(node)
+        return known is not None and known.node == node and _takes_less(entry.compute, known.compute)
+
+    def _refresh(self, name: str) -> bool:
+        """Make the node's state anew. True if it changed."""
+        self._touched[name] = None
+        if self._stale is not None:
+            self._stale.add(name)
+            return False
+        try:
+            return self._make(name)
+        except Exception:
+            # What it was before may have more room than there is.
+            self._without(name)
+            self._faulted("node", name)
+            return False
+
+    def _make(self, name: str) -> bool:
+        before = self._snapshot.get(name)
+        after = self._state(name)
+        self.gpus += (len(after.gpus) if after is not None else 0) - (len(before.gpus) if before is not None else 0)
+        if after is None:
+            self._snapshot.pop(name, None)
+            self._overfull.pop(name, None)
+            self.engine.drop(name)
+            return before is not None
+        if before == after:
+            return False
+        self._snapshot[name] = after
+        self._note_overfull(after)
+        self.engine.put(self._shown(after))
+        return True
+
+    def _without(self, name: str) -> None:
+        self._snapshot.pop(name, None)
+        self._overfull.pop(name, None)
+        self.engine.abandon(name)
+
+    def _note_overfull(self, state: NodeState) -> None:
+        pairs = zip(state.gpus, state.usage, strict=True)
+        found = tuple(gpu.uuid for gpu, usage in pairs if is_overfull(gpu, usage, self.engine.limits))
+        if found:
+            self._overfull[state.name] = found
+        else:
+            self._overfull.pop(state.name, None)
+
+    def _state(self, name: str) -> NodeState | None:
+        facts, inventory = self._facts.get(name), self._inventories.get(name)
+        if facts is None or inventory is None:
+            return None
+        taken = [*self._pods_of.get(name, {}).values()]
+        assumed = self.ledger.compute_assumed(name)
+        return NodeState(
+            name=name,
+            gpus=self._gpus(inventory),
+            usage=usage_of(inventory.gpus, self.ledger, name),
+            labels=facts.labels,
+            taints=facts.taints,
+            cordoned=facts.cordoned,
+            ready=facts.ready,
+            allocatable=facts.allocatable,
+            requested=_sum([*(entry.compute for entry in taken), *(h.compute for h in assumed)]),
+            delivery=inventory.delivery,
+            isolation=inventory.isolation,
+            host_ports=_NO_PORTS.union(*(e.host_ports for e in taken), *(h.host_ports for h in assumed)),
+        )
+
+    def check_invariants(self) -> None:
+        """Raise unless the ledger is consistent and every snapshot state is what it would be made anew."""
+        self.ledger.check_invariants()
+        self.pending.check_invariants()
+        names_known = self._facts.keys() & self._inventories.keys()
+        if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
+            raise AssertionError("the snapshot is not what nodes, pods and ledger say")
+        if self.gpus != sum(len(state.gpus) for state in self._snapshot.values()):
+            raise AssertionError("the number of GPUs is not what the nodes have")
+        limits = self.engine.limits
+        found = {name: self.ledger.overfull(name, state.gpus, limits) for name, state in self._snapshot.items()}
+        if self._stale is None and self._overfull != {name: uuids for name, uuids in found.items() if uuids}:
+            raise AssertionError("the overfull GPUs are not what the ledger says")
+
+
+def _sum(amounts: Iterable[Compute]) -> Compute:
+    cpu = memory = storage = count = 0
+    for amount in amounts:
+        cpu += amount.cpu
+        memory += amount.memory
+        storage += amount.storage
+        count += amount.pods
+    return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count)
+
+
+def _on_node(node: str, pod: Mapping[str, Any]) -> NodeUse:
+    spec = pod.get("spec") or {}
+    try:
+        compute = needs.effective_compute(spec)
+    except quantity.BadQuantity:
+        compute = needs.ONE_POD
+    return NodeUse(node, compute, needs.host_ports(spec) or _NO_PORTS)
+
+
+def _takes_less(now: Compute, before: Compute) -> bool:
+    return now.cpu < before.cpu or now.memory < before.memory or now.storage < before.storage

@@ -1,0 +1,137 @@
+"""
+What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that is gone.
+
+The node's agent needs the first for the node's capacity (`contract.nodes.capacity`); it is told by an annotation on the
+GPUNode. The pods are told the second. Looked at are only nodes that changed since the last look; a node is looked at
+again until the watch shows on its GPUNode what was to be written there.
+
+Pure. Not thread-safe: its owner's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from allocator.cache.cache import Cache
+from allocator.cache.ledger import OWN, Reservation, ReservationState
+from contract.model import Gpu, Inventory
+from contract.nodes import capacity
+
+AGAIN = 30.0
+"""Seconds until what the watch does not show is written once more."""
+_AT_ONCE = 500
+"""Nodes that are looked at in one turn: some milliseconds."""
+_LASTS = 3.0
+"""Seconds for which a GPU must be gone before its pods are told; agents publish while a machine starts."""
+GONE, REPLACED = "GPUGone", "GPUReplaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """A pod that holds a share of a GPU that is not there."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBeyond:
+    """For a GPUNode: what pods hold beyond what its GPUs promise, as the annotation says it."""
+
+    key: str
+    """The node's name."""
+    text: str
+    uid: str = ""
+
+
+class Capacities:
+    """The notes by node."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+        self._asked: dict[str, tuple[str, float]] = {}
+        self._owing: dict[str, None] = {}
+        self._gone: dict[str, dict[str, float]] = {}
+        """GPUs that pods hold and that are not there, by node, and since when."""
+        self._told: set[tuple[str, str]] = set()
+        """Pods and GPUs that were told of."""
+
+    def see(self, node: str, text: str) -> None:
+        """What a GPUNode says now."""
+        if self._seen.get(node) != text:
+            self._seen[node] = text
+            self._owing[node] = None
+
+    def drop(self, node: str) -> None:
+        """A GPUNode is gone."""
+        for notes in (self._seen, self._asked, self._owing, self._gone):
+            notes.pop(node, None)
+
+    def look(self, cluster: Cache, now: float) -> list[HeldBeyond]:
+        """The words that are due. At most so many nodes a call; the others at the next one."""
+        self._owing.update(dict.fromkeys(cluster.take_touched()))
+        words = []
+        for node in list(self._owing)[:_AT_ONCE]:
+            del self._owing[node]
+            inventory = cluster.inventory(node)
+            if inventory is None or node not in self._seen:
+                continue
+            self._note_gone(inventory, cluster, now)
+            wanted = capacity.to_text(capacity.beyond(capacity.promises(inventory.gpus), cluster.ledger.used(node)))
+            if wanted == self._seen[node]:
+                self._asked.pop(node, None)
+                continue
+            self._owing[node] = None
+            text, at = self._asked.get(node, ("", 0.0))
+            if text != wanted or now - at >= AGAIN:
+                self._asked[node] = wanted, now
+                words.append(HeldBeyond(node, wanted))
+        return words
+
+    def _note_gone(self, inventory: Inventory, cluster: Cache, now: float) -> None:
+        """A driver that is away has not taken its GPUs along, so then nothing is said to be gone."""
+        here = {gpu.uuid for gpu in inventory.gpus}
+        gone = [] if inventory.problem else sorted(cluster.ledger.used(inventory.node).keys() - here)
+        before = self._gone.pop(inventory.node, {})
+        if gone:
+            self._gone[inventory.node] = {uuid: before.get(uuid, now) for uuid in gone}
+
+    def stranded(self, cluster: Cache, now: float) -> list[Stranded]:
+        """The pods that are to be told, each once for as long as it lasts."""
+        found = {
+            (holding.key, uuid): _stranded(holding, uuid, cluster.inventory(node))
+            for node, gone in self._gone.items()
+            for uuid, since in gone.items()
+            if now - since >= _LASTS
+            for holding in _holders(cluster, node, uuid)
+        }
+        new = [stranded for about, stranded in found.items() if about not in self._told]
+        self._told = set(found)
+        return new
+
+
+def _holders(cluster: Cache, node: str, uuid: str) -> Iterator[Reservation]:
+    for holding in cluster.ledger.on_node(node):
+        if holding.state is ReservationState.CONFIRMED and not holding.key.startswith(OWN) and uuid in _shares(holding):
+            yield holding
+
+
+def _shares(holding: Reservation) -> Mapping[str, int]:
+    """The index of each GPU of a holding, by UUID."""
+    return {share.uuid: share.index for container in holding.allocation.containers for share in container.shares}
+
+
+def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> Stranded:
+    index = _shares(holding)[uuid]
+    gpus: tuple[Gpu, ...] = inventory.gpus if inventory is not None else ()
+    replaced = any(gpu.index == index and not gpu.parent for gpu in gpus) and not uuid.startswith("MIG-")
+    what = "was replaced by another GPU" if replaced else "is not there any more"
+    why = (
+        f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod keeps "
+        "running without it. Delete the pod, so that it is placed again"
+    )
+    return Stranded(holding.pod, holding.key, REPLACED if replaced else GONE, why)

@@ -1,0 +1,309 @@
+"""
+Who holds what of every GPU.
+
+A holding is one pod's, or one admission's whose pod has not been seen yet:
+
+    assume ──▶ ASSUMED ──confirm (pod seen with this allocation)──▶ CONFIRMED ──release (finished, gone)──▶ out
+                  │
+                  └──forget (write failed, or no pod came in time)──▶ out
+
+What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
+made, and even beyond what a GPU has; `overfull` then names the GPU. `assume`, which is our own decision, never may.
+
+A claim's share is held by its ElasticGPU and by every pod that uses it. It counts once on each GPU for all of them, so
+it makes no difference who of them is seen first, or goes last.
+
+Pure: time is passed in. Memory in bytes, cores in percent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from allocator.engine.basis import Judged
+from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
+from contract.scheduling.demand import Demand, demands
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits
+
+OWN = "egpu/"
+"""What the keys of holdings start with that are an ElasticGPU's own and no pod's; no pod's uid has a slash."""
+
+
+class LedgerBug(AssertionError):
+    """The program contradicts itself; never caused by what a tenant or the cluster does."""
+
+
+class ReservationState(Enum):
+    """Where a holding stands."""
+
+    ASSUMED = "assumed"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One pod's shares, and what it takes of its node besides GPUs."""
+
+    key: str
+    """The pod's uid, or the allocation's id while no pod has been seen."""
+    pod: str
+    """`namespace/name`, for people."""
+    request: PodRequest
+    allocation: Allocation
+    compute: Compute
+    state: ReservationState
+    since: float
+    """When it was assumed or confirmed, by the injected clock."""
+    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+    judged: Judged | None = None
+    """What it was decided by, where that was at admission and no pod has been seen."""
+    pin: str = ""
+    """How admission was told to pin the pod."""
+
+
+class Ledger:
+    """Holdings by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._holdings: dict[str, Reservation] = {}
+        self._by_node: dict[str, dict[str, Reservation]] = {}
+        self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
+        self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
+        self._assumed: dict[str, Reservation] = {}
+        self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def holding(self, key: str) -> Reservation | None:
+        """The holding under a pod's uid or, while assumed, an allocation's id."""
+        return self._holdings.get(key)
+
+    def on_node(self, node: str) -> Iterable[Reservation]:
+        """Every holding on a node, in the order in which they came."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(tuple(self._holdings.values()))
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def usage(self, node: str, uuid: str) -> Usage:
+        """What is taken on one GPU."""
+        known = self._totals.get(node, {}).get(uuid)
+        if known is not None:
+            return known
+        usage = self._added_up(node, uuid)
+        if usage is not FREE:
+            self._totals.setdefault(node, {})[uuid] = usage
+        return usage
+
+    def used(self, node: str) -> dict[str, Usage]:
+        """What is taken on every GPU of a node of which something is, those too that the node has not any more."""
+        return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
+
+    def _added_up(self, node: str, uuid: str) -> Usage:
+        usage = FREE
+        for demand in self._usage.get(node, {}).get(uuid, {}).values():
+            usage = demand.added_to(usage)
+        return usage
+
+    def _forget_totals(self, node: str, uuids: Iterable[str]) -> None:
+        totals = self._totals.get(node)
+        if totals is not None:
+            for uuid in uuids:
+                totals.pop(uuid, None)
+            if not totals:
+                del self._totals[node]
+
+    def held_by(self, namespace: str) -> Mapping[str, Mapping[str, Usage]]:
+        """What pods and claims of a namespace take, by node and GPU UUID. It takes a look at every holding."""
+        found: dict[str, dict[str, Usage]] = {}
+        for holding in self._holdings.values():
+            if holding.pod.startswith(f"{namespace}/"):
+                gpus = found.setdefault(holding.allocation.node, {})
+                for uuid, demand in demands(holding.request, holding.allocation).items():
+                    gpus[uuid] = demand.added_to(gpus.get(uuid, FREE))
+        return found
+
+    def users(self, claim: str) -> tuple[Reservation, ...]:
+        """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
+        keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}
+        return tuple(self._holdings[key] for key in sorted(keys))
+
+    def assumed(self) -> tuple[Reservation, ...]:
+        """The holdings whose pod has not been seen; few, whatever the cluster holds."""
+        return tuple(self._assumed.values())
+
+    def compute_assumed(self, node: str) -> tuple[Reservation, ...]:
+        """Holdings on the node whose pod has not been seen, so that nothing else counts what they need of it."""
+        return tuple(h for h in self._by_node.get(node, {}).values() if h.state is ReservationState.ASSUMED)
+
+    # -- moving ---------------------------------------------------------------------------------------------------
+
+    def assume(self, holding: Reservation) -> None:
+        """Reserve. Assuming the same allocation again changes nothing."""
+        known = self._holdings.get(holding.key)
+        if known is not None:
+            if known.allocation != holding.allocation:
+                raise LedgerBug(f"{holding.pod} is assumed twice with different allocations")
+            return
+        if holding.state is not ReservationState.ASSUMED:
+            raise LedgerBug(f"{holding.pod} is assumed in state {holding.state.value}")
+        self._put(holding)
+
+    def confirm(self, holding: Reservation) -> bool:
+        """Book what a pod carries, in place of the reservation it came from. True if this changed what is taken."""
+        known = self._holdings.get(holding.key)
+        assumed = self._holdings.get(holding.allocation.id)
+        if assumed is not None and (
+            assumed.state is not ReservationState.ASSUMED or assumed.allocation != holding.allocation
+        ):
+            assumed = None
+        if known is not None and _is_booked(known, holding):
+            return False
+        if known is not None or assumed is not None:
+            demands(holding.request, holding.allocation)  # raises before what it takes the place of is taken away
+        for old in {h.key: h for h in (known, assumed) if h is not None}.values():
+            self._remove(old)
+        self._put(holding)
+        return True
+
+    def forget(self, key: str) -> bool:
+        """Drop a reservation whose pod will not come. False if it is confirmed by now, or not known."""
+        known = self._holdings.get(key)
+        if known is None or known.state is not ReservationState.ASSUMED:
+            return False
+        self._remove(known)
+        return True
+
+    def release(self, key: str) -> bool:
+        """A pod is finished or gone: give back its share, once. False if it held none."""
+        known = self._holdings.get(key)
+        if known is None:
+            return False
+        self._remove(known)
+        return True
+
+    def renew(self, key: str, now: float) -> bool:
+        """A reservation counts as made now. False if it is confirmed, or not known."""
+        known = self._holdings.get(key)
+        if known is None or known.state is not ReservationState.ASSUMED:
+            return False
+        self._remove(known)
+        self._put(replace(known, since=now))
+        return True
+
+    # -- checking -------------------------------------------------------------------------------------------------
+
+    def overfull(self, node: str, gpus: Iterable[Gpu], limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
+        """UUIDs of GPUs on which more is booked than there is, or that a whole-GPU holder shares with others."""
+        return tuple(gpu.uuid for gpu in gpus if is_overfull(gpu, self.usage(node, gpu.uuid), limits))
+
+    def check_invariants(self) -> None:
+        """Raise `LedgerBug` unless what is taken is exactly what the holdings add up to."""
+        expected: dict[str, dict[str, dict[str, Demand]]] = {}
+        for key, holding in self._holdings.items():
+            if key != holding.key:
+                raise LedgerBug(f"{holding.pod} is filed under {key}")
+            for uuid, demand in demands(holding.request, holding.allocation).items():
+                taken = expected.setdefault(holding.allocation.node, {}).setdefault(uuid, {})
+                name = holding.allocation.claim and _group(holding.allocation.claim)
+                taken[name or key] = demand.beside(taken[name]) if name in taken else demand
+        found = {n: {u: d for u, d in gpus.items() if d} for n, gpus in self._usage.items()}
+        if {n: g for n, g in found.items() if g} != expected:
+            raise LedgerBug("what is taken is not what the holdings add up to")
+        by_node: dict[str, dict[str, Reservation]] = {}
+        for holding in self._holdings.values():
+            by_node.setdefault(holding.allocation.node, {})[holding.key] = holding
+        if {n: h for n, h in self._by_node.items() if h} != by_node:
+            raise LedgerBug("the index of nodes is not that of the holdings")
+        if self._assumed != {key: h for key, h in self._holdings.items() if h.state is ReservationState.ASSUMED}:
+            raise LedgerBug("the index of the assumed is not that of the holdings")
+        totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
+        if self._totals != totals:
+            raise LedgerBug("a GPU's total is not what its demands add up to")
+
+    def _put(self, holding: Reservation) -> None:
+        # Before anything is changed: a holding that cannot be added up must leave no half of itself behind.
+        node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
+        self._holdings[holding.key] = holding
+        if holding.state is ReservationState.ASSUMED:
+            self._assumed[holding.key] = holding
+        self._by_node.setdefault(node, {})[holding.key] = holding
+        gpus = self._usage.setdefault(node, {})
+        self._forget_totals(node, taken)
+        for uuid, demand in taken.items():
+            if holding.allocation.claim:
+                self._share(holding.allocation.claim, node, uuid)[holding.key] = demand
+                self._count_shared(holding.allocation.claim, node, uuid)
+            else:
+                gpus.setdefault(uuid, {})[holding.key] = demand
+
+    def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
+        return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
+
+    def _count_shared(self, claim: str, node: str, uuid: str) -> None:
+        """Book the share of a claim anew after one of its holders came or went."""
+        gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
+        if held:
+            gpus.setdefault(uuid, {})[_group(claim)] = functools.reduce(Demand.beside, held.values())
+            return
+        del gpus[uuid][_group(claim)]
+        del self._shared[claim][f"{node}/{uuid}"]
+        if not self._shared[claim]:
+            del self._shared[claim]
+
+    def _remove(self, holding: Reservation) -> None:
+        node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
+        del self._holdings[holding.key]
+        self._assumed.pop(holding.key, None)
+        del self._by_node[node][holding.key]
+        if not self._by_node[node]:
+            del self._by_node[node]
+        gpus = self._usage[node]
+        self._forget_totals(node, taken)
+        for uuid in taken:
+            if holding.allocation.claim:
+                del self._share(holding.allocation.claim, node, uuid)[holding.key]
+                self._count_shared(holding.allocation.claim, node, uuid)
+            else:
+                del gpus[uuid][holding.key]
+            if not gpus[uuid]:
+                del gpus[uuid]
+        if not gpus:
+            del self._usage[node]
+
+
+def _is_booked(known: Reservation, holding: Reservation) -> bool:
+    """Whether the holding is known already, and what it takes."""
+    same = known.allocation == holding.allocation and known.request == holding.request
+    return same and known.state is ReservationState.CONFIRMED
+
+
+def _group(claim: str) -> str:
+    """The key under which a claim's share counts; no pod's uid has a slash."""
+    return f"claim/{claim}"
+
+
+def is_overfull(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
+    """Whether more is booked on the GPU than there is, or a whole-GPU holder shares it with others."""
+    return (
+        usage.memory > limits.capacity(gpu)
+        or usage.cores > WHOLE
+        or usage.sharers > limits.sharers(gpu)
+        or (usage.exclusive and usage.sharers > 1)
+    )
+
+
+def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:
+    """The usage that runs parallel to a node's GPUs."""
+    return tuple(ledger.usage(node, gpu.uuid) for gpu in gpus)
+
+
+def by_pod(holdings: Iterable[Reservation]) -> Mapping[str, Reservation]:
+    """Holdings by `namespace/name`; a test and the command line look things up this way."""
+    return {holding.pod: holding for holding in holdings}

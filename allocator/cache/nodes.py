@@ -1,0 +1,87 @@
+"""
+A Node object to what a decision needs of it. Pure; trims at the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from contract import vendor
+from contract.encoding import quantity
+from contract.model import MOST_COMPUTE, Compute, Taint
+
+JSON = dict[str, Any]
+MOST_TAINTS = 100
+TOO_MANY = Taint("gpufraction.io/more-taints-than-are-read", "", "NoSchedule")
+_NOTHING = Compute()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a Node says of itself, GPUs aside."""
+
+    name: str
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    ready: bool = False
+    allocatable: Compute = _NOTHING
+    vendors: frozenset[str] = frozenset()
+    """Resources by which NVIDIA's own plugin hands out GPUs here (`contract.vendor`)."""
+
+
+def trim(node: Mapping[str, Any]) -> JSON:
+    """The node with only the fields that `facts` reads: a node's images alone can be 50 KiB."""
+    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    return {
+        "metadata": {key: metadata[key] for key in ("name", "labels", "resourceVersion") if key in metadata},
+        "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
+        "status": {"allocatable": status.get("allocatable") or {}, "conditions": ready},
+    }
+
+
+def facts(node: Mapping[str, Any]) -> NodeFacts:
+    """Read a Node. An amount that is no quantity counts as none: the node then takes no pod that needs it."""
+    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    return NodeFacts(
+        name=metadata.get("name", ""),
+        labels=dict(metadata.get("labels") or {}),
+        taints=_taints(spec.get("taints") or []),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
+        allocatable=_allocatable(status.get("allocatable") or {}),
+        vendors=vendor.offered(status.get("allocatable") or {}),
+    )
+
+
+def _taints(listed: list[JSON]) -> tuple[Taint, ...]:
+    """
+    The node's taints; of more than `MOST_TAINTS` the first ones, and one that stands for the others.
+
+    Each is compared with every toleration of every pod, and kubelets write what they like of their nodes.
+    """
+    found = tuple(Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in listed[:MOST_TAINTS])
+    return found if len(listed) <= MOST_TAINTS else (*found, TOO_MANY)
+
+
+def _allocatable(amounts: Mapping[str, Any]) -> Compute:
+    def whole(name: str) -> int:
+        try:
+            return _within(quantity.parse(amounts.get(name, 0)))
+        except quantity.BadQuantity:
+            return 0
+
+    try:
+        cpu = _within(quantity.parse(amounts.get("cpu", 0)) * 1000)
+    except quantity.BadQuantity:
+        cpu = 0
+    return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"))
+
+
+def _within(amount: Fraction) -> int:
+    """The whole of an amount, within what is counted: kubelets write what they like of their nodes."""
+    return max(0, min(int(amount), MOST_COMPUTE))

@@ -1,0 +1,145 @@
+"""
+What admissions may hold before their pods are stored: how much, for how long, and who must wait until it is stored.
+
+A share is reserved before quotas and storage have their say, so whoever creates pods that are refused holds shares for
+nothing. Three bounds: what one namespace may hold so, what all of them may, and no more for a namespace whose pods did
+not come lately. Beyond them a pod is gated instead, and gets its share once it is stored, a moment later.
+
+How long a pod may take to come is learnt from those that came (`Arrivals`). Pure: times are passed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from allocator.cache.ledger import Reservation
+from contract.model import WHOLE, Allocation, PodRequest
+
+_PART_OF_ONE, _PART_OF_ALL = 4, 2
+"""A namespace may hold a quarter of the cluster's GPUs unconfirmed, all namespaces together the half."""
+OVERDUE = 2.0
+"""Seconds after which a pod that was not seen counts as one that may not come; most come within some milliseconds."""
+PROBATION = 60.0
+"""Seconds for which a namespace whose pod did not come has its pods stored first."""
+_NAMESPACES = 4096
+"""Namespaces that are remembered; whoever reaches the webhook's port can make names up."""
+
+
+def weight(request: PodRequest, allocation: Allocation, sharers: int) -> int:
+    """What the allocation takes of GPUs, in percent of one; a GPU that takes `sharers` pods is also taken by pods."""
+    whole = {fraction.container for fraction in request.containers if fraction.exclusive}
+    return sum(
+        WHOLE
+        if container.container in whole
+        else max(-(-share.memory * WHOLE // max(share.gpu_memory, 1)), share.cores, -(-WHOLE // max(sharers, 1)))
+        for container in allocation.containers
+        for share in container.shares
+    )
+
+
+def namespace_of(holding: Reservation) -> str:
+    """The namespace of a reservation's pod."""
+    return holding.pod.split("/", 1)[0]
+
+
+def of_admissions(assumed: Iterable[Reservation]) -> list[Reservation]:
+    """The reservations that were made at admission; a waiting pod's and a claim's have their objects already."""
+    return [holding for holding in assumed if holding.judged is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pod at admission would hold: `namespace`, and the `weight` of its allocation."""
+
+    namespace: str
+    weight: int
+
+
+class Unconfirmed:
+    """
+    Says which pods must be stored before they get a share. `most`: reservations of one namespace at a time; 0 for no
+    bound at all. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ended: dict[str, float] = {}
+
+    def ended(self, namespace: str, now: float) -> None:
+        """A reservation of this namespace was given back, since its pod did not come."""
+        self._ended.pop(namespace, None)
+        self._ended[namespace] = now
+        while len(self._ended) > _NAMESPACES:
+            del self._ended[next(iter(self._ended))]
+
+    def why_stored_first(self, wanted: Wanted, held: Iterable[Reservation], gpus: int, sharers: int, now: float) -> str:
+        """Why this pod must be stored first; empty where it need not. `held`: all reservations of admissions."""
+        if not self._most:
+            return ""
+        everybody = [(namespace_of(each), each) for each in held]
+        own = [each for namespace, each in everybody if namespace == wanted.namespace]
+        if any(now - each.since > OVERDUE for each in own) or now - self._ended.get(wanted.namespace, -1e9) < PROBATION:
+            return "earlier pods of this namespace got a share and were not stored"
+        if len(own) >= self._most:
+            return f"{len(own)} pods of this namespace have a share and are not stored yet"
+        if own and _weight(own, sharers) + wanted.weight > gpus * WHOLE // _PART_OF_ONE:
+            return "pods of this namespace that are not stored yet have a quarter of the cluster's GPUs"
+        if (
+            everybody
+            and _weight((each for _, each in everybody), sharers) + wanted.weight > gpus * WHOLE // _PART_OF_ALL
+        ):
+            return "pods that are not stored yet have half of the cluster's GPUs"
+        return ""
+
+
+def _weight(holdings: Iterable[Reservation], sharers: int) -> int:
+    return sum(weight(holding.request, holding.allocation, sharers) for holding in holdings)
+
+
+class Arrivals:
+    """
+    How long pods take from their admission until the watch brings them, and so when one will not come any more.
+
+    The bound is several times what the slowest took lately, in the pod's namespace and in all of them; until some have
+    been seen, and at most, it is `longest`. A pod that comes after all teaches too. Not thread-safe: one owner calls
+    it.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._all: deque[float] = deque(maxlen=256)
+        self._of: dict[str, deque[float]] = {}
+        self._given_back: dict[str, tuple[str, float]] = {}
+
+    def came(self, namespace: str, took: float) -> None:
+        """A pod was seen so many seconds after its share was reserved."""
+        known = self._of.pop(namespace, None) or deque[float](maxlen=32)
+        self._of[namespace] = known
+        known.append(took)
+        self._all.append(took)
+        while len(self._of) > _NAMESPACES:
+            del self._of[next(iter(self._of))]
+
+    def given_back(self, allocation: str, namespace: str, since: float) -> None:
+        """The pod of this reservation, made at `since`, has not come in time."""
+        self._given_back[allocation] = (namespace, since)
+        while len(self._given_back) > _NAMESPACES:
+            del self._given_back[next(iter(self._given_back))]
+
+    def came_late(self, allocation: str, now: float) -> None:
+        """A pod carries this allocation, which nobody holds any more."""
+        found = self._given_back.pop(allocation, None)
+        if found is not None:
+            self.came(found[0], now - found[1])
+
+    def within(self, namespace: str) -> float:
+        """Seconds within which a pod of this namespace comes, if it comes."""
+        if len(self._all) < _ENOUGH:
+            return self._longest
+        slowest = max(*self._all, *self._of.get(namespace, (0.0,)))
+        return min(self._longest, max(_LEAST, _TIMES * slowest))
+
+
+_ENOUGH, _TIMES, _LEAST = 8, 4.0, 5.0

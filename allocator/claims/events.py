@@ -1,0 +1,40 @@
+"""
+What is told of a claim in Events: that it is bound, waits, is refused, in use or lost, each when its status says so
+anew.
+
+The status is written only where phase or reason have changed, by one leader, and the Event follows that write: so none
+is told twice, whoever leads. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.claims.lifecycle import Patch, Step
+from allocator.claims.objects import BOUND, CLAIMS, LOST
+from allocator.claims.shares import REFUSALS
+from allocator.queue.reporting import EventRecord
+from contract import pods
+
+
+def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
+    """The Event on a claim whose status was written; `answer` is the claim as it is now."""
+    if not isinstance(step, Patch) or step.plural != CLAIMS or not step.status:
+        return None
+    status = answer.get("status") or {}
+    phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
+    code, warns = _word(phase, why)
+    if not message:
+        share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
+        message = f"it has its share, ElasticGPU {share}"
+    return EventRecord("ElasticGPUClaim", f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
+
+
+def _word(phase: str, why: str) -> tuple[str, bool]:
+    """The Event's reason, and whether it is a warning."""
+    if phase == LOST:
+        return "ClaimLost", True
+    if phase == BOUND:
+        return ("ClaimBound", False) if why == BOUND else ("ClaimInUse", False)
+    return ("ClaimRefused", True) if why in REFUSALS else ("ClaimWaiting", False)

@@ -1,0 +1,167 @@
+"""
+Why a pod fits nowhere, added up over all nodes at once.
+
+The same tallies as `reasons.tally` over the reasons that `engine.judge` gives node by node. A full cluster says "no"
+more often than anything else, so that answer may not cost more than a "yes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from allocator.table.columns import Amounts, Columns, Flags
+from allocator.table.static_filter import StaticFilterResult
+from contract.model import WHOLE, FractionRequest
+from contract.scheduling import needs as scheduling
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Code, ReasonCount
+
+Amount = Amounts | int
+Wished = tuple[Flags | None, Flags | None]
+"""GPUs that the wishes accept by UUID and by model; None where all are."""
+
+
+class FirstReasons:
+    """Per node the first reason that was told of it: the code, what was wanted and the most that was there."""
+
+    def __init__(self, columns: Columns, standing: StaticFilterResult) -> None:
+        self._columns, self._standing = columns, standing
+        self.codes: Amounts = standing.codes.astype(np.int64)
+        self._wanted: Amounts = np.zeros_like(self.codes)
+        self._most: Amounts = np.zeros_like(self.codes)
+        self._ports: Mapping[int, str] = {}
+
+    @property
+    def silent(self) -> Flags:
+        """Nodes of which nothing has been told yet."""
+        silent: Flags = self.codes == 0
+        return silent
+
+    def tell(self, where: Flags, code: Code | Amounts, wanted: Amount = 0, most: Amount = 0) -> None:
+        """A reason for these nodes, unless something was told of them before."""
+        new = where & (self.codes == 0)
+        for column, value in ((self.codes, code), (self._wanted, wanted), (self._most, most)):
+            column[new] = value[new] if isinstance(value, np.ndarray) and value.ndim else value
+
+    def tell_ports(self, conflicts: Mapping[int, str]) -> None:
+        """Host ports in use, by the node's place."""
+        where: Flags = np.zeros(len(self.codes), np.bool_)
+        where[list(conflicts)] = True
+        self.tell(where, Code.PORTS)
+        self._ports = conflicts
+
+    def tallies(self) -> tuple[ReasonCount, ...]:
+        """Everything told, by code."""
+        found = []
+        for number in np.flatnonzero(np.bincount(self.codes, minlength=1)):
+            here = self.codes == number
+            if number:
+                code, nodes = Code(int(number)), int(np.count_nonzero(here))
+                figures = int(self._wanted[here].max()), int(self._most[here].max())
+                found.append(ReasonCount(code, nodes, *figures, self._what(code, here)))
+        return tuple(found)
+
+    def _what(self, code: Code, here: Flags) -> str:
+        if code is Code.TAINT:
+            return min(self._standing.taints[int(number)] for number in np.unique(self._columns.facts.taints[here]))
+        if code is Code.PORTS:
+            return min(self._ports[int(row)] for row in np.flatnonzero(here))
+        return ""
+
+
+def port_conflicts(columns: Columns, needs: PodNeeds) -> dict[int, str]:
+    """Places of nodes that have one of the pod's host ports in use, and which."""
+    found = {}
+    if needs.host_ports:
+        for row in np.flatnonzero(columns.facts.ports):
+            conflict = scheduling.port_conflict(needs, columns.nodes[row])
+            if conflict is not None:
+                found[int(row)] = f"{conflict[2]}/{conflict[1]}"
+    return found
+
+
+def tell_compute(told: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
+    """`filters.compute_reason` of every node."""
+    wanted = needs.compute
+    for code, amount, free in (
+        (Code.CPU, wanted.cpu, columns.free_cpu),
+        (Code.MEMORY_OF_NODE, wanted.memory, columns.free_memory),
+        (Code.STORAGE, wanted.storage, columns.free_storage),
+        (Code.PODS, wanted.pods, columns.free_pods),
+    ):
+        if amount or code is Code.PODS:
+            told.tell(free < amount, code, amount, np.maximum(free, 0))
+
+
+def tell_gpus(
+    told: FirstReasons, columns: Columns, fraction: FractionRequest, wanted: Amounts, bears: Flags, wished: Wished
+) -> None:
+    """Nodes on which too few GPUs take the share, with the reason of the GPU on which the pod came furthest."""
+    short = np.count_nonzero(bears, axis=0) < fraction.count
+    told.tell(short & (columns.gpus < fraction.count), Code.TOO_FEW_GPUS, fraction.count, columns.gpus)
+    told.tell(short, *_furthest(columns, fraction, wanted, wished))
+
+
+def on_one_numa(columns: Columns, bears: Flags) -> Amounts:
+    """Per node the most GPUs of one NUMA node that take the share."""
+    most: Amounts = np.zeros(len(columns.nodes), np.int64)
+    for numa in np.unique(columns.numa):
+        np.maximum(most, np.count_nonzero(bears & (columns.numa == numa), axis=0), out=most)
+    return most
+
+
+def tell_numa(told: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
+    """Nodes on which enough GPUs take the share, but not on one NUMA node."""
+    if fraction.one_numa:
+        most = on_one_numa(columns, bears)
+        told.tell(most < fraction.count, Code.NUMA, fraction.count, most)
+
+
+def _furthest(
+    columns: Columns, fraction: FractionRequest, wanted: Amounts, wished: Wished
+) -> tuple[Amounts, Amounts, Amounts]:
+    """Per node the furthest code among GPUs that refuse the share, what was wanted, and the most free there."""
+    by_uuid, by_model = wished
+    cores = fraction.cores or 1
+    height = len(columns.nodes)
+    want, most = (np.zeros(height, np.int64) for _ in range(2))
+    code: Amounts = columns.withheld.max(axis=0)
+    left = columns.exists & columns.healthy  # GPUs that nothing has been said of
+    for stage, refuses, amount in (
+        (Code.UUID, None if by_uuid is None else ~by_uuid, 0),
+        (Code.MODEL, None if by_model is None else ~by_model, 0),
+        (Code.EXCLUSIVE, columns.exclusive, 0),
+        (Code.BUSY, columns.sharers > 0 if fraction.exclusive else None, 0),
+        (Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers),
+    ):
+        if refuses is not None:
+            refused = left & refuses
+            here = refused.any(axis=0)
+            code[here], want[here] = stage, np.where(refused, amount, 0).max(axis=0)[here]
+            left &= ~refuses
+    short_memory = left & (columns.free < wanted)
+    here = short_memory.any(axis=0)
+    code[here] = Code.MEMORY
+    free = np.where(short_memory[:, here], np.maximum(columns.free[:, here], 0), -1)
+    most[here] = free.max(axis=0)
+    if wanted.ndim:  # of GPUs with the same room, the one of which more was wanted
+        want[here] = np.where(free == most[here], wanted[:, here], 0).max(axis=0)
+    else:
+        want[here] = int(wanted)
+    short_cores = left & ~short_memory & (columns.free_cores < cores)
+    here = short_cores.any(axis=0)
+    code[here], want[here] = Code.CORES, cores
+    most[here] = np.where(short_cores[:, here], np.maximum(columns.free_cores[:, here], 0), -1).max(axis=0)
+    return code, want, most
+
+
+def tell_together(told: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
+    """All nodes that are left: their GPUs take each container alone and not all of them together."""
+    wanted: Amounts = np.zeros(len(columns.nodes), np.int64)
+    for fraction in fractions:
+        if not fraction.init:
+            wanted += fraction.count * (fraction.memory or columns.usable[0] * fraction.percent // WHOLE)
+    most = np.where(columns.exists, columns.free, 0).max(axis=0)
+    told.tell(told.silent, Code.MEMORY, wanted, most)

@@ -1,0 +1,161 @@
+"""
+Decide where a pod goes: Filter, Score, choose.
+
+Pure: the same snapshot, request and policy always give the same decision. No clock, no API, no logging, no randomness.
+This is the specification, plain and slow: it looks at every GPU of every node. `allocator.engine.engine` gives the same
+answers fast, and a property test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from allocator.scoring import policy as scores
+from allocator.scoring import reference
+from allocator.scoring.policy import DEFAULT_POLICY, Policy
+from allocator.scoring.tables import Tables
+from contract.model import ContainerAllocation, NodeState, PodRequest, Usage
+from contract.scheduling import fit, topology
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits, node_reason
+from contract.scheduling.fit import Fit, Steps
+from contract.scheduling.reasons import Reason, ReasonCount, tally
+from contract.scheduling.request import SchedulingRequest
+
+Snapshot = Mapping[str, NodeState]
+"""Every node by name, each value frozen. A changed node is a new value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The pod fits: on this node, these shares."""
+
+    node: str
+    containers: tuple[ContainerAllocation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """The pod fits nowhere now; the reasons of all nodes, added up."""
+
+    reasons: tuple[ReasonCount, ...]
+
+
+Decision = Placement | Unschedulable
+NodeResult = tuple[int, Fit] | Reason
+"""What one node answers: its score (smaller is better) and the fit, or why not."""
+
+
+def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> Tables | None:
+    """
+    The tables that decide, if any.
+
+    Nothing learnt yet, containers on GPUs of their own, or several GPUs that must be on one NUMA node: the best
+    fit, `scores.DEFAULT_POLICY`, decides.
+    """
+    return tables if policy.learned and request.together and not request.numa_bound else None
+
+
+def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> tuple[SchedulingRequest, ...]:
+    """
+    What is asked one after the other until something fits; the last one is the pod as it came.
+
+    Where tables decide, containers that may be on the same GPUs are first asked for as the one share that they add
+    up to: the tables know what a share does to a card, and not what several on several cards do together.
+    """
+    if not policy.learned or tables is None or request.together or request.numa_bound:
+        return (request,)
+    joined = fit.joined(request.request)
+    return (request,) if joined is None else (replace(request, request=joined), request)
+
+
+def evaluate(
+    node: NodeState,
+    ask: SchedulingRequest,
+    limits: Limits,
+    policy: Policy,
+    tables: Tables | None = None,
+    steps: Steps | None = None,
+) -> NodeResult:
+    """
+    Whether and how one node takes the pod. `policy` is what `SchedulingRequest.policy` says, `tables` what was learnt,
+    if any, `steps` what is left of a search that is bounded over several nodes.
+    """
+    reason = node_reason(node, ask.needs)
+    if reason is not None:
+        return reason
+    if policy.learned:
+        learnt = tables_of(ask, policy, tables)
+        if learnt is not None:
+            return reference.judge(node, ask.request, ask.needs.compute.cpu, limits, learnt)
+        policy = DEFAULT_POLICY
+    found = fit.fit(node, ask.request, limits, scores.GPU_SCORES[policy.gpu], steps)
+    if isinstance(found, Reason):
+        return found
+    return scores.NODE_SCORES[policy.node](scores.used_share(node, found.memory, found.cores)), found
+
+
+def decide(
+    snapshot: Snapshot,
+    ask: SchedulingRequest,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    policy: Policy = DEFAULT_POLICY,
+    tables: Tables | None = None,
+) -> Decision:
+    """The best node and its shares, or why there is none. Looks at every node; ties go to the lesser name."""
+    chosen = scores.policy_of(ask, policy)
+    decision: Decision = Unschedulable(())
+    for form in forms_of(ask, chosen, tables):
+        verdicts = ((node, evaluate(node, form, limits, chosen, tables)) for node in snapshot.values())
+        decision = _choose(snapshot, form, limits, verdicts)
+        if isinstance(decision, Placement):
+            break
+    return decision
+
+
+def _choose(
+    snapshot: Snapshot, ask: SchedulingRequest, limits: Limits, verdicts: Iterable[tuple[NodeState, NodeResult]]
+) -> Decision:
+    best: tuple[int, str] | None = None
+    best_fit: Fit | None = None
+    reasons = []
+    for node, verdict in verdicts:
+        if isinstance(verdict, Reason):
+            reasons.append(verdict)
+            continue
+        rank = (verdict[0], node.name)
+        if best is None or rank < best:
+            best, best_fit = rank, verdict[1]
+    if best is None or best_fit is None:
+        return Unschedulable(tally(reasons))
+    node = snapshot[best[1]]
+    return given(node, ask.request, best_fit.chosen, limits)
+
+
+def given(node: NodeState, request: PodRequest, chosen: fit.GpuChoice, limits: Limits) -> Placement:
+    """The decision for a node and its GPUs, of those alike the ones that reach each other best."""
+    return Placement(node.name, fit.allocate(node, request, topology.connected(node, request, chosen, limits)))
+
+
+def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = DEFAULT_LIMITS) -> Unschedulable | None:
+    """
+    None if some node would take the pod with all its GPUs free and well; else why not.
+
+    What passes with time is left out: usage, health, cordon, readiness, and everything of the node but its GPUs, since
+    another node of the same kind may join. A cluster without any GPU counts as one whose nodes are still to come.
+    """
+    reasons = []
+    for node in snapshot.values():
+        if node.gpus:
+            found = fit.fit(emptied(node), ask.request, limits, scores.least_free)
+            if not isinstance(found, Reason):
+                return None
+            reasons.append(found)
+    return Unschedulable(tally(reasons)) if reasons else None
+
+
+def emptied(node: NodeState) -> NodeState:
+    """The node with all its GPUs free and well."""
+    gpus = tuple(gpu if gpu.healthy else replace(gpu, healthy=True, reason="", withheld="") for gpu in node.gpus)
+    return NodeState(node.name, gpus, (Usage(),) * len(gpus))

@@ -1,0 +1,190 @@
+"""
+Whose share makes room for a waiting pod of higher priority: the choice, as a function of what is known.
+
+Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few
+those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. Pods of
+the same priority never go, and nobody goes where it would not make enough room. What leaves anyway is counted on first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from allocator.cache import reserved
+from allocator.preemption import set_cover
+from allocator.preemption.set_cover import Budget
+from allocator.scoring import policy
+from contract.model import FREE, WHOLE, ContainerAllocation, NodeState, PodRequest
+from contract.scheduling import fit, nodeinfo
+from contract.scheduling.demand import Demand
+from contract.scheduling.filters import Limits, gpu_reason, node_reason
+from contract.scheduling.nodeinfo import AllocatedPod
+from contract.scheduling.reasons import Reason
+from contract.scheduling.request import SchedulingRequest
+
+_NODES = 100
+"""Nodes with a way to make room that are compared, those first that lack least; kube-scheduler compares as many."""
+_TARGETS = 256
+"""Choices of a node's GPUs that are compared; 8 GPUs have 70 choices of 4."""
+_NOTHING = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """The node, and who must be evicted there; nobody where those who leave already make room."""
+
+    node: str
+    victims: tuple[AllocatedPod, ...]
+    containers: tuple[ContainerAllocation, ...] = field(default=(), compare=False)
+    """The shares that the pod is to have there, so that others may be planned for beside it."""
+
+    @property
+    def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
+        """The lesser is the better plan."""
+        return len(self.victims), sorted((v.worth for v in self.victims), reverse=True), self.node
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRequest:
+    """For whom room is sought, and what must be reckoned with."""
+
+    ask: SchedulingRequest
+    priority: int
+    limits: Limits
+    leaving: Container[str] = ()
+    """uids of pods whose shares come back by themselves."""
+    spared: Container[str] = ()
+    """uids of pods that cannot be evicted now, such as for a disruption budget."""
+
+
+def choose(
+    nodes: Iterable[NodeState], sharers: Mapping[str, Sequence[AllocatedPod]], question: PreemptionRequest
+) -> PreemptionPlan | None:
+    """The best plan over these nodes; None where no eviction makes room. `sharers` are all that are known, by node."""
+    best: PreemptionPlan | None = None
+    found, budget = 0, Budget()
+    for node in _promising(nodes, sharers, question):
+        plan = _on(node, sharers[node.name], question, budget, len(best.victims) if best else None)
+        if plan is not None:
+            best = plan if best is None or plan.cost < best.cost else best
+            found += 1
+            if found == _NODES or budget.spent:
+                break
+    return best
+
+
+def without_any(nodes: Iterable[NodeState], question: PreemptionRequest) -> PreemptionPlan | None:
+    """The first of these nodes that has room for the pod as it is; None where none has."""
+    for node in sorted(nodes, key=lambda node: node.name):
+        room = _room(node, (), question, ())
+        if room:
+            return PreemptionPlan(node.name, (), room)
+    return None
+
+
+def _promising(
+    nodes: Iterable[NodeState], sharers: Mapping[str, Sequence[AllocatedPod]], question: PreemptionRequest
+) -> Iterator[NodeState]:
+    """Nodes that somebody could leave, those first that lack least; ties go to the lesser name."""
+    lacking = []
+    for node in nodes:
+        if any(s.uid in question.leaving or _may_go(s, question) for s in sharers.get(node.name, ())):
+            lack = reserved.shortage(node, question.ask, question.limits)
+            if lack is not None:
+                lacking.append((lack, node.name, node))
+    return (node for _, _, node in sorted(lacking, key=lambda entry: entry[:2]))
+
+
+def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
+    return (
+        sharer.priority < question.priority
+        and sharer.ending is None
+        and sharer.uid not in question.leaving
+        and sharer.uid not in question.spared
+    )
+
+
+def _on(
+    node: NodeState, sharers: Sequence[AllocatedPod], question: PreemptionRequest, budget: Budget, most: int | None
+) -> PreemptionPlan | None:
+    """The best plan on one node that needs at most `most` victims."""
+    leaving = [sharer for sharer in sharers if sharer.uid in question.leaving]
+    candidates = sorted((s for s in sharers if _may_go(s, question)), key=lambda s: s.worth)
+    best: PreemptionPlan | None = None
+    for target in _targets(node, question.ask.request, question.limits):
+        lacks = _lacks(node, sharers, target, question)
+        for sharer in leaving:
+            lacks = [lack - gain for lack, gain in zip(lacks, _gain(node, sharer, target), strict=True)]
+        gains = [(sharer, _gain(node, sharer, target)) for sharer in candidates]
+        helpful = [(s, g) for s, g in gains if any(lack > 0 < got for lack, got in zip(lacks, g, strict=True))]
+        bound = len(helpful) if most is None else most
+        places = [range(at, at + len(_NOTHING)) for at in range(0, len(target) * len(_NOTHING), len(_NOTHING))]
+        chosen = set_cover.cover([gain for _, gain in helpful], lacks, bound, places=places, budget=budget)
+        if chosen is not None:
+            plan = PreemptionPlan(node.name, tuple(helpful[position][0] for position in chosen))
+            if best is None or plan.cost < best.cost:
+                best, most = plan, len(plan.victims)
+    room = _room(node, sharers, question, [*leaving, *best.victims]) if best is not None else ()
+    return replace(best, containers=room) if best is not None and room else None
+
+
+def _room(
+    node: NodeState, sharers: Sequence[AllocatedPod], question: PreemptionRequest, gone: Sequence[AllocatedPod]
+) -> tuple[ContainerAllocation, ...]:
+    """
+    The shares that the pod would have then, by the rules of placement themselves: nobody may go in vain, were the
+    reckoning above wrong. Empty where it would have none.
+    """
+    after = nodeinfo.unbooked(node, sharers, gone)
+    if node_reason(after, question.ask.needs) is not None:
+        return ()
+    found = fit.fit(after, question.ask.request, question.limits, policy.least_free)
+    return () if isinstance(found, Reason) else fit.allocate(after, question.ask.request, found.chosen)
+
+
+def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[Mapping[int, Demand]]:
+    """What the pod would take of which GPUs, by position, for each choice of GPUs that it accepts."""
+    if request.same_gpus and len(request.containers) > 1:
+        request = replace(request, containers=(fit.combined(request),), same_gpus=False)
+    accepted = [
+        [position for position, gpu in enumerate(node.gpus) if gpu_reason(gpu, FREE, fraction, limits) is None]
+        for fraction in request.containers
+    ]
+    choices = fit.choices(node, request, accepted)
+    return (fit.demands_of(node, request, chosen) for chosen in islice(choices, _TARGETS))
+
+
+def _lacks(
+    node: NodeState, sharers: Sequence[AllocatedPod], target: Mapping[int, Demand], question: PreemptionRequest
+) -> Sequence[int]:
+    """What must be given back, as `filters.gpu_reason` and `filters.compute_reason` say; nothing where it is <= 0."""
+    limits, lacks = question.limits, []
+    for position, demand in target.items():
+        gpu, usage = node.gpus[position], node.usage[position]
+        alone = [s for s in sharers if gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive]
+        lacks += [
+            usage.memory + demand.memory - limits.capacity(gpu),
+            usage.cores + max(demand.cores, 1) - WHOLE,
+            usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
+            max(1, len(alone)) if usage.exclusive else 0,
+        ]
+    has, taken, wanted = node.allocatable, node.requested, question.ask.needs.compute
+    lacks += [
+        taken.cpu + wanted.cpu - has.cpu if wanted.cpu else 0,
+        taken.memory + wanted.memory - has.memory if wanted.memory else 0,
+        taken.storage + wanted.storage - has.storage if wanted.storage else 0,
+        taken.pods + wanted.pods - has.pods,
+    ]
+    return lacks
+
+
+def _gain(node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand]) -> Sequence[int]:
+    """What comes back when the pod goes, in the order of `_lacks`."""
+    gain: list[int] = []
+    for position in target:
+        demand = sharer.demands.get(node.gpus[position].uuid)
+        gain += _NOTHING if demand is None else (demand.memory, demand.cores, 1, int(demand.exclusive))
+    compute = sharer.compute
+    return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods]

@@ -1,0 +1,161 @@
+"""
+The queue: which pods wait for a share, and in what order they are tried.
+
+Filled by `Cluster` from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was told or when it
+may be tried again (see `allocator.queue.reporting`). Must not: read a clock; who came first is told by creation times
+and by a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from allocator.cache.reserved import Requester
+from contract import names, pods
+from contract.scheduling import needs as scheduling
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.request import SchedulingRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPodInfo:
+    """A pod that is gated by us. `foreign` names other gates, whose owners must have let it go before we place it."""
+
+    uid: str
+    key: str
+    ask: SchedulingRequest
+    priority: int
+    created: str
+    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
+    pod: Mapping[str, Any]
+    """`pods.outline` of it: no more than its commit and its condition need."""
+    foreign: tuple[str, ...] = ()
+    came: int = 0
+    """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
+
+    @property
+    def asking(self) -> Requester:
+        """Who it is, to a node that is kept for somebody."""
+        return Requester(self.uid, self.priority, self.key.split("/", 1)[0])
+
+    @property
+    def order(self) -> tuple[int, int, str, int, str]:
+        """
+        The queue: higher priority first, of the PriorityClass and then of the dialect, then older, then seen first.
+
+        The last is on no object, so the plugin shows the places that pods of one second have together.
+        """
+        return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A gated pod that cannot be placed as it is: `namespace/name`, and why."""
+
+    key: str
+    why: str
+
+
+_DISAGREES = (
+    f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
+    "create the pod again, so that admission writes it"
+)
+
+
+class Shared(Generic[T]):
+    """One value for all that are equal, for as long as somebody uses it: pods of one Deployment need the same."""
+
+    def __init__(self) -> None:
+        self._used: dict[T, tuple[T, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def take(self, value: T) -> T:
+        """The value to use in place of this one."""
+        first, users = self._used.get(value, (value, 0))
+        self._used[first] = (first, users + 1)
+        return first
+
+    def give_back(self, value: T) -> None:
+        """One that `take` gave is not used any more."""
+        first, users = self._used[value]
+        if users > 1:
+            self._used[first] = (first, users - 1)
+        else:
+            del self._used[first]
+
+
+class SchedulingQueue:
+    """The pods behind our gate. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, Unreadable] = {}
+        """Gated pods (by uid) that cannot be placed as they are."""
+        self._waiting: dict[str, QueuedPodInfo] = {}
+        self._came = 0
+        self._needs = Shared[PodNeeds]()
+
+    def __len__(self) -> int:
+        """How many are in line."""
+        return len(self._waiting)
+
+    def in_order(self) -> list[QueuedPodInfo]:
+        """The pods in line, the first first."""
+        return sorted(self._waiting.values(), key=lambda w: w.order)
+
+    def in_any_order(self) -> Iterable[QueuedPodInfo]:
+        """The pods in line, unsorted; not to be kept."""
+        return self._waiting.values()
+
+    def pod(self, uid: str) -> QueuedPodInfo | None:
+        """A pod in line by its uid."""
+        return self._waiting.get(uid)
+
+    def knows(self, uid: str) -> bool:
+        """Whether this pod is in line, or would be if it could be read."""
+        return uid in self._waiting or uid in self.unreadable
+
+    def uids(self) -> Iterable[str]:
+        """Every pod that is in line, or would be if it could be read."""
+        return (*self._waiting, *self.unreadable)
+
+    def put(self, uid: str, pod: Mapping[str, Any]) -> bool:
+        """A gated pod, trimmed, is new or changed. True if it joined the line, or asks for something else now."""
+        too_much = pods.beyond(pod)
+        request = None if too_much else pods.admitted(pod)
+        if request is None:
+            self.drop(uid)
+            self.unreadable[uid] = Unreadable(pods.key(pod), too_much or _DISAGREES)
+            return False
+        self.unreadable.pop(uid, None)
+        metadata = pod.get("metadata") or {}
+        known = self._waiting.get(uid)
+        needs = self._needs.take(scheduling.needs_of(pod, several=request.several))
+        if known is not None:
+            self._needs.give_back(known.ask.needs)
+        entry = QueuedPodInfo(
+            uid=uid,
+            key=pods.key(pod),
+            ask=SchedulingRequest(request, needs),
+            priority=pods.priority(pod),
+            created=str(metadata.get("creationTimestamp", "")),
+            pod=pods.outline(pod),
+            foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
+            came=known.came if known is not None else self._came,
+        )
+        self._came += known is None
+        self._waiting[uid] = entry
+        return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
+
+    def drop(self, uid: str) -> bool:
+        """A pod waits no longer. True if it was in line."""
+        self.unreadable.pop(uid, None)
+        known = self._waiting.pop(uid, None)
+        if known is not None:
+            self._needs.give_back(known.ask.needs)
+        return known is not None

@@ -1,0 +1,283 @@
+"""
+The line's notes: what each waiting pod was told, whose commit is being written, and who must pause after a failure.
+
+Pure bookkeeping by uid; time is passed in. It knows neither nodes nor GPUs and decides nothing: who is in line, and in
+what order, the cluster knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from allocator.queue.overwritten import Overwritten
+from allocator.queue.quarantine import Quarantine
+from allocator.queue.queue import QueuedPodInfo
+from contract.model import Allocation
+
+_BACKOFF, _BACKOFF_CAP = 0.5, 60.0
+"""Seconds before a pod whose write failed is tried again: the first pause, and the longest."""
+_FRESH = 60.0
+"""Seconds for which the figures that a waiting pod was told are new enough."""
+_FRESHENED = 50
+"""Pods that are told new figures in one second, at most: each is a write, and those first in line come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A waiting pod was given a share: write it on the pod."""
+
+    pod: QueuedPodInfo
+    allocation: Allocation
+    tenure: int | None = None
+    """The leadership in which it was decided, where there is an election; it must be written in the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusUpdate:
+    """What a pod should be told, where it has changed."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    allocated: bool
+    code: str
+    reason: str
+    warning: str = ""
+    """The reason of a Warning Event, where it is more than news; empty otherwise."""
+    turned: bool = True
+    """Whether the condition's status is another than before, which its time of transition is about."""
+    event: bool = True
+    """Whether there is an Event too; new figures alone are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastReported:
+    """What a pod was told of its share, and when by the clock; never, where another leader told it."""
+
+    allocated: bool
+    code: str
+    reason: str
+    at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An Event, and no condition: about a pod, a claim, a list of kept out cards, or a Node, which has no namespace."""
+
+    kind: Literal["Pod", "Node", "ConfigMap", "ElasticGPUClaim"]
+    key: str
+    """`namespace/name`; a Node's name alone."""
+    uid: str
+    code: str
+    """The Event's reason."""
+    reason: str
+    """Its message."""
+    warns: bool = True
+
+
+Report = StatusUpdate | EventRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that must go. `cause` is why, for the metric: unbound, repair or preemption."""
+
+    key: str
+    uid: str
+    version: int | None
+    """The version that was judged; None judges the pod at any."""
+    cause: str
+    why: str
+
+
+class PodRecords:
+    """Notes by uid. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self.quarantine = Quarantine()
+        """Pods that are left alone, since an error of ours came of them."""
+        self._writing: dict[str, Binding] = {}
+        self._doubtful: dict[str, Binding] = {}
+        self._written: dict[str, int] = {}
+        self._told: dict[str, LastReported] = {}
+        self._overwritten = Overwritten()
+        self._freshened = (0, 0)
+        self._owing = False
+        self._news: list[Report] = []
+        self._failures: dict[str, int] = {}
+        self._paused: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    def tell(self, news: StatusUpdate, now: float, stands: LastReported | None = None) -> bool:
+        """
+        Say it unless the pod was told so. True if it is news.
+
+        `stands`: what the pod's condition says, which counts where nothing was told from here: another leader did. Of
+        the same code a waiting pod is told new figures in its condition only, when the old ones are a minute old.
+        """
+        last = self._told.get(news.uid) or stands
+        if last is not None and (last.allocated, last.code) == (news.allocated, news.code):
+            self._told.setdefault(news.uid, last)
+            if news.allocated or last.reason == news.reason:
+                return False
+            if not self._may_freshen(last, now):
+                self._owing = True
+                return False
+            news = replace(news, turned=False, event=False)
+        elif last is not None:
+            news = replace(news, turned=last.allocated != news.allocated)
+        self._told[news.uid] = LastReported(news.allocated, news.code, news.reason, now)
+        self._overwritten.written(news.uid, news.key, now)
+        self._news.append(news)
+        return True
+
+    def shows(self, uid: str, key: str, stands: LastReported | None, now: float) -> None:
+        """What the watch shows of a pod's condition: somebody else may have overwritten or removed ours."""
+        told = self._told.get(uid)
+        if told is None:
+            self._overwritten.drop(uid)
+            return
+        right = stands is not None and replace(stands, at=told.at) == told
+        self._overwritten.seen(uid, key, right, stands is None or stands.allocated != told.allocated, now)
+
+    def tell_once_more(self, now: float) -> list[StatusUpdate]:
+        """Conditions that do not say what was written, although they should by now; they are no news and no Event."""
+        found = []
+        for uid, missing in self._overwritten.due(now, self._writing):
+            told = self._told.get(uid)
+            if told is None:
+                self._overwritten.drop(uid)
+                continue
+            again = StatusUpdate(
+                missing.key, uid, told.allocated, told.code, told.reason, turned=missing.turned, event=False
+            )
+            found.append(again)
+        return found
+
+    def _may_freshen(self, last: LastReported, now: float) -> bool:
+        second, count = self._freshened
+        count = count if second == int(now) else 0
+        if now - last.at < _FRESH or count >= _FRESHENED:
+            return False
+        self._freshened = (int(now), count + 1)
+        return True
+
+    def tell_anew(self) -> None:
+        """Another may have told the pods something else meanwhile: what counts now is what their conditions say."""
+        self._told.clear()
+        self._overwritten.clear()
+
+    def take_back(self, uid: str) -> None:
+        """What the pod was to be told is not so."""
+        self._overwritten.drop(uid)
+        self._news = [news for news in self._news if not isinstance(news, StatusUpdate) or news.uid != uid]
+
+    def take_owing(self) -> bool:
+        """Whether a pod should have been told new figures since the last call, and it was too soon for that."""
+        owing, self._owing = self._owing, False
+        return owing
+
+    def note(self, news: EventRecord) -> None:
+        """Say it; whether it was said before is the caller's to know."""
+        self._news.append(news)
+
+    def take_news(self) -> list[Report]:
+        """What is to be told since the last call, in order."""
+        news, self._news = self._news, []
+        return news
+
+    def waits(self, uid: str, now: float) -> float:
+        """Since when the pod has been seen to wait."""
+        return self._since.setdefault(uid, now)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def may_try(self, uid: str, now: float) -> bool:
+        """Whether the pod is neither being written nor pausing, nor in quarantine."""
+        return uid not in self._writing and self._paused.get(uid, now) <= now and not self.quarantine.holds(uid, now)
+
+    def busy(self, uid: str, now: float) -> str:
+        """Why the pod may not be tried, in a word; empty if it may."""
+        if self.may_try(uid, now):
+            return ""
+        if self.quarantine.holds(uid, now):
+            return "in quarantine"
+        return "writing" if uid in self._writing else "pausing"
+
+    def begin(self, commit: Binding) -> None:
+        """A commit is handed out to be written."""
+        self._writing[commit.pod.uid] = commit
+
+    def writing(self) -> frozenset[str]:
+        """Ids of the allocations whose write is not known to have taken effect or not."""
+        return frozenset(commit.allocation.id for commit in self._writing.values())
+
+    def is_writing(self, uid: str) -> bool:
+        """Whether the pod's commit is on its way."""
+        return uid in self._writing
+
+    def doubt(self, commit: Binding) -> None:
+        """Nobody can tell whether the commit took effect. It stays noted as being written."""
+        self._doubtful[commit.pod.uid] = commit
+
+    def take_doubtful(self) -> list[Binding]:
+        """The commits in doubt, to be written once more, or looked for."""
+        doubtful = list(self._doubtful.values())
+        self._doubtful.clear()
+        return doubtful
+
+    def done(self, uid: str, version: int | None = None) -> None:
+        """The commit took effect and made this version of the pod; or there is nothing left to write."""
+        if version is not None:
+            self._written[uid] = version
+        self._writing.pop(uid, None)
+        self._failures.pop(uid, None)
+        self._paused.pop(uid, None)
+        self._since.pop(uid, None)
+
+    def touched(self, uid: str, version: int | None) -> None:
+        """Another write of ours made this version of the pod."""
+        if version is not None:
+            self._written[uid] = version
+
+    def failed(self, uid: str, now: float) -> int:
+        """The commit did not take effect; the pause doubles with each failure in a row, whose number is returned."""
+        self._writing.pop(uid, None)
+        failures = self._failures.get(uid, 0) + 1
+        self._failures[uid] = failures
+        self._paused[uid] = now + min(_BACKOFF * 2 ** min(failures - 1, 16), _BACKOFF_CAP)
+        return failures
+
+    def outdated(self, uid: str, version: int | None) -> bool:
+        """Whether the watch still shows the pod as it was before our own commit, of which it has yet to hear."""
+        written = self._written.get(uid)
+        if written is None or version is None:
+            return False
+        if version < written:
+            return True
+        del self._written[uid]
+        return False
+
+    def resume(self, now: float) -> bool:
+        """End the pauses that are over. True if there was one."""
+        over = [uid for uid, until in self._paused.items() if until <= now]
+        for uid in over:
+            del self._paused[uid]
+        return self.quarantine.take_over(now) or bool(over)
+
+    def noted(self) -> frozenset[str]:
+        """Every pod of which something is noted, except that its commit is on its way."""
+        return self._overwritten.noted().union(self._told, self._failures, self._paused, self._written, self._since)
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone. A commit that is being written stays noted: its writer reports back."""
+        self.quarantine.drop(uid)
+        self._told.pop(uid, None)
+        self._overwritten.drop(uid)
+        self._failures.pop(uid, None)
+        self._paused.pop(uid, None)
+        self._written.pop(uid, None)
+        self._since.pop(uid, None)

@@ -1,0 +1,103 @@
+"""
+Who of the line is tried in one cycle: a budget for each namespace, so that nobody waits long for another's pods.
+
+A decision is remembered for all pods of one shape, so a line costs as much as it has shapes, and those are up to
+whoever creates the pods. So a namespace has a number of decisions in each cycle, and what is left of the line comes in
+the next one; together they are a round. What is decided in a cycle is written before the next one begins.
+
+The order of the line holds within what the budget allows: a pod is passed over only for what its own namespace asks
+besides it, never for the budget of another one. Half of a namespace's budget is for those first in line, half for those
+that have not been tried for longest: so everybody is tried within a bounded number of cycles, though something comes
+free all the time and rounds begin anew.
+
+Pure: notes by uid, no clock. Must not: know what a decision is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from allocator.queue.queue import QueuedPodInfo
+
+BUDGET = 400
+"""What all namespaces have together in one cycle, in decisions: some tenths of a second at 1,000 nodes."""
+LEAST = 8
+"""What each namespace has however many there are."""
+_SEVERAL = 20
+"""As how many decisions one counts that searches for several containers' GPUs."""
+_IN_ORDER = 8
+"""Models in order of preference for which a pod is decided one after the other, at most."""
+
+
+def weight(entry: QueuedPodInfo) -> int:
+    """How much a decision about the pod costs at most."""
+    request = entry.ask.request
+    several = 1 if entry.ask.together else _SEVERAL
+    ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
+    return several * (1 + min(ordered, _IN_ORDER))
+
+
+class Rounds:
+    """The notes. Not thread-safe: one owner calls it."""
+
+    def __init__(self, budget: int = BUDGET, least: int = LEAST) -> None:
+        self._budget, self._least = budget, least
+        self._round = 0
+        self._tried: dict[str, int] = {}
+        self.unfinished = False
+        """Whether some of the line is left for the next cycle."""
+
+    def begin(self) -> None:
+        """A new round: everybody is to be tried, since something came free or figures may have changed."""
+        self._round += 1
+
+    def tried(self, uid: str) -> None:
+        """The pod was tried, or there was nothing to be tried."""
+        self._tried[uid] = self._round
+
+    def has_tried(self, uid: str) -> bool:
+        """Whether the pod has been tried in this round."""
+        return self._tried.get(uid) == self._round
+
+    def choose(self, line: Sequence[QueuedPodInfo], free: Callable[[QueuedPodInfo], bool]) -> list[str]:
+        """
+        Who is tried in this cycle, in the order of the line. `free`: of whom it costs nothing to say what becomes.
+        """
+        # Who has just come counts as tried a round ago: it is not before those that have waited for their turn.
+        self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}
+        left = [entry for entry in line if not self.has_tried(entry.uid)]
+        to_decide: dict[str, list[QueuedPodInfo]] = {}
+        for entry in left:
+            if not free(entry):
+                to_decide.setdefault(namespace_of(entry), []).append(entry)
+        each = max(self._least, self._budget // max(len(to_decide), 1))
+        passed_over = {uid for entries in to_decide.values() for uid in self._beyond(entries, each)}
+        self.unfinished = bool(passed_over)
+        return [entry.uid for entry in left if entry.uid not in passed_over]
+
+    def _beyond(self, entries: Sequence[QueuedPodInfo], budget: int) -> frozenset[str]:
+        """Those of one namespace that are passed over."""
+        if sum(map(weight, entries)) <= budget:
+            return frozenset()
+        longest_ago = sorted(entries, key=lambda entry: self._tried[entry.uid])  # of equals the first in line first
+        chosen: set[object] = set()
+        spent = 0
+        for part, candidates in ((budget // 2, entries), (budget, longest_ago)):
+            for entry in candidates:
+                shape = _shape(entry)
+                if spent >= part:
+                    break
+                if shape not in chosen:
+                    chosen.add(shape)
+                    spent += weight(entry)
+        return frozenset(entry.uid for entry in entries if _shape(entry) not in chosen)
+
+
+def namespace_of(entry: QueuedPodInfo) -> str:
+    """The pod's namespace."""
+    return entry.key.split("/", 1)[0]
+
+
+def _shape(entry: QueuedPodInfo) -> object:
+    """Pods of the same are decided once; those that name a claim each for itself."""
+    return entry.uid if entry.ask.request.claim else (entry.ask, entry.priority)

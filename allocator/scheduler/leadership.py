@@ -1,0 +1,89 @@
+"""
+Whether this replica may decide now: it has seen the cluster, it leads, it has listed since then what is booked, and no
+write of the leader before can take effect any more.
+
+The last two are what keeps two leaders from giving away the same share one after the other: what the leader before has
+written is on the API server, and not necessarily in our watch yet; and what it was about to write may be on its way
+still (`allocator.scheduler.fencing`). Not thread-safe by itself; its owner's lock guards it. Leadership ends by the
+clock, so what was true a moment ago is asked again right before a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+KEPT_OUT = "configmaps"
+"""Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
+_BOOKED = ("pods", "elasticgpus")
+"""What says which shares are taken."""
+
+
+class Leadership:
+    """
+    `leading` says whether we lead; `tenure` gives the number of our leadership, None while another leads. No `tenure`
+    at all where there is no election: then nobody else ever writes.
+    """
+
+    def __init__(self, leading: Callable[[], bool], tenure: Callable[[], int | None] | None) -> None:
+        self._leading, self._tenure = leading, tenure
+        self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", KEPT_OUT, *_BOOKED}
+        self._listed_in: dict[str, int] = {}
+        self._fenced_in: int | None = None
+
+    def listed(self, kind: str, tenure: int | None = None) -> None:
+        """A whole collection was taken in; with a tenure, it was asked for after that began."""
+        self._unsynced.discard(kind)
+        if tenure is not None:
+            self._listed_in[kind] = tenure
+
+    @property
+    def _trusted(self) -> int | None:
+        """The tenure in which everything was listed that shares are booked by."""
+        tenures = {self._listed_in.get(kind) for kind in _BOOKED}
+        return tenures.pop() if len(tenures) == 1 else None
+
+    def unready(self) -> str:
+        """What is still to be seen for the first time; empty if nothing is."""
+        return f"still listing {', '.join(sorted(self._unsynced))}" if self._unsynced else ""
+
+    def lacks(self) -> str:
+        """Why nothing may be decided; empty if it may."""
+        if self._unsynced:
+            return self.unready()
+        if not self._leading():
+            return "another replica leads"
+        if self._tenure is not None and self._tenure() != self._trusted:
+            return "just elected, and still listing what the leader before has placed"
+        if self.unfenced() is not None:
+            return "just elected, and still barring what the leader before may have been about to write"
+        return ""
+
+    def leads(self) -> bool:
+        """Whether it is on us to tell pods what became of them, though we may not decide yet."""
+        return self._leading()
+
+    def holds(self) -> bool:
+        """Whether this replica may decide."""
+        return not self.lacks()
+
+    def untrusted(self) -> int | None:
+        """The tenure for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
+        tenure = self.number()
+        return tenure if tenure != self._trusted else None
+
+    def unfenced(self) -> int | None:
+        """The tenure in which everything was listed and the leader before is to be barred; None where that is done."""
+        tenure = self.number()
+        return tenure if tenure is not None and tenure == self._trusted and tenure != self._fenced_in else None
+
+    def fenced(self, tenure: int) -> None:
+        """Whatever the leader before this tenure was about to write cannot take effect any more."""
+        self._fenced_in = tenure
+
+    def number(self) -> int | None:
+        """The tenure we are in, to be noted with what is decided in it."""
+        return self._tenure() if self._tenure is not None else None
+
+    def covers(self, noted: int | None) -> bool:
+        """Whether what was decided in the tenure so noted may still be written."""
+        return self._leading() if self._tenure is None else noted is not None and noted == self._tenure()

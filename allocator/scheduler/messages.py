@@ -1,0 +1,123 @@
+"""
+The allocator's answers in words and figures: what a "no" is called, and what a pod that waits has to reckon with.
+
+Pure functions of decisions. The sentences over nodes are made in `contract.scheduling.reasons`; here they become
+what the webhook is answered and a pod is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from allocator.cache.unbound import UnboundPod
+from allocator.engine.reference import Unschedulable
+from contract import dialects
+from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
+from contract.model import Allocation, FractionRequest, PodRequest
+from contract.scheduling import reasons
+from contract.scheduling.reasons import Code
+
+FOREIGN_GATE = "ForeignGate"
+NOT_SCHEDULED = "NotScheduled"
+REFUSED = "PlacementRefused"
+_SAID = 300
+Smallest = Callable[[FractionRequest], int]
+"""Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
+
+
+def code(decision: Unschedulable) -> str:
+    """The one word for why a pod was not placed."""
+    return reasons.name_of(reasons.leading(decision.reasons))
+
+
+def why(decision: Unschedulable, request: PodRequest) -> str:
+    """Why the pod was not placed: our sentence, and after it what the system said whose words it speaks."""
+    text = reasons.summary(decision.reasons)
+    dialect = dialects.dialect_named(request.dialect)
+    if dialect is None or not dialect.short_of_memory or all(t.code is not Code.MEMORY for t in decision.reasons):
+        return text
+    return f"{text}: {dialect.short_of_memory}"
+
+
+def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest) -> Wait:
+    """No room now."""
+    return Wait(code(decision), why(decision, request), floor(request, smallest))
+
+
+def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
+    """A share came back a moment ago, and those who wait have not been asked yet."""
+    return Wait("InLine", "pods that came earlier are served first; it is placed in its turn", floor(request, smallest))
+
+
+def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
+    """The pod fits, as far as a replica knows that must not reserve."""
+    return Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads", floor(request, smallest))
+
+
+def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
+    """The pod fits, and is given its share once it is stored."""
+    said = f"the pod is placed in a moment, once it is stored: {why}"
+    return Wait(STORED_FIRST, said, floor(request, smallest))
+
+
+def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
+    """Somebody else's scheduling gate holds the pod, so that it must not take a share yet."""
+    return Wait(FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest))
+
+
+def never(found: Unschedulable) -> Never:
+    """No GPU of the cluster could ever serve it; the figures are then the largest that there are, not what is free."""
+    text = reasons.summary(found.reasons).replace("largest free", "largest").replace("most free", "most")
+    return Never(code(found), f"no GPU of this cluster could ever serve it, even when free: {text}")
+
+
+def allocated(allocation: Allocation) -> str:
+    """What a pod is told that has its share."""
+    count = sum(len(container.shares) for container in allocation.containers)
+    return f"{count} GPU share{'s' if count > 1 else ''} on node {allocation.node}"
+
+
+def refused(node: str, words: str) -> str:
+    """What a pod is told whose placement the API server does not store; `words` are the API server's."""
+    return (
+        f"waiting: node {node} has room, but the API server does not store the placement: {_short(words)}. It is tried "
+        "again, ever less often"
+    )
+
+
+def untouchable(words: str) -> str:
+    """What a pod is told that the API server lets nobody of us write to."""
+    return f"waiting: the API server refuses what gpufraction writes to this pod: {_short(words)}"
+
+
+def _short(words: str) -> str:
+    """Others' words on one line, and not too many of them."""
+    line = " ".join(words.split())
+    return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+
+
+def not_bound(stuck: UnboundPod, minutes: float) -> str:
+    """What is said of a pod that holds a share and cannot be bound; kube-scheduler's words may be long."""
+    return (
+        f"holds its GPU share on node {stuck.node} unused: kube-scheduler has not bound the pod there for "
+        f"{minutes:.0f} min ({_short(stuck.said)}). Cure what it says, or delete the pod to give the share back"
+    )
+
+
+def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:
+    """
+    The least memory, in bytes by container, that a waiting pod will have.
+
+    A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU
+    that it accepts. Shares by bytes are exact.
+    """
+    return {
+        fraction.container: fraction.count * fraction.memory_on(0 if fraction.memory else smallest(fraction))
+        for fraction in request.containers
+    }
+
+
+def key_of(question: Question) -> str:
+    """`namespace/name` of a pod that may have neither yet: a generated name is shown by its prefix."""
+    metadata = question.pod.get("metadata") or {}
+    return f"{question.namespace}/{metadata.get('name') or metadata.get('generateName', '')}"

@@ -1,0 +1,39 @@
+"""
+What the administrator chose, as the controller needs it; `allocator.settings` says where it comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """What the administrator chose."""
+
+    placement: str = "auto"
+    """`auto`, `nodeName` or `affinity`, where the pod does not say."""
+    when: str = "admission"
+    """`admission` or `stored`: when a pod gets its share."""
+    max_unconfirmed: int = 0
+    """Shares that one namespace may have reserved for pods that are not stored yet; 0 for no bound."""
+    unsatisfiable: str = "deny"
+    """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
+    assume_ttl: float = 40.0
+    """The most seconds until a reservation whose pod was not seen is dropped; an API server gives up after 34."""
+    unbound: str = "keep"
+    """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
+    unbound_after: float = 300.0
+    """Seconds that kube-scheduler must have failed for."""
+    keep_after: float = 300.0
+    """Seconds that a pod waits until a node is kept for it; 0 keeps none."""
+    claims: bool = True
+    """Whether claims are followed; without, a pod that names one is told so."""
+    keep_for: float = 3600.0
+    """Seconds for which a node is kept for pods of one namespace, until one is placed or it pauses; 0 for no bound."""
+    claim_memory: int = 0
+    """Bytes that the claims of one namespace may have together; 0 for no bound."""
+    preemption: bool = False
+    """Whether a waiting pod may have sharers of lower priority evicted."""
+    repair: str = "report"
+    """`report` or `evict`: what becomes of the youngest pod on a GPU that is promised beyond what it has."""

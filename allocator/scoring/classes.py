@@ -1,0 +1,174 @@
+"""
+What a request is to a card: sizes and remainders on one scale, though a share has two sides.
+
+A card counts `CARD` (1000). A share is as large as its larger side, of memory or of cores; what is left of a card is
+what is left on its scarcer side. Both are rounded down, so that a rest that just fits a share counts as fitting. So a
+card on which three shares of 40% memory and 10% cores were asked has room for no third one, and one of 10% memory and
+60% cores is spoilt for every other like it: both are seen. Where the sides disagree this judges a card to hold too
+little. What the card really has left after a placement is computed from bytes and percent, not from sizes, so nothing
+accumulates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.scheduling import fit
+from contract.scheduling.filters import Limits
+
+CARD = 1000
+"""A whole card."""
+
+
+class Kind(NamedTuple):
+    """
+    Cards that are alike; all in bytes. `capacity` is what they may promise, so with oversubscription; `memory` is the
+    whole card's, which only wishes ask about.
+    """
+
+    model: str
+    usable: int
+    capacity: int
+    memory: int
+
+
+def kind_of(gpu: Gpu, limits: Limits) -> Kind:
+    """The kind of one GPU."""
+    return Kind(gpu.model, gpu.usable, limits.capacity(gpu), gpu.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded:
+    """
+    One container's request as the policies tell requests apart: what it takes of each of `count` cards, and `cpu`
+    (thousandths) of the node in all. `count` 0 is a pod that takes CPU only.
+    """
+
+    cpu: int
+    count: int = 1
+    memory: int = 0
+    percent: int = 0
+    cores: int = 0
+    exclusive: bool = False
+    use_models: tuple[str, ...] = ()
+    avoid_models: tuple[str, ...] = ()
+    least_memory: int = 0
+
+    def size_on(self, kind: Kind) -> int:
+        """What it takes of one card of this kind; more than `CARD` if it cannot be there."""
+        if self.exclusive:
+            return CARD
+        wanted = self.memory or kind.usable * self.percent // WHOLE
+        by_memory = wanted * CARD // kind.capacity if kind.capacity else CARD + 1
+        return max(by_memory, self.cores * CARD // WHOLE, 1)
+
+    def accepts(self, kind: Kind) -> bool:
+        """Whether such a card is wished for: the rule of `filters.kind_accepted`."""
+        if kind.memory < self.least_memory:
+            return False
+        lowered = kind.model.lower()
+        if self.use_models and not any(word.lower() in lowered for word in self.use_models):
+            return False
+        return not any(word.lower() in lowered for word in self.avoid_models)
+
+
+def demanded(request: PodRequest, cpu: int) -> Iterator[Demanded]:
+    """
+    The classes of request that a pod stands for: one per container, or one for containers that may share their GPUs.
+
+    `cpu` is the pod's, in thousandths.
+    """
+    if not request.containers:
+        yield Demanded(cpu, 0)
+        return
+    together = request.same_gpus or fit.joined(request) is not None
+    fractions = (fit.combined(request),) if together else request.containers
+    lasting = [fraction for fraction in fractions if not fraction.init] or list(fractions)
+    for fraction in lasting:
+        yield of_fraction(fraction, cpu // len(lasting))
+
+
+def of_fraction(fraction: FractionRequest, cpu: int) -> Demanded:
+    """The class of one container's request."""
+    return Demanded(
+        cpu,
+        fraction.count,
+        fraction.memory,
+        0 if fraction.memory else fraction.percent,
+        fraction.cores,
+        fraction.exclusive,
+        fraction.wishes.use_models,
+        fraction.wishes.avoid_models,
+        fraction.wishes.least_memory,
+    )
+
+
+def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
+    """What is left of a card for others: 0 if it takes nobody any more."""
+    if not gpu.healthy or usage.exclusive or usage.sharers >= limits.sharers(gpu):
+        return 0
+    return left(limits.capacity(gpu), usage.memory, usage.cores)
+
+
+def left(capacity: int, memory: int, cores: int) -> int:
+    """What is left of a card of so many bytes with so many bytes and percent of cores taken."""
+    by_memory = (capacity - memory) * CARD // capacity if capacity else 0
+    return max(0, min(by_memory, (WHOLE - cores) * CARD // WHOLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """
+    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, and how many
+    thousandths of the cards are taken.
+    """
+
+    cards: int
+    cpu: int
+    taken: int = 0
+
+    @property
+    def free(self) -> int:
+        """Thousandths of cards that are not taken."""
+        return self.cards * CARD - self.taken
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What the cluster has in all. `cpu` in thousandths, of the nodes with GPUs, whatever is taken of it."""
+
+    stocks: Mapping[Kind, Stock]
+    cpu: int
+
+    @property
+    def cards(self) -> int:
+        """All cards."""
+        return sum(stock.cards for stock in self.stocks.values())
+
+    @property
+    def free(self) -> int:
+        """Thousandths of all cards that are not taken."""
+        return sum(stock.free for stock in self.stocks.values())
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of all cards."""
+        return sum(kind.capacity * stock.cards for kind, stock in self.stocks.items())
+
+
+def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
+    """What these nodes have."""
+    found: dict[Kind, tuple[int, int, int]] = {}
+    cpu = 0
+    for node in nodes.values():
+        here = node.allocatable.cpu
+        if node.gpus:
+            cpu += here
+        for gpu, usage in zip(node.gpus, node.usage, strict=True):
+            kind = kind_of(gpu, limits)
+            cards, most, taken = found.get(kind, (0, 0, 0))
+            found[kind] = cards + 1, max(most, here), taken + CARD - remainder(gpu, usage, limits)
+    return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu)

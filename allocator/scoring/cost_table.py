@@ -1,0 +1,174 @@
+"""
+What the tables say of each node as it stands, whatever is asked: the part of a cost that all classes share.
+
+By slot, which a node keeps while others join and leave, and made anew only for nodes that changed. Beside what
+`allocator.scoring.reference` calls a room there are, per card, the places in the tables from which a change of that
+card alone is read off, at the CPU price at which the node is worth least. Only `allocator.scoring.ranking` uses this.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from allocator.scoring.classes import CARD, kind_of
+from allocator.scoring.tables import LANES, Tables
+from allocator.table.columns import Columns
+from contract.model import MOST_GPUS, WHOLE
+
+Longs = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+_UNKNOWN = -1
+_AT_ONCE = 1024
+"""Nodes looked at in one go, which bounds the memory that this takes for a moment."""
+
+KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_WORTH = range(17)
+"""
+What is kept of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
+side, and what rounding down leaves over of that of memory, in bytes times `CARD`; whether the next sharer is the last;
+and places in the flat tables, each with what stands there now: of fragments, and of either function of worth at the CPU
+price at which the node is worth least. Beside that of worth what stands there at the price below and the one above.
+"""
+WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
+CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, *_NEAR = range(20)
+"""
+What is kept of a node: free CPU, and how much of it may go before fewer requests find enough; `plain.fragments`; the
+place in the table of several cards; what the node is worth by either function, and the CPU price at which it is.
+"""
+_NODE_FIELDS = 20
+_EVER = 1 << 40
+
+
+class Near(NamedTuple):
+    """
+    Where the same is kept for the CPU price below or above: of a card its worth; of a node how far away in the table it
+    is, the price, and how much less the node is worth at its own price.
+    """
+
+    worth: int
+    offset: int
+    price: int
+    gap: int
+
+
+NEAR = tuple(
+    tuple(Near(_WORTH_NEAR[side][f], *_NEAR[3 * (2 * f + side) : 3 * (2 * f + side) + 3]) for side in (0, 1))
+    for f in (0, 1)
+)
+"""By function of worth: the price below, the price above; the node's own where there is none."""
+
+
+class Rooms:
+    """The nodes of some columns by one set of tables: `nodes` by slot, `cards` by slot, field and card. Read-only."""
+
+    def __init__(self, tables: Tables, columns: Columns) -> None:
+        self.tables, self._columns = tables, columns
+        self._kind_of: list[int] = []
+        self.functions = tables.worth.shape[2] // LANES
+        """How many functions of worth there are that differ."""
+        if self.functions and not (tables.worth[..., :LANES] != tables.worth[..., LANES:]).any():
+            self.functions = 1
+        self.worth: Longs = tables.worth.transpose(0, 2, 1).astype(np.int64).reshape(-1)
+        self.fragments: Longs = (np.arange(CARD + 1) * tables.weight - tables.single).reshape(-1)
+        self.several: Longs = tables.several.reshape(-1)
+        self._steps: Longs = np.concatenate((np.zeros(1, np.int64), tables.cpu_steps))
+        self._fields = WORTH_AT[0] + 4 * self.functions
+        self._make(0, 1)
+
+    def _make(self, size: int, width: int) -> None:
+        self.size, self.width = size, width
+        self.stamp: Longs = np.full(size, _UNKNOWN, np.int64)
+        self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
+        self.nodes: Longs = np.zeros((size, _NODE_FIELDS), np.int64)
+        self.sums: Ints = np.zeros((size, self.tables.worth.shape[2]), np.int32)
+        """Of the cards' worth, by function and CPU price."""
+        self.mixed = False
+        """Whether the cards of some node differ."""
+
+    def grow(self) -> bool:
+        """Make room for nodes that joined; True if all that was known went."""
+        columns = self._columns
+        if columns.slots <= self.size and columns.width <= self.width:
+            return False
+        self._make(max(self.size, columns.slots * 5 // 4), max(self.width, columns.width))
+        return True
+
+    def refresh(self, rows: Longs) -> None:
+        """Look anew at those of these nodes that changed."""
+        rows = rows[self.stamp[self._columns.slot[rows]] != self._columns.stamp[rows]]
+        for start in range(0, len(rows), _AT_ONCE):
+            self._refresh(rows[start : start + _AT_ONCE])
+
+    def _refresh(self, rows: Longs) -> None:
+        columns, slots = self._columns, self._columns.slot[rows]
+        exists, models = columns.exists[:, rows].T, columns.model[:, rows].T
+        if not self.mixed:
+            self.mixed = bool((exists & (models != models[:, :1])).any())
+        cards = np.empty((len(rows), self._fields, columns.width), np.int64)
+        nodes = np.empty((len(rows), _NODE_FIELDS), np.int64)
+        cards[:, KIND], cards[:, MODEL] = np.where(exists, self._kinds_of()[models], 0), models
+        capacity, free = columns.capacity[:, rows].T, columns.free[:, rows].T * CARD
+        cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
+        cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
+        cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
+        cards[:, OVER] = free - by_memory * capacity
+        cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
+        nodes[:, CPU] = cpu = columns.free_cpu[rows]
+        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
+        nodes[:, CPU_OVER] = np.where(step > 0, cpu - self._steps[step], _EVER)
+        self._look_up_fragments(cards, nodes)
+        if self.functions:
+            self.sums[slots] = self._look_up_worth(cards, nodes)
+        self.cards[slots], self.nodes[slots], self.stamp[slots] = cards, nodes, columns.stamp[rows]
+
+    def _look_up_fragments(self, cards: Longs, nodes: Longs) -> None:
+        at, several_at = self.fragments_at(cards[:, KIND], cards[:, LEFT], nodes[:, CPU])
+        cards[:, FRAGMENTS_AT], nodes[:, SEVERAL_AT] = at, several_at
+        cards[:, FRAGMENTS] = fragments = self.fragments.take(at + cards[:, LEFT])
+        nodes[:, SCATTERED] = fragments.sum(axis=1) - self.several.take(several_at)
+
+    def fragments_at(self, kinds: Longs, left: Longs, cpu: Longs) -> tuple[Longs, Longs]:
+        """Places in the flat tables for nodes with so much CPU: of each card with nothing left, and of the node."""
+        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
+        at = kinds * self.tables.single.shape[1] + step[:, None]
+        return at * (CARD + 1), at[:, 0] * (MOST_GPUS + 1) + (left == CARD).sum(axis=1)
+
+    def _look_up_worth(self, cards: Longs, nodes: Longs) -> Ints:
+        kinds, left = cards[:, KIND], cards[:, LEFT]
+        sums: Ints = self.tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
+        totals = self.totals(sums, nodes[:, CPU])
+        lane = totals.argmin(axis=2)
+        nodes[:, LOWEST:PRICE] = totals.min(axis=2)
+        nodes[:, PRICE : PRICE + 2] = self.tables.cpu_prices[lane]
+        for function in range(self.functions):
+            at = (kinds * (2 * LANES) + (function * LANES + lane[:, function])[:, None]) * (CARD + 1)
+            cards[:, WORTH_AT[function]], cards[:, WORTH[function]] = at, self.worth.take(at + left)
+            for near, other in zip(NEAR[function], self._beside(lane[:, function]), strict=True):
+                offset = (other - lane[:, function]) * (CARD + 1)
+                cards[:, near.worth] = self.worth.take(at + offset[:, None] + left)
+                nodes[:, near.offset], nodes[:, near.price] = offset, self.tables.cpu_prices[other]
+                nodes[:, near.gap] = nodes[:, LOWEST + function] - totals[np.arange(len(nodes)), function, other]
+        return sums
+
+    def _beside(self, lane: Longs) -> tuple[Longs, Longs]:
+        return np.maximum(lane - 1, 0), np.minimum(lane + 1, LANES - 1)
+
+    def totals(self, sums: Ints, cpu: Longs) -> Ints:
+        """Both functions of worth at every CPU price: by node, function and price."""
+        totals: Ints = sums + self.tables.cpu_prices * cpu.astype(np.int32)[:, None]
+        return totals.reshape(len(sums), 2, LANES)
+
+    def _kinds_of(self) -> Longs:
+        """The tables' kinds by the columns' models."""
+        columns = self._columns
+        for gpu in columns.models[len(self._kind_of) :]:
+            self._kind_of.append(self.tables.kinds.get(kind_of(gpu, columns.limits), 0))
+        return np.array(self._kind_of or [0], np.int64)
+
+    def kind_of(self, model: int) -> int:
+        """The tables' kind of one of the columns' models."""
+        return int(self._kinds_of()[model])

@@ -1,0 +1,85 @@
+"""
+Learning what is asked for, from the requests alone and from nothing.
+
+The learner counts classes of request, older ones less and less, and says when what was learnt is due to be made anew:
+often at first, since a hundred requests tell more than ten, and seldom later, but soon when a number of cards is asked
+for that the tables do not know: they see no harm in breaking up the nodes that such requests need. Making tables takes
+tens of milliseconds to a second, so whoever owns the learner takes its `target`, which is a copy, and makes them beside
+the decisions. Until the first tables there is nothing to go by, and pods are placed by best fit. Not thread-safe: one
+owner calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from allocator.scoring import tables
+from allocator.scoring.classes import CARD, Demanded, Supply, demanded
+from allocator.scoring.tables import Tables, Target
+from contract.model import PodRequest
+
+FIRST = 64
+"""Requests before the first tables; then at each doubling, up to every `SELDOM`."""
+SELDOM = 8192
+HALF_LIFE = 32_768
+"""Requests after which one counts half. A few times what a large cluster holds at a time: it bears a day that is unlike
+the others, and follows a change of the demand within what is asked of the cluster in a few fillings."""
+FILLED = 0.1
+"""The part of the cluster that must have been taken or given back since for `filled`."""
+_CLASSES = 4096
+"""Classes kept; the ones that count least are forgotten first."""
+_TOO_LARGE = 1e200
+
+Builder = Callable[[Target, Supply], Tables]
+
+
+class Learner:
+    """The demand seen so far."""
+
+    def __init__(self, *, half_life: int = HALF_LIFE) -> None:
+        self.seen = 0
+        """Requests so far."""
+        self._amounts: dict[Demanded, float] = {}
+        self._weight, self._growth = 1.0, 2.0 ** (1 / half_life)
+        self._due = FIRST
+        self._learnt_at = 0
+        self._counts: frozenset[int] = frozenset()
+        """Numbers of cards that the last tables know."""
+
+    def see(self, request: PodRequest, cpu: int) -> bool:
+        """A pod asked, for the first time; `cpu` in thousandths. True if tables are due to be made of it all."""
+        for each in demanded(request, cpu):
+            self._amounts[each] = self._amounts.get(each, 0.0) + self._weight
+            if each.count > 1 and each.count not in self._counts:
+                self._due = min(self._due, max(FIRST, self._learnt_at + FIRST))
+        self.seen += 1
+        self._weight *= self._growth
+        if len(self._amounts) > _CLASSES or self._weight > _TOO_LARGE:
+            self._forget()
+        if self.seen < self._due:
+            return False
+        self._due = self.seen + min(self.seen, SELDOM)
+        self._learnt_at, self._counts = self.seen, frozenset(each.count for each in self._amounts)
+        return True
+
+    def target(self) -> dict[Demanded, float]:
+        """How much of each class, as of now; the last request counts 1."""
+        return {each: amount / self._weight for each, amount in self._amounts.items()}
+
+    def _forget(self) -> None:
+        kept = sorted(self.target().items(), key=lambda item: -item[1])[: _CLASSES // 2]
+        self._amounts, self._weight = dict(kept), 1.0
+
+
+def filled(before: Supply, now: Supply) -> bool:
+    """Whether so much was taken or given back that other kinds of card may be scarce."""
+    if not before.cards or not now.cards:
+        return False
+    return abs(before.free / before.cards - now.free / now.cards) >= FILLED * CARD
+
+
+def make(policy: str, target: Mapping[Demanded, float], supply: Supply) -> Tables | None:
+    """Tables of one of the policies that learn; None where there is nothing to learn from."""
+    if not target or not supply.stocks:
+        return None
+    return tables.BUILDERS[policy](target, supply)

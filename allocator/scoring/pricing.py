@@ -1,0 +1,118 @@
+"""
+What a share of a card is worth: the prices of the cutting-stock problem, and the best filling of what is left.
+
+Cutting cards into shares so that as few cards as possible serve a given demand is a linear program; its dual gives each
+size of share a price in cards, its own part and the waste that it causes (Gilmore and Gomory 1961, "A Linear
+Programming Approach to the Cutting-Stock Problem"). A share of 810 costs a whole card where nothing fits beside it; one
+that fills the holes which others leave costs nothing. At most `MOST_SIZES` sizes, so a dense simplex does. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allocator.scoring.classes import CARD
+
+Floats = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.int32]
+
+MOST_SIZES = 64
+_GRIDS = (1, 2, 5, 10, 20)
+_NOTHING = 1e-9
+
+
+def coarse(sizes: Sequence[int]) -> int:
+    """The finest grid, in thousandths of a card, on which the sizes rounded up are at most `MOST_SIZES`."""
+    for grid in _GRIDS:
+        if len({-(-size // grid) for size in sizes}) <= MOST_SIZES:
+            return grid
+    return _GRIDS[-1]
+
+
+def prices(amounts: Mapping[int, float]) -> dict[int, float]:
+    """
+    The price in cards of a share of each size (1 to `CARD` less 1), from how often each is asked for.
+
+    Column generation over a simplex tableau that is solved anew at each step: small, and without drift.
+    """
+    sizes = sorted(amounts)
+    if not sizes:
+        return {}
+    needed = np.array([amounts[size] for size in sizes])
+    basis = np.diag([float(CARD // size) for size in sizes])
+    costs = np.ones(len(sizes))
+    dual: Floats = costs
+    for _ in range(50 * len(sizes)):
+        dual = np.linalg.solve(basis.T, costs)
+        entering, cost = _entering(sizes, dual)
+        if entering is None:
+            break
+        direction = np.linalg.solve(basis, entering)
+        level = np.maximum(np.linalg.solve(basis, needed), 0)
+        ratios = np.full(len(sizes), np.inf)
+        np.divide(level, direction, out=ratios, where=direction > _NOTHING)
+        leaving = int(ratios.argmin())
+        if not np.isfinite(ratios[leaving]):
+            break
+        basis[:, leaving], costs[leaving] = entering, cost
+    return dict(zip(sizes, np.clip(dual, 0.0, 1.0).tolist(), strict=True))
+
+
+def _entering(sizes: Sequence[int], dual: Floats) -> tuple[Floats | None, float]:
+    """A column that lowers the cost: serving more than is needed where a price is negative, or a better cut."""
+    lowest = int(dual.argmin())
+    if dual[lowest] < -_NOTHING:
+        surplus = np.zeros(len(sizes))
+        surplus[lowest] = -1.0
+        return surplus, 0.0
+    cut, worth = _best_cut(sizes, dual)
+    return (cut, 1.0) if worth > 1 + 1e-7 else (None, 1.0)
+
+
+def _best_cut(sizes: Sequence[int], dual: Floats) -> tuple[Floats, float]:
+    """The most valuable way to cut one card (an unbounded knapsack)."""
+    step = math.gcd(*sizes)
+    widths, room = [size // step for size in sizes], CARD // step
+    best, last = [0.0] * (room + 1), [-1] * (room + 1)
+    items = [(width, float(price), at) for at, (width, price) in enumerate(zip(widths, dual, strict=True)) if price > 0]
+    for at in range(1, room + 1):
+        most, item = best[at - 1], -1
+        for width, price, number in items:
+            if width <= at and best[at - width] + price > most + _NOTHING:
+                most, item = best[at - width] + price, number
+        best[at], last[at] = most, item
+    cut, at = np.zeros(len(sizes)), room
+    while at > 0:
+        if last[at] < 0:
+            at -= 1
+        else:
+            cut[last[at]] += 1
+            at -= widths[last[at]]
+    return cut, best[room]
+
+
+def fillings(values: Mapping[int, Ints], lanes: int) -> Ints:
+    """
+    For every remainder 0 to `CARD` what the best filling with these shares is worth, in each of several lanes.
+
+    `values` gives per size the worth in each lane; what is not positive is left out.
+    """
+    best = np.zeros((CARD + 1, lanes), np.int32)
+    if not values:
+        return best
+    step = math.gcd(CARD, *values)
+    sizes = np.array(sorted(values), np.int64) // step
+    worth = np.maximum(np.stack([values[int(size) * step] for size in sizes]), 0)
+    steps = np.zeros((CARD // step + 1, lanes), np.int32)
+    for at in range(1, len(steps)):
+        fitting = int(np.searchsorted(sizes, at, side="right"))
+        steps[at] = steps[at - 1]
+        if fitting:
+            np.maximum(steps[at], (steps[at - sizes[:fitting]] + worth[:fitting]).max(axis=0), out=steps[at])
+    best[:] = np.repeat(steps, step, axis=0)[: CARD + 1]
+    return best

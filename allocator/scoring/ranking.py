@@ -1,0 +1,347 @@
+"""
+What a placement costs on every node, remembered: the answers of `allocator.scoring.reference`, for all nodes at once.
+
+Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what
+the placement would cost if the node's price of CPU stayed what it is, read off a few numbers per card. On most nodes it
+is the cost itself, and a look at the two next prices says so. Otherwise costs are computed, but only for nodes that
+could still be the best: those with the least bounds, a few at a time, until no bound is left below the least cost. So a
+decision looks at the nodes that changed since the last request of this class, and the first one of a class costs some
+thirty operations over all cards. Only the fast engine uses this; it makes a new one when the tables change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allocator.scoring import reference
+from allocator.scoring.classes import CARD, left
+from allocator.scoring.cost_table import (
+    BY_CORES,
+    BY_MEMORY,
+    CPU,
+    CPU_OVER,
+    FRAGMENTS,
+    FRAGMENTS_AT,
+    FULL,
+    KIND,
+    LEFT,
+    LOWEST,
+    MODEL,
+    NEAR,
+    OVER,
+    PRICE,
+    SCATTERED,
+    SEVERAL_AT,
+    WORTH,
+    WORTH_AT,
+    Flags,
+    Longs,
+    Rooms,
+)
+from allocator.scoring.tables import Tables
+from allocator.table.columns import TIE_BITS, Columns
+from contract.model import WHOLE, FractionRequest
+
+_CLASSES = 256
+"""Classes of request whose costs are remembered; the one not asked for longest is forgotten first."""
+_AT_ONCE = 1024
+"""Nodes looked at in one go, which bounds the memory that a new class takes for a moment."""
+_FIRST_FEW, _THEN_TIMES = 24, 8
+"""Nodes whose cost is computed at first, and how many times as many each time that this did not suffice."""
+_NEVER = np.iinfo(np.int64).max
+_FAR = 1 << 56
+"""More bytes than any card has, and still 64 bits when multiplied by a node's number of cards."""
+_UNKNOWN, _BOUND = -1, -1
+
+
+@dataclass(slots=True)
+class ClassCosts:
+    """
+    What is known of one class of request, by slot: for which state of the node, the least that the cost can be with the
+    node's tie below it, and the best card; `_BOUND` as the card says that the cost itself is not known.
+    """
+
+    stamp: Longs
+    rank: Longs
+    card: npt.NDArray[np.int8]
+    wanted: RequestClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """
+    A class of request. What it takes of a card, by the columns' models: `whole` thousandths of its memory and `over`
+    bytes times `CARD` beside them, and what `scarce` costs. `fraction` None is a pod that takes CPU only.
+    """
+
+    fraction: FractionRequest | None
+    cpu: int
+    whole: Longs
+    over: Longs
+    by_cores: int
+    scarce: Longs
+    scarce_at_all: bool
+
+
+class Ranks:
+    """Costs by one set of tables, for the nodes of some columns. Not thread-safe: one owner calls it."""
+
+    def __init__(self, tables: Tables, columns: Columns) -> None:
+        self.tables, self._columns = tables, columns
+        self._rooms = Rooms(tables, columns)
+        self._mixed = False
+        self._known: OrderedDict[object, ClassCosts] = OrderedDict()
+        self._shift, self._lowest_bin, self._levels, self._sure = _bins(tables)
+
+    def warm(self, first: int, end: int) -> None:
+        """Look at the nodes in these rows, as far as there are any, before anything is asked."""
+        self._grow()
+        self._rooms.refresh(np.arange(first, min(end, len(self._columns.nodes))))
+
+    def best(
+        self, fraction: FractionRequest | None, cpu: int, bears: Flags, rows: Longs
+    ) -> tuple[int, tuple[int, ...]]:
+        """
+        The row of the best node among `rows`, which all take the share, and the positions of the cards there.
+
+        `bears` says which cards take the share.
+        """
+        columns = self._columns
+        self._grow()
+        slots, known = columns.slot[rows], self._of_class(fraction, cpu)
+        stale = rows[known.stamp[slots] != columns.stamp[rows]]
+        self._rooms.refresh(stale)
+        if self._rooms.mixed and not self._mixed:
+            self._mixed = True
+            self._known.clear()
+            return self.best(fraction, cpu, bears, rows)
+        wanted = known.wanted
+        if wanted is None or len(wanted.whole) < len(columns.models):
+            wanted = known.wanted = self._wanted(fraction, cpu)
+        for start in range(0, len(stale), _AT_ONCE):
+            self._bound(wanted, bears, stale[start : start + _AT_ONCE], known)
+        at = self._least(wanted, bears, rows, slots, known)
+        row, slot = int(rows[at]), int(slots[at])
+        if fraction is None:
+            return row, ()
+        if fraction.count == 1:
+            return row, (int(known.card[slot]),)
+        return row, tuple(int(card) for card in _best_fit(columns, bears, rows[at : at + 1], fraction.count)[0])
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        if self._rooms.grow():
+            self._known.clear()
+            self._mixed = False
+
+    def _of_class(self, fraction: FractionRequest | None, cpu: int) -> ClassCosts:
+        key: object = cpu
+        if fraction is not None:
+            key = (cpu, fraction.count, fraction.memory, fraction.percent, fraction.cores, fraction.exclusive)
+            wishes = fraction.wishes
+            if self._mixed or wishes.use_uuids or wishes.avoid_uuids:  # they take some cards of a node and not others
+                key = (key, wishes)
+        known = self._known.get(key)
+        if known is None:
+            size = self._rooms.size
+            known = ClassCosts(np.full(size, _UNKNOWN, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int8))
+            self._known[key] = known
+            if len(self._known) > _CLASSES:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return known
+
+    def _wanted(self, fraction: FractionRequest | None, cpu: int) -> RequestClass:
+        """What the share takes of each sort of card: `plain.size` and the like, once for all cards of the sort."""
+        models = self._columns.models
+        whole, over, scarce = (np.zeros(len(models), np.int64) for _ in range(3))
+        times, per = reference.PER_SCARCE_CARD
+        for number, gpu in enumerate(models if fraction is not None else ()):
+            assert fraction is not None
+            capacity, asked = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
+            whole[number], over[number] = divmod(asked * CARD, max(capacity, 1))
+            taken = CARD if fraction.exclusive else CARD - left(capacity, asked, fraction.cores)
+            scarcity = int(self.tables.scarcity[self._rooms.kind_of(number)])
+            scarce[number] = scarcity * taken * times // (CARD * per)
+        return RequestClass(
+            fraction, cpu, whole, over, (fraction.cores if fraction else 0) * CARD // WHOLE, scarce, bool(scarce.any())
+        )
+
+    def _least(self, wanted: RequestClass, bears: Flags, rows: Longs, slots: Longs, known: ClassCosts) -> int:
+        """Where the least cost is, computing no more costs than it takes to be sure."""
+        ranks, few = known.rank[slots], _FIRST_FEW
+        while True:
+            at = int(ranks.argmin())
+            if known.card[slots[at]] != _BOUND:
+                return at
+            nearest = np.argpartition(ranks, few)[:few] if few < len(ranks) else np.arange(len(ranks))
+            nearest = nearest[known.card[slots[nearest]] == _BOUND]
+            for start in range(0, len(nearest), _AT_ONCE):
+                self._judge(wanted, bears, rows[nearest[start : start + _AT_ONCE]], known)
+            ranks[nearest] = known.rank[slots[nearest]]
+            few *= _THEN_TIMES
+
+    def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
+        """What placements on these nodes cost at least: what they would at the price of CPU that is the node's now."""
+        rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
+        cards, nodes = rooms.cards[slots], rooms.nodes[slots]
+        if fraction is None:
+            cards = cards[:, :, :0]
+        elif fraction.count > 1:
+            chosen = _best_fit(self._columns, bears, rows, fraction.count)
+            cards = _picked(cards, np.arange(len(rows)), chosen)
+        alone = fraction is not None and fraction.count == 1
+        together = _as_it_is if alone else _added_up
+        after = _after(wanted, cards)
+        broken = together((cards[:, LEFT] == CARD) & (after < CARD))
+        change = together(cards[:, FRAGMENTS] - rooms.fragments.take(cards[:, FRAGMENTS_AT] + after))
+        several_at = nodes[:, SEVERAL_AT, None]
+        change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
+        bins = np.maximum(np.minimum((change >> self._shift) - self._lowest_bin, len(self._levels) - 1), 0)
+        cost = self._levels.take(bins) * (-reference.PER_LEVEL if rooms.functions else -1)
+        exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
+        if rooms.functions:
+            losses = [self._lost(wanted, f, together, cards, nodes, after, exact) for f in range(rooms.functions)]
+            cost += _in_steps(losses[0], losses[-1])
+            if wanted.scarce_at_all:
+                cost += together(wanted.scarce[cards[:, MODEL]])
+        if alone:
+            cost[~bears[:, rows].T] = _NEVER >> TIE_BITS
+        best, every = cost.argmin(axis=1), np.arange(len(rows))
+        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._columns.tie[rows]
+        known.card[slots] = np.where(exact[every, best], best, _BOUND)
+        known.stamp[slots] = self._columns.stamp[rows]
+
+    def _lost(
+        self,
+        wanted: RequestClass,
+        function: int,
+        together: Callable[[Longs], Longs],
+        cards: Longs,
+        nodes: Longs,
+        after: Longs,
+        exact: Flags,
+    ) -> Longs:
+        """
+        What is lost of a node's worth at its price of CPU; `exact` loses those for which another price will be lower.
+
+        A node's worth over the price of CPU is a sum of maxima of straight lines, hence convex: a price at which it is
+        no higher than at the two beside it is the lowest of all.
+        """
+        worth, at = self._rooms.worth, cards[:, WORTH_AT[function]] + after
+        lost = together(cards[:, WORTH[function]] - worth.take(at)) + nodes[:, PRICE + function, None] * wanted.cpu
+        for near in NEAR[function]:
+            there = together(cards[:, near.worth] - worth.take(at + nodes[:, near.offset, None]))
+            exact &= lost - there >= nodes[:, near.gap, None] + nodes[:, near.price, None] * wanted.cpu
+        return lost
+
+    def _judge(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
+        """The cost on these nodes and the card that gives it."""
+        fraction, slots = wanted.fraction, self._columns.slot[rows]
+        every = np.arange(len(rows))
+        if fraction is not None and fraction.count == 1:
+            of, cards = np.nonzero(bears[:, rows].T)
+            table = np.full((len(rows), self._columns.width), _NEVER, np.int64)
+            table[of, cards] = self._costs(wanted, slots, of, cards[:, None])
+            known.card[slots] = best = table.argmin(axis=1)
+            costs = table[every, best]
+        else:
+            cards = np.zeros((len(rows), 0), np.int64)
+            if fraction is not None:
+                cards = _best_fit(self._columns, bears, rows, fraction.count)
+            known.card[slots] = 0
+            costs = self._costs(wanted, slots, every, cards)
+        known.rank[slots] = (costs << TIE_BITS) + self._columns.tie[rows]
+
+    def _costs(self, wanted: RequestClass, slots: Longs, of: Longs, chosen: Longs) -> Longs:
+        """`plain.cost` of each trial: `of` says on which of the nodes, `chosen` on which of its cards."""
+        tables, rooms = self.tables, self._rooms
+        all_cards, nodes = rooms.cards[slots], rooms.nodes[slots]
+        cards = _picked(all_cards, of, chosen)
+        kinds, before, after = cards[:, KIND], cards[:, LEFT], _after(wanted, cards)
+        cpu = nodes[:, CPU] - wanted.cpu
+        at, several_at = rooms.fragments_at(all_cards[:, KIND], all_cards[:, LEFT], cpu)
+        others = rooms.fragments.take(at + all_cards[:, LEFT]).sum(axis=1)
+        at = at[of[:, None], chosen]
+        scattered = others[of] + (rooms.fragments.take(at + after) - rooms.fragments.take(at + before)).sum(axis=1)
+        broken = ((before == CARD) & (after < CARD)).sum(axis=1)
+        change = nodes[of, SCATTERED] - scattered + rooms.several.take(several_at[of] - broken)
+        level: Longs = np.searchsorted(tables.levels, change, side="right")
+        if not rooms.functions:
+            return -level
+        sums = rooms.sums[slots][of]
+        for card in range(chosen.shape[1]):
+            sums += tables.worth[kinds[:, card], after[:, card]]
+            sums -= tables.worth[kinds[:, card], before[:, card]]
+        lost = nodes[of, LOWEST:PRICE] - rooms.totals(sums, cpu[of]).min(axis=2)
+        cost = _in_steps(lost[:, 0], lost[:, 1]) - reference.PER_LEVEL * level
+        if wanted.scarce_at_all:
+            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
+        return cost
+
+
+def _as_it_is(per_card: npt.NDArray[Any]) -> Longs:
+    return per_card
+
+
+def _added_up(per_card: npt.NDArray[Any]) -> Longs:
+    added: Longs = np.add.reduce(per_card, axis=1, keepdims=True)
+    return added
+
+
+def _picked(cards: Longs, of: Longs, chosen: Longs) -> Longs:
+    """The fields of the cards `chosen` on nodes `of` these."""
+    picked: Longs = cards.transpose(0, 2, 1)[of[:, None], chosen].transpose(0, 2, 1)
+    return picked
+
+
+def _after(wanted: RequestClass, cards: Longs) -> Longs:
+    """What is left of cards when they have taken the share."""
+    if wanted.fraction is None or wanted.fraction.exclusive:
+        return np.zeros_like(cards[:, LEFT])
+    models = cards[:, MODEL]
+    after: Longs = cards[:, BY_MEMORY] - wanted.whole[models]
+    after -= cards[:, OVER] < wanted.over[models]
+    np.minimum(after, cards[:, BY_CORES] - wanted.by_cores, out=after)
+    np.maximum(after, 0, out=after)
+    after *= 1 - cards[:, FULL]
+    return after
+
+
+def _in_steps(lost: Longs, pressed: Longs) -> Longs:
+    """What losses of worth cost."""
+    step, step_of_pressed, more = reference.STEP, reference.STEP_OF_PRESSED, reference.HALF_A_BIT_MORE
+    cost: Longs = step * ((lost + (step // 2 + more)) // step)
+    cost += reference.SHARE_OF_PRESSED * ((pressed + (step_of_pressed // 2 + more)) // step_of_pressed)
+    return cost
+
+
+def _bins(tables: Tables) -> tuple[int, int, Longs, Flags]:
+    """
+    The highest level of each bin of changes of fragmentation, since a search per card would cost most of a bound.
+
+    A change falls into the bin `change >> shift`; the bins count from the one before that of the first level's bound.
+    At last whether all of the bin has that level.
+    """
+    shift = max(0, tables.weight.bit_length() - 1)
+    first, last = (int(tables.levels[0]) >> shift) - 1, int(tables.levels[-1]) >> shift
+    ends = ((np.arange(first, last + 2) + 1) << shift) - 1
+    highest = np.searchsorted(tables.levels, ends, side="right").astype(np.int64)
+    return shift, first, highest, np.diff(highest, prepend=0) == 0
+
+
+def _best_fit(columns: Columns, bears: Flags, rows: Longs, count: int) -> Longs:
+    """The cards that a share of several takes: those with the least free memory, then the first."""
+    width = columns.width
+    keys = np.where(bears[:, rows], columns.left[:, rows], _FAR).T * width + np.arange(width)
+    keys.sort(axis=1)
+    chosen: Longs = keys[:, :count] % width
+    return chosen

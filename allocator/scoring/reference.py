@@ -1,0 +1,161 @@
+"""
+What a placement costs on one node, by the tables: the specification, readable and slow.
+
+`allocator.scoring.ranking` gives the same numbers for all nodes at once; a property test holds the two equal. Whole
+numbers only, so that they are equal. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from allocator.scoring import policy
+from allocator.scoring.classes import CARD, kind_of, left, remainder
+from allocator.scoring.tables import LANES, ONE, Tables
+from allocator.table.columns import TIE_BITS, tie
+from contract.model import FractionRequest, NodeState, PodRequest
+from contract.scheduling import fit
+from contract.scheduling.filters import Limits, gpu_reason
+from contract.scheduling.fit import Fit
+from contract.scheduling.reasons import Reason
+
+STEP, STEP_OF_PRESSED = ONE // 50, ONE * 15 // 100
+"""Losses of worth count in such steps: finer ones tell apart what chance decides, and every request then finds another
+node than the last one, which opens them all."""
+SHARE_OF_PRESSED = 75_000
+"""What a step of `STEP_OF_PRESSED` counts, in millionths: half of its worth."""
+PER_LEVEL = 1_000
+"""What a level of fragmentation counts: all 51 of them less than three steps of worth, those in use less than one."""
+PER_SCARCE_CARD = 3, 100
+"""What taking a whole card costs where all of its kind are asked for by name, in cards."""
+HALF_A_BIT_MORE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A node as the tables see it. `kinds` and `left` run parallel to its GPUs; `cpu` is free, in thousandths."""
+
+    kinds: tuple[int, ...]
+    left: tuple[int, ...]
+    cpu: int
+
+
+def judge(node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables: Tables) -> tuple[int, Fit] | Reason:
+    """
+    The score of a node that passes otherwise (smaller is better; ties included), with the cards that give it.
+
+    A pod of one container, or one whose containers share their cards; `cpu` is the pod's. Several cards are taken
+    best fit first; for one card each that bears it is tried.
+    """
+    found = fit.fit(node, request, limits, policy.least_free)
+    if isinstance(found, Reason):
+        return found
+    if not request.containers:
+        return _ranked(cost(node, None, (), cpu, limits, tables), node), found
+    fraction = fit.combined(request) if request.same_gpus else request.containers[0]
+    best: tuple[int, Fit] | None = None
+    for positions in _choices(node, fraction, limits, found):
+        here = cost(node, fraction, positions, cpu, limits, tables)
+        if best is None or here < best[0]:
+            memory = sum(fraction.memory_on(node.gpus[position].usable) for position in positions)
+            chosen = (positions,) * len(request.containers)
+            best = here, Fit(chosen, memory, fraction.cores * len(positions))
+    assert best is not None, "the request fits"
+    return _ranked(best[0], node), best[1]
+
+
+def _ranked(amount: int, node: NodeState) -> int:
+    return (amount << TIE_BITS) + tie(node.name)
+
+
+def _choices(node: NodeState, fraction: FractionRequest, limits: Limits, found: Fit) -> Iterator[tuple[int, ...]]:
+    if fraction.count > 1:
+        yield found.chosen[0]
+        return
+    for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
+        if gpu_reason(gpu, usage, fraction, limits) is None:
+            yield (position,)
+
+
+def cost(
+    node: NodeState,
+    fraction: FractionRequest | None,
+    positions: tuple[int, ...],
+    cpu: int,
+    limits: Limits,
+    tables: Tables,
+) -> int:
+    """What it costs, in millionths of a card, to put this share on these cards of the node and to take this CPU."""
+    before = room(node, limits, tables)
+    after = Room(before.kinds, _left_after(node, fraction, positions, before, limits), before.cpu - cpu)
+    level = bisect_right(tables.levels, fragments(before, tables) - fragments(after, tables))
+    if tables.policy == "fragmentation":
+        return -level
+    lost, pressed = (loss(before, after, tables, function) for function in (0, 1))
+    total = STEP * ((lost + STEP // 2 + HALF_A_BIT_MORE) // STEP)
+    total += SHARE_OF_PRESSED * ((pressed + STEP_OF_PRESSED // 2 + HALF_A_BIT_MORE) // STEP_OF_PRESSED)
+    times, over = PER_SCARCE_CARD
+    for position in positions:
+        assert fraction is not None
+        taken = size(node, position, fraction, limits)
+        total += int(tables.scarcity[before.kinds[position]]) * taken * times // (CARD * over)
+    return total - PER_LEVEL * level
+
+
+def size(node: NodeState, position: int, fraction: FractionRequest, limits: Limits) -> int:
+    """What the share takes of the card, on the scale of `CARD`."""
+    from_free = left(
+        limits.capacity(node.gpus[position]), fraction.memory_on(node.gpus[position].usable), fraction.cores
+    )
+    return CARD if fraction.exclusive else CARD - from_free
+
+
+def room(node: NodeState, limits: Limits, tables: Tables) -> Room:
+    """The node by the tables' kinds and scale."""
+    return Room(
+        tuple(tables.kinds.get(kind_of(gpu, limits), 0) for gpu in node.gpus),
+        tuple(remainder(gpu, usage, limits) for gpu, usage in zip(node.gpus, node.usage, strict=True)),
+        node.allocatable.cpu - node.requested.cpu,
+    )
+
+
+def _left_after(
+    node: NodeState, fraction: FractionRequest | None, positions: tuple[int, ...], before: Room, limits: Limits
+) -> tuple[int, ...]:
+    remains = list(before.left)
+    for position in positions:
+        assert fraction is not None
+        gpu, usage = node.gpus[position], node.usage[position]
+        if fraction.exclusive or usage.sharers + 1 >= limits.sharers(gpu):
+            remains[position] = 0
+        else:
+            memory = usage.memory + fraction.memory_on(gpu.usable)
+            remains[position] = left(limits.capacity(gpu), memory, usage.cores + fraction.cores)
+    return tuple(remains)
+
+
+def fragments(state: Room, tables: Tables) -> int:
+    """The node's free thousandths that the demand cannot use, times `Tables.weight`."""
+    step = bisect_right(tables.cpu_steps, state.cpu)
+    usable = sum(int(tables.single[kind, step, remains]) for kind, remains in zip(state.kinds, state.left, strict=True))
+    free = sum(remains == CARD for remains in state.left)
+    if state.kinds:
+        usable += int(tables.several[state.kinds[0], step, free])
+    return sum(state.left) * tables.weight - usable
+
+
+def loss(before: Room, after: Room, tables: Tables, function: int) -> int:
+    """How much less the node is worth, by one of the two functions of worth."""
+    return worth(before, tables, function) - worth(after, tables, function)
+
+
+def worth(state: Room, tables: Tables, function: int) -> int:
+    """The most valuable shares that could still be put on the node, at the CPU price that allows the least."""
+    lanes = range(function * LANES, (function + 1) * LANES)
+    return min(
+        int(tables.cpu_prices[lane]) * state.cpu
+        + sum(int(tables.worth[kind, remains, lane]) for kind, remains in zip(state.kinds, state.left, strict=True))
+        for lane in lanes
+    )

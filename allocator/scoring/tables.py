@@ -1,0 +1,272 @@
+"""
+The demand seen, turned into numbers to look up: what the remainders of a node's cards and its free CPU are good for.
+
+Two measures, both sums over the cards of a node, so that a placement changes only the terms of the cards it touches:
+
+Fragmentation (Weng et al., "Beware of Fragmentation", USENIX ATC'23): of the node's free card thousandths those that a
+request drawn from the demand could not use, on average over the requests. Counted here as what it could use, weighed
+by whole numbers, so that every machine gets the same sums.
+
+Worth: the most valuable shares that could still be put on the node, by their cutting-stock prices. CPU is bought for
+them at a price per core; the lowest total over a list of such prices is taken (a Lagrangian bound of the knapsack over
+cards and CPU). Two functions of worth: shares by price alone, and with a part for the CPU that they use, which matters
+where CPU and not GPUs will run out. In millionths of a card of average memory: a card counts by its memory, else a
+share in bytes, which takes a smaller part of a larger card, would always look cheaper on the largest.
+
+Pure; a finished table never changes. Making one takes tens of milliseconds, so it is done beside the decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from allocator.scoring import pricing as stock
+from allocator.scoring.classes import CARD, Demanded, Kind, Supply
+from contract.model import MOST_GPUS
+
+Longs = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
+Target = Mapping[Demanded, float]
+"""How often each class of request is asked for, in any unit."""
+
+Prices = dict[tuple[tuple[int, float], ...], dict[int, float]]
+
+ONE = 1_000_000
+"""A whole card's worth."""
+CPU_PRICES = (0, 2, 5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 130, 170, 220, 300, 500, 1000)
+"""Thousandths of a card per core, equal to millionths per thousandth of a core; dense where a core costs about what
+clusters have of cards per core."""
+LANES = len(CPU_PRICES)
+COVERED = 0.95
+"""The part of the requests that the fragmentation measure counts, the most frequent classes first, as published."""
+_WEIGHTS = 1 << 20
+_MOST_CPU_STEPS = 64
+_MOST_SCARCE = 8.0
+"""Of a kind that is nearly used up the next card is worth so many times its price at most; more would decide alone."""
+_PRESSED_FROM, _PRESSED_OVER, _PRESSED = 0.70, 0.08, 0.1
+"""Where the demand's CPU per card reaches 70% of what the cluster has per card, CPU begins to count in a share's worth,
+and at 78% it makes a tenth of it. Before, it only led to whole nodes being opened for the sake of CPU."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """
+    One state of what was learnt, for one of the policies: `target` is the demand from which the rest was made.
+
+    `kinds` numbers the kinds of card from 1; 0 stands for a kind that joined since, on which nothing has any worth.
+    `worth[kind, remainder]` holds `LANES` numbers per function of worth, none under `fragmentation`; `cpu_prices` is
+    their price of a thousandth of a core. `cpu_steps` are the CPU amounts at which requests become possible;
+    `single[kind, step, remainder]` and `several[kind, step, free cards]` say what can be used of the free
+    thousandths, times weight, and `weight` is the sum of weights. `levels` are the bounds between which changes of
+    fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is asked for by
+    name.
+    """
+
+    policy: str
+    target: Target
+    kinds: Mapping[Kind, int]
+    worth: Ints
+    cpu_prices: Ints
+    cpu_steps: Longs
+    single: Longs
+    several: Longs
+    weight: int
+    levels: Longs
+    scarcity: Longs
+
+
+def fragmentation(target: Target, supply: Supply) -> Tables:
+    """The published policy: the change of fragmentation in 100 levels, nothing else."""
+    return _tables("fragmentation", target, supply, levels=100, lanes=0)
+
+
+def value(target: Target, supply: Supply) -> Tables:
+    """
+    Our own: worth first, and the change of fragmentation between equals, in 51 levels.
+
+    An odd number, so that no change lies inside a level and not on the edge between two.
+    """
+    return _tables("value", target, supply, levels=51, lanes=2 * LANES)
+
+
+BUILDERS = {"fragmentation": fragmentation, "value": value}
+
+
+def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: int) -> Tables:
+    kinds = {kind: number for number, kind in enumerate(sorted(supply.stocks), 1)}
+    weights = _popular(target)
+    steps = _cpu_steps(weights)
+    single, several = _usable(weights, kinds, steps)
+    total = sum(weights.values())
+    bounds = [math.ceil(1000 * math.log(level / (levels - level)) * total) for level in range(1, levels)]
+    worth = np.zeros((len(kinds) + 1, CARD + 1, lanes), np.int32)
+    scarcity = np.zeros(len(kinds) + 1, np.int64)
+    if lanes:
+        pressed, cpu_per_card = pressure(target, supply)
+        prices: Prices = {}
+        for kind, number in kinds.items():
+            counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
+            offer = Offer(kind, supply.stocks[kind].cpu, counts, pressed, cpu_per_card)
+            worth[number] = _worth(target, offer, prices)
+            scarcity[number] = round(ONE * counts * scarce(target, supply, kind))
+    cpu_prices = np.array(CPU_PRICES * (lanes // LANES), np.int32)
+    return Tables(
+        policy,
+        target,
+        kinds,
+        worth,
+        cpu_prices,
+        np.array(steps, np.int64),
+        single,
+        several,
+        total,
+        np.array(bounds),
+        scarcity,
+    )
+
+
+def _popular(target: Target) -> dict[Demanded, int]:
+    """The most frequent classes until `COVERED` of the requests are in, with whole weights."""
+    total = sum(target.values())
+    ordered = sorted(target.items(), key=lambda item: (-item[1], _largest_first(item[0])))
+    chosen: dict[Demanded, int] = {}
+    covered = 0.0
+    for demanded, amount in ordered:
+        if covered >= COVERED * total:
+            break
+        chosen[demanded] = max(1, round(_WEIGHTS * amount / total))
+        covered += amount
+    return chosen
+
+
+def _largest_first(d: Demanded) -> tuple[object, ...]:
+    return (
+        -d.cpu,
+        -d.count,
+        -d.memory,
+        -d.percent,
+        -d.cores,
+        not d.exclusive,
+        d.use_models,
+        d.avoid_models,
+        d.least_memory,
+    )
+
+
+def _cpu_steps(weights: Mapping[Demanded, int]) -> list[int]:
+    steps = sorted({demanded.cpu for demanded in weights})
+    if len(steps) > _MOST_CPU_STEPS:
+        steps = [steps[-1 - at * len(steps) // _MOST_CPU_STEPS] for at in range(_MOST_CPU_STEPS)][::-1]
+    return steps
+
+
+def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: list[int]) -> tuple[Longs, Longs]:
+    """
+    What of a card, and of a node's free cards, the demand can use, by the CPU that is free.
+
+    A request for a part of each of several cards counts as if for one of them.
+    """
+    single = np.zeros((len(kinds) + 1, len(steps) + 1, CARD + 1), np.int64)
+    several = np.zeros((len(kinds) + 1, len(steps) + 1, MOST_GPUS + 1), np.int64)
+    for kind, number in kinds.items():
+        for demanded, weight in weights.items():
+            size = demanded.size_on(kind)
+            if demanded.count == 0 or size > CARD or not demanded.accepts(kind):
+                continue
+            step = next(at for at, cpu in enumerate(steps) if cpu >= demanded.cpu) + 1
+            if demanded.count > 1 and size == CARD:
+                several[number, step:, demanded.count :] += weight
+            else:
+                single[number, step:, size:] += weight
+    return single * np.arange(CARD + 1), several * (CARD * np.arange(MOST_GPUS + 1))
+
+
+def pressure(target: Target, supply: Supply) -> tuple[float, float]:
+    """How much CPU counts in a share's worth (0 to `_PRESSED`), and the cluster's CPU (thousandths) per card."""
+    cards = supply.cards
+    if not cards or not supply.cpu:
+        return 0.0, 1.0
+    cpu_per_card = supply.cpu / cards
+    cpu = sum(amount * d.cpu for d, amount in target.items())
+    volume = sum(amount * d.count * _typical(d, supply) for d, amount in target.items())
+    ratio = cpu / volume * CARD / cpu_per_card if volume else 0.0
+    return _PRESSED * min(1.0, max(0.0, (ratio - _PRESSED_FROM) / _PRESSED_OVER)), cpu_per_card
+
+
+def _typical(demanded: Demanded, supply: Supply) -> float:
+    """Its size on the cluster's cards, on average."""
+    sizes = ((min(demanded.size_on(kind), CARD), stock.cards) for kind, stock in supply.stocks.items())
+    return sum(size * cards for size, cards in sizes) / supply.cards
+
+
+def scarce(target: Target, supply: Supply, kind: Kind) -> float:
+    """
+    The part of the demand that only some kinds can serve, this one among them, over this kind's part of what is free.
+
+    Because it names models, or because it is too large for other cards. Demand that several kinds can serve is split
+    between them by what is free of them.
+    """
+    total = only = 0.0
+    for demanded, amount in target.items():
+        able = {each: stock.free for each, stock in supply.stocks.items() if _serves(each, demanded)}
+        volume = amount * demanded.count * _typical(demanded, supply) if demanded.count else 0.0
+        total += volume
+        if kind in able and len(able) < len(supply.stocks):
+            only += volume / max(sum(able.values()), 1)
+    return min(_MOST_SCARCE, only / total * supply.free) if total else 0.0
+
+
+def _serves(kind: Kind, demanded: Demanded) -> bool:
+    return demanded.accepts(kind) and demanded.size_on(kind) <= CARD
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of card: the CPU of the largest node with it, what it counts, and `pressure`'s figures."""
+
+    kind: Kind
+    most_cpu: int
+    counts: float
+    pressed: float
+    cpu_per_card: float
+
+
+def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
+    """
+    `stock.fillings` of one kind of card, both functions of worth side by side.
+
+    `known` keeps the prices of demands that were solved before: kinds of one memory size see the same one.
+    """
+    kind, one, pressed = offer.kind, ONE * offer.counts, offer.pressed
+    shares = _shares(target, kind)
+    amounts: dict[int, float] = {}
+    for demanded, (size, amount) in shares.items():
+        if size < CARD and demanded.count == 1:
+            amounts[size] = amounts.get(size, 0.0) + amount
+    key = tuple(sorted(amounts.items()))
+    if key not in known:
+        known[key] = stock.prices(amounts) | {CARD: 1.0}
+    price = known[key]
+    lane_prices = np.array(CPU_PRICES, np.int64)
+    values: dict[int, Ints] = {}
+    for demanded, (size, _) in shares.items():
+        if demanded.cpu > offer.most_cpu or demanded.count != 1 or not demanded.accepts(kind):
+            continue
+        alone = round(one * price[size])
+        with_cpu = round(one * ((1 - pressed) * price[size] + pressed * demanded.cpu / offer.cpu_per_card))
+        cost = lane_prices * demanded.cpu
+        lanes = np.maximum(np.concatenate([alone - cost, with_cpu - cost]), 0).astype(np.int32)
+        values[size] = np.maximum(values[size], lanes) if size in values else lanes
+    return stock.fillings(values, 2 * LANES)
+
+
+def _shares(target: Target, kind: Kind) -> dict[Demanded, tuple[int, float]]:
+    """The classes that fit a card of this kind: each with its size, rounded up where there are too many, and amount."""
+    sizes = {d: d.size_on(kind) for d in target if d.count}
+    grid = stock.coarse([size for size in sizes.values() if size <= CARD])
+    return {d: (-(-size // grid) * grid, target[d]) for d, size in sizes.items() if size <= CARD}

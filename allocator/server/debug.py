@@ -1,0 +1,170 @@
+"""
+What a decision saw, as a value that can be written to a file, and the same decisions made again from it.
+
+`GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call thus
+asks "why is this pod there, why does that one wait" of the very state that decided, on another machine, without the
+cluster. It holds node names, labels and taints, GPUs and what is taken of them, and the pods in line with what they ask
+for: no environment, no annotation, no secret. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from allocator.cache import reserved
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Decision, Placement, Unschedulable
+from allocator.scheduler import messages
+from allocator.scoring import estimator
+from allocator.scoring.classes import Demanded, supply_of
+from allocator.scoring.policy import Policy, policy_of
+from allocator.scoring.tables import Tables
+from allocator.server import jsonform
+from contract.encoding.reading import Malformed
+from contract.model import NodeState
+from contract.scheduling import nodeinfo, reasons
+from contract.scheduling.filters import Limits
+from contract.scheduling.reasons import Reason
+from contract.scheduling.request import SchedulingRequest
+
+JSON = dict[str, Any]
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPodView:
+    """A pod that waits."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    ask: SchedulingRequest
+    priority: int = 0
+    created: str = ""
+    foreign: tuple[str, ...] = ()
+    """Other systems' scheduling gates, which must go first."""
+    busy: str = ""
+    """
+    `writing` while its commit is on the way, `pausing` after one that failed, `by claim` where it has a claim's share;
+    such a pod is passed over.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerView:
+    """All that decides, at one moment. `line` is in the order in which pods are tried."""
+
+    limits: Limits
+    policy: Policy
+    nodes: tuple[NodeState, ...]
+    line: tuple[QueuedPodView, ...] = ()
+    kept: tuple[NodeReservation, ...] = ()
+    """The nodes that are kept, and for which pods."""
+    demand: tuple[tuple[Demanded, float], ...] = ()
+    """What was learnt of the requests, where the policy is one that learns."""
+    scarcity: tuple[int, ...] = ()
+    """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
+
+    def tables(self) -> Tables | None:
+        """The tables that decide, made again."""
+        if not self.policy.learned:
+            return None
+        nodes = {node.name: node for node in self.nodes}
+        made = estimator.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
+        if made is None or len(made.scarcity) != len(self.scarcity):
+            return made
+        return replace(made, scarcity=np.array(self.scarcity, np.int64))
+
+
+def to_json(view: SchedulerView) -> JSON:
+    """The file's content."""
+    return {"v": VERSION, **jsonform.to_json(view)}
+
+
+def from_json(document: Any) -> SchedulerView:
+    """Read a file's content. Raises `Malformed`."""
+    if not isinstance(document, dict) or document.get("v") != VERSION:
+        raise Malformed(f"this is no snapshot of version {VERSION}")
+    view = jsonform.from_json(SchedulerView, document, "snapshot")
+    for node in view.nodes:
+        if len(node.usage) != len(node.gpus):
+            raise Malformed(f"snapshot: node {node.name} has {len(node.gpus)} GPUs and {len(node.usage)} usages")
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one pod in line: a decision, or why there was none (a foreign gate, a write under way)."""
+
+    position: int
+    """From 1."""
+    pod: QueuedPodView
+    decision: Decision | None
+    code: str
+    reason: str
+
+
+def down_the_line(view: SchedulerView) -> Iterator[Outcome]:
+    """One pass, as the controller does it: whoever fits is placed, and what it takes is gone for those behind it."""
+    chooser = Engine(limits=view.limits, policy=view.policy)
+    chooser.adopt(view.tables())
+    nodes = {node.name: node for node in view.nodes}
+    kept, closed = view.kept, {one.node for one in view.kept}
+
+    def put(node: NodeState) -> None:
+        nodes[node.name] = node
+        chooser.put(reserved.closed(node) if node.name in closed else node)
+
+    for node in view.nodes:
+        put(node)
+    failed: dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Decision] = {}
+    for position, pod in enumerate(view.line, 1):
+        if pod.busy:
+            yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
+        elif pod.foreign:
+            text = f"held by the scheduling gate {pod.foreign[0]} first"
+            yield Outcome(position, pod, None, messages.FOREIGN_GATE, text)
+        else:
+            who = Requester(pod.uid, pod.priority, pod.key.split("/", 1)[0])
+            shape = (pod.ask, reserved.entitled(kept, who))
+            decision = failed.get(shape) or reserved.decide(chooser, nodes, kept, pod.ask, who)
+            if isinstance(decision, Unschedulable):
+                failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
+            else:
+                put(nodeinfo.booked(nodes[decision.node], pod.ask, decision.containers))
+            yield _outcome(position, pod, decision)
+
+
+def _outcome(position: int, pod: QueuedPodView, decision: Decision) -> Outcome:
+    if isinstance(decision, Placement):
+        gpus = ", ".join(f"{c.container}: {', '.join(s.uuid for s in c.shares)}" for c in decision.containers)
+        return Outcome(position, pod, decision, "Placed", f"placed on node {decision.node} ({gpus})")
+    return Outcome(
+        position, pod, decision, messages.code(decision), f"waiting: {messages.why(decision, pod.ask.request)}"
+    )
+
+
+def explain(view: SchedulerView, ask: SchedulingRequest) -> Iterator[tuple[str, str]]:
+    """Every node, the preferred first, with its score or why it does not take the pod."""
+    policy, tables = policy_of(ask, view.policy), view.tables()
+    refusing: list[tuple[str, str]] = []
+    left = list(view.nodes)
+    for form in reference.forms_of(ask, policy, tables):
+        taking, refusing = [], []
+        for node in left:
+            verdict = reference.evaluate(node, form, view.limits, policy, tables)
+            if isinstance(verdict, Reason):
+                refusing.append((node.name, reasons.of_one(verdict)))
+            else:
+                taking.append((verdict[0], node.name))
+        for score, name in sorted(taking):
+            yield name, f"fits, score {score}"
+        gone = {name for _, name in taking}
+        left = [node for node in left if node.name not in gone]
+    yield from sorted(refusing)

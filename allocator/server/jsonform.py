@@ -1,0 +1,105 @@
+"""
+Frozen values to JSON and back, by their declared types.
+
+For what only this program writes and reads, so that a field added to a value is in its JSON without another line. Not
+for annotations or the API: their formats are contracts and stand in `contract.encoding.codec`. Reading is total: what
+does not have the type's shape is `Malformed`, with the path of the first part that is wrong. A field that the JSON
+lacks takes its default; one that the type lacks is left alone, so that an older program reads a newer one's file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from contract.encoding.reading import Malformed
+
+T = TypeVar("T")
+JSON = dict[str, Any]
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses, tuples, frozensets, dicts with text keys, and plain values. Fields at their default are left out."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(to_json(item) for item in value)
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    return {
+        field.name: to_json(getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if not _is_default(field, getattr(value, field.name))
+    }
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return field.default is not dataclasses.MISSING and bool(value == field.default)
+
+
+def from_json(kind: type[T], document: Any, path: str) -> T:
+    """Read a value of that type; `path` is what the whole is called in messages. Raises `Malformed`."""
+    read: T = _read(kind, document, path)
+    return read
+
+
+def _read(kind: Any, value: Any, path: str) -> Any:
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _read_fields(kind, value, path)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        (only,) = [one for one in arguments if one is not type(None)]
+        return _read(only, value, path)
+    if origin in (tuple, frozenset):
+        return _read_sequence(origin, arguments, value, path)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise Malformed(f"{path} is not an object")
+        return {str(key): _read(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
+    return _read_plain(kind, value, path)
+
+
+def _read_plain(kind: Any, value: Any, path: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Malformed(f"{path} is not of type {kind.__name__}")
+    return value
+
+
+def _read_fields(kind: type, value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise Malformed(f"{path} is not an object")
+    given = {}
+    for field in dataclasses.fields(kind):
+        if field.name in value:
+            given[field.name] = _read(_hints(kind)[field.name], value[field.name], f"{path}.{field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise Malformed(f"{path}.{field.name} is missing")
+    return kind(**given)
+
+
+def _read_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+    if not isinstance(value, list):
+        raise Malformed(f"{path} is not a list")
+    if len(arguments) == 1 or arguments[-1] is Ellipsis:
+        return origin(_read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if len(value) != len(arguments):
+        raise Malformed(f"{path} has {len(value)} parts, expected {len(arguments)}")
+    return origin(_read(one, item, f"{path}[{i}]") for i, (one, item) in enumerate(zip(arguments, value, strict=True)))
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)

@@ -1,0 +1,71 @@
+"""
+The allocator's figures for whoever scrapes them: read from the controller at each scrape, kept by nobody in between.
+
+Which GPUs there are changes, so their gauges are read row by row and a node that has left is not reported for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from allocator.scheduler.core import Controller
+from contract.metrics import allocator as specs
+from contract.model import WHOLE, Usage
+from runtime.metrics import Metrics
+from runtime.process import Reply, Request, Routes
+
+
+def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
+    """The routes, with the gauges brought up to date before each `/metrics`."""
+    render = routes["GET", "/metrics"]
+
+    def fresh(request: Request) -> Reply:
+        refresh()
+        return render(request)
+
+    return {**routes, ("GET", "/metrics"): fresh}
+
+
+class AllocatorGauges:
+    """Sets every gauge of the allocator from its controller."""
+
+    def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
+        self._controller, self._leading = controller, leading
+        self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
+        self._reservations = metrics.gauge(specs.RESERVATIONS)
+        self._waiting = metrics.gauge(specs.WAITING_PODS)
+        self._unreadable = metrics.gauge(specs.UNREADABLE_PODS)
+        self._overfull = metrics.gauge(specs.OVERFULL_GPUS)
+        self._kept = metrics.gauge(specs.KEPT_NODES)
+        self._unbound = metrics.gauge(specs.UNBOUND_PODS)
+        self._quarantined = metrics.gauge(specs.QUARANTINED_PODS)
+        self._leader = metrics.gauge(specs.LEADER)
+        metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
+        metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
+        metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
+        metrics.rows(specs.ELASTIC_GPUS, self._of_shares)
+        metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
+
+    def refresh(self) -> None:
+        """Read the controller."""
+        with self._one_at_a_time:
+            look = self._controller.look()
+            self._reservations.labels(state="assumed").set(look.assumed)
+            self._reservations.labels(state="confirmed").set(look.confirmed)
+            self._waiting.set(look.waiting)
+            self._unreadable.set(look.unreadable)
+            self._overfull.set(look.overfull)
+            self._kept.set(look.kept)
+            self._unbound.set(look.unbound)
+            self._quarantined.set(look.quarantined)
+            self._leader.set(float(self._leading()))
+
+    def _of_shares(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        for phase, count in self._controller.claim_counts()[1].items():
+            yield (phase,), count
+
+    def _of_gpus(self, figure: Callable[[Usage], float]) -> Iterator[tuple[tuple[str, ...], float]]:
+        for node in self._controller.nodes():
+            for gpu, usage in zip(node.gpus, node.usage, strict=True):
+                yield (node.name, gpu.uuid), figure(usage)

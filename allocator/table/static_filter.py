@@ -1,0 +1,273 @@
+"""
+What nodes' labels, taints and the like say to one shape of pod, for all nodes at once.
+
+The same answers as `filters.lasting_reason`, host ports aside. A node's facts change rarely and pods of one shape come
+often, so an answer is remembered per shape, and only nodes whose facts changed are asked again. The first of a shape
+costs tens of microseconds because a selector is put to each value of a label, not to each node.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from contract.model import Delivery, NodeState, Taint
+from contract.scheduling import needs as scheduling
+from contract.scheduling.filters import UNSCHEDULABLE, delivers, isolates, lasting_reason
+from contract.scheduling.needs import PodNeeds, Requirement, Term
+from contract.scheduling.reasons import Code
+
+Flags = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int8]
+Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+_SHAPES = 256
+"""Pod shapes whose answer is remembered; the one not asked for longest is forgotten first."""
+_LABELS = 64
+"""Labels whose values are kept as a column; tenants choose what they select by, so there must be a bound."""
+_BARE = NodeState("")
+"""A node without any label."""
+_ABSENT = -1
+_UNKNOWN = -1
+_MENDED = 64
+"""Nodes that are asked one by one after a change; with more of them all are asked at once."""
+
+
+@dataclass(slots=True)
+class StaticFilterResult:
+    """Per node the code of the reason that keeps the shape off it, 0 for none. Read-only to everybody else."""
+
+    codes: Codes
+    passes: Flags
+    taints: dict[int, str]
+    """The taint that stands in the way, by the id of a node's set of taints."""
+    changed: bool = False
+    """Whether some nodes' codes are `_UNKNOWN`, because the node changed."""
+
+
+class NodeAttributes:
+    """Nodes' facts as columns, in the places that `columns.Columns` gives the nodes."""
+
+    def __init__(self, nodes: Sequence[NodeState]) -> None:
+        self._nodes = nodes
+        self._taint_sets: dict[tuple[Taint, ...], int] = {}
+        self._labels: OrderedDict[str, tuple[Ids, dict[str, int]]] = OrderedDict()
+        self._keys: frozenset[str] | None = None
+        """Every label that some node has; None where that must be looked up again."""
+        self._known: OrderedDict[PodNeeds, StaticFilterResult] = OrderedDict()
+        self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
+        self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
+        self._ready: Flags = np.array([node.ready for node in nodes], np.bool_)
+        self.taints: Ids = np.array([self._taint_set(node) for node in nodes], np.int32)
+        self._ways: dict[tuple[Delivery | None, tuple[str, ...]], int] = {}
+        self._way: Ids = np.array([self._way_of(node) for node in nodes], np.int32)
+        self.ports: Flags = np.array([bool(node.host_ports) for node in nodes], np.bool_)
+        """Nodes with host ports in use."""
+
+    # -- what changed ---------------------------------------------------------------------------------------------
+
+    def rewrite(self, row: int, before: NodeState, node: NodeState) -> None:
+        """The node at this place was one thing and is another."""
+        self.ports[row] = bool(node.host_ports)
+        if _compared(before) != _compared(node):
+            self._write(row, node)
+
+    def insert(self, row: int, node: NodeState) -> None:
+        """A node joined at this place; `nodes` has it already."""
+        self._move(lambda column: np.concatenate((column[:row], np.zeros(1, column.dtype), column[row:])))
+        self.ports[row] = bool(node.host_ports)
+        self._write(row, node)
+
+    def delete(self, row: int) -> None:
+        """The node at this place left."""
+        self._move(lambda column: np.concatenate((column[:row], column[row + 1 :])))
+
+    def _move(self, change: Move) -> None:
+        self._keys = None
+        self._has_gpus, self._cordoned = change(self._has_gpus), change(self._cordoned)
+        self._ready, self.ports = change(self._ready), change(self.ports)
+        self.taints, self._way = change(self.taints), change(self._way)
+        for key, (column, ids) in self._labels.items():
+            self._labels[key] = (change(column), ids)
+        for known in self._known.values():
+            known.codes, known.passes = change(known.codes), change(known.passes)
+
+    def _write(self, row: int, node: NodeState) -> None:
+        self._keys = None
+        for known in self._known.values():
+            known.codes[row], known.changed = _UNKNOWN, True
+        self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
+        self.taints[row], self._way[row] = self._taint_set(node), self._way_of(node)
+        for key, (column, ids) in self._labels.items():
+            column[row] = _label_id(node, key, ids)
+        self._forget_old_values()
+
+    def _forget_old_values(self) -> None:
+        """Values that no node has any more are dropped with the rest before they are the greater part."""
+        bound = 2 * len(self._nodes) + _LABELS
+        if len(self._taint_sets) > bound:
+            self._known.clear()
+            self._taint_sets.clear()
+            self.taints[:] = [self._taint_set(node) for node in self._nodes]
+        if len(self._ways) > bound:
+            self._ways.clear()
+            self._way[:] = [self._way_of(node) for node in self._nodes]
+        for key in [key for key, (_, ids) in self._labels.items() if len(ids) > bound]:
+            del self._labels[key]
+
+    def _taint_set(self, node: NodeState) -> int:
+        return self._taint_sets.setdefault(node.taints, len(self._taint_sets))
+
+    def _way_of(self, node: NodeState) -> int:
+        """The id of how GPUs reach containers there, and what isolation there is."""
+        return self._ways.setdefault((node.delivery, node.isolation), len(self._ways))
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    def standing(self, needs: PodNeeds) -> StaticFilterResult:
+        """What every node says to pods of this shape."""
+        shape = PodNeeds(
+            node_name=needs.node_name,
+            node_selector=needs.node_selector,
+            affinity=needs.affinity,
+            tolerations=needs.tolerations,
+            runtime_class=needs.runtime_class,
+            isolation=needs.isolation,
+            several=needs.several,
+        )
+        known = self._known.get(shape)
+        if known is None or (known.changed and not self._mend(known, shape)):
+            known = self._known[shape] = self._judge(shape)
+            if len(self._known) > _SHAPES:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(shape)
+        return known
+
+    def _mend(self, known: StaticFilterResult, needs: PodNeeds) -> bool:
+        """Ask the nodes that changed; False if there are too many."""
+        rows = np.flatnonzero(known.codes == _UNKNOWN).tolist()
+        if len(rows) > _MENDED:
+            return False
+        for row in rows:
+            reason = lasting_reason(self._nodes[row], needs)
+            known.codes[row], known.passes[row] = reason.code if reason else 0, reason is None
+            if reason is not None and reason.code is Code.TAINT:
+                known.taints[int(self.taints[row])] = reason.what
+        known.changed = False
+        return True
+
+    def _judge(self, needs: PodNeeds) -> StaticFilterResult:
+        """The reason that `filters.lasting_reason` gives first is written last."""
+        codes: Codes = np.zeros(len(self._nodes), np.int8)
+        if needs.node_selector or needs.affinity is not None:
+            codes[~self._selects(needs)] = Code.SELECTOR
+        refusing = self._refusing_taints(needs)
+        if refusing:
+            codes[_among(self.taints, refusing, len(self._taint_sets))] = Code.TAINT
+        codes[~self._ready] = Code.NOT_READY
+        if not any(toleration.tolerates(UNSCHEDULABLE) for toleration in needs.tolerations):
+            codes[self._cordoned] = Code.CORDONED
+        for code, serves in ((Code.ISOLATION, isolates), (Code.DELIVERY, delivers)):
+            refusing_ways = self._refusing_ways(needs, serves)
+            if refusing_ways:
+                codes[_among(self._way, refusing_ways, len(self._ways))] = code
+        if needs.node_name:
+            codes[[node.name != needs.node_name for node in self._nodes]] = Code.NODE_NAME
+        codes[~self._has_gpus] = Code.NO_GPUS
+        return StaticFilterResult(codes, codes == 0, refusing)
+
+    def _refusing_taints(self, needs: PodNeeds) -> dict[int, str]:
+        found = {}
+        for taints, number in self._taint_sets.items():
+            taint = scheduling.untolerated(NodeState("", taints=taints), needs.tolerations)
+            if taint is not None:
+                found[number] = f"{taint.key}={taint.value}:{taint.effect}"
+        return found
+
+    def _refusing_ways(self, needs: PodNeeds, serves: Callable[[NodeState, PodNeeds], bool]) -> list[int]:
+        return [
+            number
+            for (delivery, isolation), number in self._ways.items()
+            if not serves(NodeState("", delivery=delivery, isolation=isolation), needs)
+        ]
+
+    def _selects(self, needs: PodNeeds) -> Flags:
+        """`scheduling.selects` of every node."""
+        selected: Flags = np.ones(len(self._nodes), np.bool_)
+        for key, value in needs.node_selector:
+            if not self._is_used(key):
+                return np.zeros(len(self._nodes), np.bool_)
+            column, ids = self._label(key)
+            selected &= column == ids.get(value, _ABSENT - 1)
+        if needs.affinity is not None:
+            any_term: Flags = np.zeros(len(self._nodes), np.bool_)
+            for term in needs.affinity:
+                asked = self._asked_of_nodes(term)
+                if asked is not None:
+                    any_term |= np.logical_and.reduce([selected, *map(self._holds, asked)])
+            selected &= any_term
+        return selected
+
+    def _is_used(self, key: str) -> bool:
+        """Whether some node has the label: tenants may select by a thousand that no node has."""
+        if self._keys is None:
+            self._keys = frozenset().union(*(node.labels for node in self._nodes))
+        return key in self._keys
+
+    def _asked_of_nodes(self, term: Term) -> list[Requirement] | None:
+        """The requirements in which nodes may differ; None where another one keeps the term from holding anywhere."""
+        asked = []
+        for requirement in term:
+            if requirement.field or self._is_used(requirement.key):
+                asked.append(requirement)
+            elif not requirement.holds(_BARE):
+                return None
+        return asked if term else None
+
+    def _holds(self, requirement: Requirement) -> Flags:
+        if requirement.field:
+            return np.array([requirement.holds(node) for node in self._nodes], np.bool_)
+        column, ids = self._label(requirement.key)
+        if requirement.operator in ("In", "NotIn"):  # the only ones that are asked about labels unique to a node
+            among = _among(column, [ids[value] for value in requirement.values if value in ids], len(ids))
+            return among if requirement.operator == "In" else ~among
+        answers = [requirement.holds(NodeState("", labels={requirement.key: value})) for value in ids]
+        # The last one is what a node without the label answers: `_ABSENT` picks it from the end.
+        holds: Flags = np.array([*answers, requirement.holds(NodeState(""))], np.bool_)[column]
+        return holds
+
+    def _label(self, key: str) -> tuple[Ids, dict[str, int]]:
+        found = self._labels.get(key)
+        if found is None:
+            ids: dict[str, int] = {}
+            found = np.array([_label_id(node, key, ids) for node in self._nodes], np.int32), ids
+            self._labels[key] = found
+            if len(self._labels) > _LABELS:
+                self._labels.popitem(last=False)
+        else:
+            self._labels.move_to_end(key)
+        return found
+
+
+def _among(column: Ids, wanted: Iterable[int], number: int) -> Flags:
+    """Where the column has one of these ids, of `number` that there are; `_ABSENT` is none of them."""
+    table: Flags = np.zeros(number + 1, np.bool_)
+    table[list(wanted)] = True
+    among: Flags = table[column]
+    return among
+
+
+def _label_id(node: NodeState, key: str, ids: dict[str, int]) -> int:
+    value = node.labels.get(key)
+    return _ABSENT if value is None else ids.setdefault(value, len(ids))
+
+
+def _compared(node: NodeState) -> tuple[object, ...]:
+    return (node.labels, node.taints, node.cordoned, node.ready, bool(node.gpus), node.delivery, node.isolation)

@@ -1,0 +1,353 @@
+"""
+The only place that writes for the allocator: the commit of a placement, conditions and Events.
+
+A commit is one JSON patch: annotations, the node's pin, the gate removed, all under the resourceVersion that the
+decision saw. Its outcome is one of three values; where nobody can tell, the pod is read back before anything else is
+done with its share. Conditions and Events are told at most once a change and are never waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from allocator.cache.capacities import HeldBeyond
+from allocator.faults import Faulted, surfaced
+from allocator.queue.reporting import Binding, EventRecord, Eviction, Report, StatusUpdate
+from contract import dialects, names, pods
+from contract.encoding import codec
+from contract.scheduling import node_pin
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import (
+    Kube,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+    KubeTimeout,
+    KubeTooManyRequests,
+    KubeUnavailable,
+)
+
+JSON = dict[str, Any]
+Tellable = Report | HeldBeyond
+log = logging.getLogger(__name__)
+_VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
+"""API versions of the kinds that Events are about, where they are not `v1`."""
+_COMPONENT = "gpufraction-allocator"
+_TRIES = 8
+_PAUSE, _PAUSE_CAP = 0.5, 30.0
+"""Seconds before a pod is told again that an API server in trouble was not told: the first pause, and the longest."""
+
+
+REFUSALS = (KubeForbidden, KubeInvalid)
+"""A write that will not be carried out however often it is asked for, unless the pod or the cluster's rules change."""
+
+
+class Unwritable(Exception):
+    """A commit could not be put into words, so nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindSucceeded:
+    """The pod is as the commit made it."""
+
+    pod: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    """
+    The commit did not take effect; the pod as it is now, None if it is gone.
+
+    `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
+    """
+
+    pod: JSON | None
+    why: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindUnknown:
+    """Nobody can tell, or a write that got no answer may still be carried out; the share stays reserved."""
+
+    why: str
+
+
+def operations(commit: Binding, now_ns: int) -> list[JSON]:
+    """The commit as JSON patch operations (RFC 6902) on the pod that the decision saw."""
+    pod, allocation = commit.pod.pod, commit.allocation
+    request = commit.pod.ask.request
+    metadata = pod.get("metadata") or {}
+    rendering = dialects.render(pod, request, allocation, now_ns)
+    annotations = {
+        names.ALLOCATION: codec.allocation_to_text(allocation),
+        **codec.container_annotations(allocation),
+        **rendering.annotations,
+    }
+    position = pods.gates(pod).index(names.GATE)
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.get("resourceVersion", "")},
+        {"op": "test", "path": f"/spec/schedulingGates/{position}/name", "value": str(names.GATE)},
+        *(_set("annotations", key, value) for key, value in annotations.items()),
+        *_labels(metadata, rendering.labels),
+        *node_pin.pin_operations(pod.get("spec") or {}, allocation.node),
+        {"op": "remove", "path": f"/spec/schedulingGates/{position}"},
+    ]
+
+
+def _labels(metadata: JSON, labels: Any) -> list[JSON]:
+    if not labels:
+        return []
+    if not metadata.get("labels"):
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(labels)}]
+    return [_set("labels", key, value) for key, value in labels.items()]
+
+
+def _set(field: str, key: str, value: str) -> JSON:
+    escaped = str(key).replace("~", "~0").replace("/", "~1")
+    return {"op": "add", "path": f"/metadata/{field}/{escaped}", "value": value}
+
+
+def write(
+    kube: Kube, commit: Binding, now_ns: int, *, timeout: float | None = None
+) -> BindSucceeded | BindFailed | BindUnknown:
+    """
+    Write a commit and find out what became of it.
+
+    A write without an answer that has left no trace is unknown, not undone: the API server may be at it still. Writing
+    the same commit again ends the doubt, since only one of the two can find the version that both of them name. Raises
+    `Unwritable` where an error of ours leaves nothing to be written.
+    """
+    try:
+        path, patch = paths.pods(*commit.pod.key.split("/", 1)), operations(commit, now_ns)
+    except Exception as error:
+        raise Unwritable(f"{type(error).__name__}: {error}") from error
+    try:
+        return BindSucceeded(pods.trim(kube.patch_json(path, patch, timeout=timeout)))
+    except KubeError as error:
+        return read_back(kube, commit, error, timeout=timeout)
+
+
+_STILL = KubeTimeout("the write may still be carried out")
+
+
+def read_back(
+    kube: Kube, commit: Binding, after: KubeError = _STILL, *, timeout: float | None = None
+) -> BindSucceeded | BindFailed | BindUnknown:
+    """
+    What became of a commit, by a look at the pod. `after`: how the write ended, if it was this replica's own just now.
+
+    It is unknown as long as the pod is at the version that the commit names and the write may be on its way; with any
+    other version the commit took effect or never will.
+    """
+    why = str(after)
+    try:
+        pod = pods.trim(kube.get(paths.pods(*commit.pod.key.split("/", 1)), timeout=timeout))
+    except KubeNotFound:
+        return BindFailed(None, why)
+    except KubeError as error:
+        return BindUnknown(f"{why}; reading it back: {error}")
+    if pods.uid(pod) != commit.pod.uid:
+        return BindFailed(None, why)
+    found = pods.allocation_of(pod, commit.pod.ask.request)
+    if found is not None and found.id == commit.allocation.id and names.GATE not in pods.gates(pod):
+        return BindSucceeded(pod)
+    unchanged = pods.version(pod) == pods.version(commit.pod.pod)
+    if unchanged and after.outcome_unknown:
+        return BindUnknown(why)
+    return BindFailed(pod, why, refused=unchanged and isinstance(after, REFUSALS))
+
+
+EvictionOutcome = Literal["evicted", "gone", "budget", "failed"]
+"""What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
+
+
+def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutcome:
+    """
+    Ask for a pod's eviction (policy/v1), which honours PodDisruptionBudgets; a dry run asks if it would be granted.
+
+    The pod must be the very one that was judged, and at that version where it is named: one that was bound or changed
+    in between is left alone.
+    """
+    namespace, name = order.key.split("/", 1)
+    judged = {"uid": order.uid, **({} if order.version is None else {"resourceVersion": str(order.version)})}
+    body: JSON = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": judged},
+    }
+    fields = {"pod": order.key, "cause": order.cause}
+    try:
+        kube.create(paths.pods(namespace, name, "eviction"), body, {"dryRun": "All"} if dry_run else None)
+    except (KubeNotFound, KubeConflict):
+        return "gone"
+    except KubeTooManyRequests:
+        log.info("eviction not allowed by a disruption budget", extra=fields)
+        return "budget"
+    except KubeError as error:
+        log.warning("not evicted", extra={**fields, "reason": str(error)})
+        return "failed"
+    if not dry_run:
+        log.warning("evicted", extra={**fields, "reason": order.why})
+    return "evicted"
+
+
+class EventRecorder:
+    """
+    Writes conditions and Events from a bounded queue on a thread of its own.
+
+    An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
+    nothing changes. Where it is slower than the news, each pod is told the latest only, and namespaces take turns, so
+    that nobody waits for what is to be told to thousands of another's pods. `size`: how many may wait to be told;
+    beyond, the oldest of the namespace that has most is dropped. `leading`: a replica that does not lead any more says
+    nothing, because its news is old; whoever leads tells every pod anew.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        clock: Callable[[], datetime],
+        size: int = 20_000,
+        leading: Callable[[], bool] = lambda: True,
+        faulted: Faulted = surfaced,
+    ) -> None:
+        self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
+        self._faulted = faulted
+        self._changed = threading.Condition()  # guards the news
+        self._news: dict[str, dict[tuple[str, ...], Tellable]] = {}
+        """By namespace, the one whose turn is next first."""
+        self._count = 0
+
+    def put(self, news: Tellable) -> None:
+        """Tell it soon, in place of what was still to be told of the same pod."""
+        about, namespace = _about(news), news.key.rpartition("/")[0]
+        with self._changed:
+            theirs = self._news.setdefault(namespace, {})
+            before = theirs.get(about)
+            if isinstance(news, StatusUpdate) and isinstance(before, StatusUpdate):
+                news = replace(news, turned=news.turned or before.turned, event=news.event or before.event)
+            theirs[about] = news
+            self._count += before is None
+            if self._count > self._size:
+                self._pop(max(self._news, key=lambda each: len(self._news[each])))
+            self._changed.notify()
+
+    def _pop(self, namespace: str) -> Tellable:
+        """The oldest of a namespace, whose turn it then is no more."""
+        theirs = self._news.pop(namespace)
+        news = theirs.pop(next(iter(theirs)))
+        if theirs:
+            self._news[namespace] = theirs
+        self._count -= 1
+        return news
+
+    def take(self, within: float) -> Tellable | None:
+        """What is to be told next, waiting so many seconds for it at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._news, within)
+            return self._pop(next(iter(self._news))) if self._news else None
+
+    def run(self, stop: threading.Event) -> None:
+        """Tell until stopped."""
+        while not stop.is_set():
+            news = self.take(0.2)
+            if news is not None:
+                try:
+                    self.tell(news, stop.wait)
+                except Exception:
+                    self._faulted("tell", news.key)
+
+    def tell(self, news: Tellable, wait: Callable[[float], bool]) -> bool:
+        """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""
+        for attempt in range(_TRIES):
+            if not self._leading():
+                return False
+            try:
+                self._tell(news)
+                return True
+            except (KubeTooManyRequests, KubeUnavailable) as error:
+                pause = min(max(_PAUSE * 2**attempt, error.retry_after or 0.0), _PAUSE_CAP)
+                log.info("pod not told yet", extra={"pod": news.key, "reason": str(error)})
+                if wait(pause):
+                    return False
+            except KubeError as error:
+                log.info("pod not told", extra={"pod": news.key, "reason": str(error)})
+                return False
+        log.warning("pod not told", extra={"pod": news.key, "tries": _TRIES})
+        return False
+
+    def _tell(self, news: Tellable) -> None:
+        if isinstance(news, HeldBeyond):
+            note = {"metadata": {"annotations": {str(names.BEYOND): news.text}}}
+            self._kube.patch_merge(paths.gpunodes(news.key), note)
+            return
+        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if isinstance(news, StatusUpdate):
+            try:
+                self._set_condition(news, now)
+            except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
+                log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
+            if not news.event:
+                return
+        event = _event(news, now)
+        self._kube.create(paths.events(event["metadata"]["namespace"]), event)
+
+    def _set_condition(self, news: StatusUpdate, now: str) -> None:
+        namespace, name = news.key.split("/", 1)
+        condition = {
+            "type": str(names.ALLOCATED_CONDITION),
+            "status": "True" if news.allocated else "False",
+            "reason": news.code,
+            "message": news.reason,
+            **({"lastTransitionTime": now} if news.turned else {}),
+        }
+        body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
+        self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
+
+
+def _about(news: Tellable) -> tuple[str, ...]:
+    """What the news is about: of two about the same only the later is told."""
+    match news:
+        case StatusUpdate():
+            return (news.uid,)
+        case HeldBeyond():
+            return ("gpunode", news.key)
+        case EventRecord():
+            return (news.uid, news.kind, news.key, news.code)
+
+
+def _event(news: Report, now: str) -> JSON:
+    match news:
+        case StatusUpdate():
+            kind, word = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
+            warns = bool(news.warning)
+        case EventRecord():
+            kind, word, warns = news.kind, news.code, news.warns
+    namespace, _, name = news.key.rpartition("/")
+    about = {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "name": name, "uid": news.uid}
+    if namespace:
+        about["namespace"] = namespace
+    where = namespace or "default"  # where Kubernetes keeps the Events of what has no namespace
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name[:200]}.", "namespace": where},
+        "involvedObject": about,
+        "reason": word,
+        "message": news.reason,
+        "type": "Warning" if warns else "Normal",
+        "source": {"component": _COMPONENT},
+        "reportingComponent": _COMPONENT,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,58 @@
+"""
+Watch events of `elasticgpu.io` into the controller.
+
+A cluster may lack these kinds, where an administrator took them out. Then there are no claims, and nothing waits for
+them to be listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from allocator.claims import objects
+from allocator.scheduler.core import Controller
+from allocator.workers import claims_writer
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
+from runtime.supervision import Workers
+
+JSON = dict[str, Any]
+KINDS = (objects.CLAIMS, objects.CLASSES)
+"""Those that need no new list for a new leadership: what is booked stands on ElasticGPUs alone."""
+
+
+def handle(controller: Controller, plural: str, event: Event, tenure: int | None = None) -> None:
+    """One event. `tenure`: the list was asked for in this leadership, after it began."""
+    match event:
+        case Replaced(items):
+            controller.replace_claims(plural, items, tenure=tenure)
+        case Put(document):
+            controller.put_claim(plural, document)
+        case Gone(document):
+            controller.drop_claim(plural, document)
+
+
+def informer(
+    kube: Kube,
+    plural: str,
+    handler: Callable[[Event], None],
+    on_restart: Callable[[str], None],
+    workers: Workers | None,
+) -> Informer:
+    """The informer of one kind."""
+    return Informer(
+        kube,
+        claims_writer.path(plural),
+        handler,
+        name=plural,
+        trim=_trim,
+        on_restart=on_restart,
+        optional=True,
+        workers=workers,
+    )
+
+
+def _trim(document: JSON) -> JSON:
+    metadata = {key: value for key, value in (document.get("metadata") or {}).items() if key != "managedFields"}
+    return {**document, "metadata": metadata}

@@ -1,0 +1,58 @@
+"""
+Evictions, written: those that were ordered, and those that make room for a pod of higher priority.
+
+For room it may need several pods, and a disruption budget may refuse any of them. So all are asked about first, as a
+dry run, and the first real refusal ends it: nobody is evicted for a plan that cannot be carried out, as far as that can
+be known. What became of each goes back to the controller, which decides what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from allocator.faults import Faulted, surfaced
+from allocator.queue.reporting import Eviction
+from allocator.scheduler.core import Controller
+from allocator.workers.binder import EvictionOutcome, evict
+from runtime.kubernetes.client import Kube
+
+_GRANTED = ("evicted", "gone")
+
+
+class Evictor:
+    """Asks the API server. `counted` is told the cause and the outcome of each."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        counted: Callable[[str, str], None],
+        faulted: Faulted = surfaced,
+    ) -> None:
+        self._kube, self._controller, self._counted = kube, controller, counted
+        self._faulted = faulted
+
+    def carry_out(self) -> None:
+        """The evictions that were ordered since the last call."""
+        for order in self._controller.take_evictions():
+            self._counted(order.cause, self._evict(order))
+
+    def _evict(self, order: Eviction, *, dry_run: bool = False) -> EvictionOutcome:
+        try:
+            return evict(self._kube, order, dry_run=dry_run)
+        except Exception:
+            self._faulted("evict", order.key)
+            return "failed"
+
+    def preempt(self) -> None:
+        """Make room for a waiting pod, if somebody's going would."""
+        orders = self._controller.preempt()
+        for dry_run in (True, False):
+            for order in orders:
+                outcome = self._evict(order, dry_run=dry_run)
+                if dry_run and outcome in _GRANTED:
+                    continue
+                self._counted(order.cause, outcome)
+                self._controller.preempted(order, outcome)
+                if outcome not in _GRANTED:
+                    return

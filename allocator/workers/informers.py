@@ -1,0 +1,276 @@
+"""
+Watch events into the controller: the informers, and the reading of what they bring.
+
+Ten lines a kind and no decision. An object that cannot be read is logged and counts as absent, since a damaged GPUNode
+must cost its own node's GPUs and nobody else's. A list of cards to be kept out that cannot be read keeps out all cards
+of its node.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from allocator.cache import nodes
+from allocator.claims import objects
+from allocator.faults import Faulted, surfaced
+from allocator.queue import quarantine
+from allocator.scheduler.core import Controller
+from allocator.scheduler.leadership import KEPT_OUT
+from allocator.workers import claims_informers as claims
+from contract import names, pods
+from contract.encoding.reading import Malformed
+from contract.nodes import excluded
+from contract.nodes.excluded import KeptOut
+from contract.nodes.inventories import inventory_from_object
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from runtime.supervision import Workers
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """What is read beside pods, nodes and GPUNodes: each needs a right that an installation may go without."""
+
+    claims: bool = True
+    """ElasticGPUClaims, their classes and shares."""
+    kept_out: bool = True
+    """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
+
+
+class Informers:
+    """
+    The informers. `seen` is told of every pod that is new or changed.
+
+    What is not followed counts as listed and empty, so that nothing waits for it.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        *,
+        on_restart: Callable[[str, str], None],
+        seen: Callable[[JSON], None] = lambda pod: None,
+        workers: Workers | None = None,
+        faulted: Faulted = surfaced,
+        follows: Follows = Follows(),
+    ) -> None:
+        self._workers, self._faulted = workers, faulted
+        self._kube, self._controller, self._follows = kube, controller, follows
+        self._on_restart, self._seen = on_restart, seen
+        gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
+        self._others: tuple[Informer, ...] = (
+            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), None),
+            self._informer(
+                "nodes", paths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), nodes.trim
+            ),
+        )
+        if follows.kept_out:
+            lists = paths.configmaps(excluded.NAMESPACE)
+            kept_out = self._informer(
+                KEPT_OUT, lists, lambda event: _kept_out(controller, event, faulted), excluded.trim
+            )
+            self._others = (*self._others, kept_out)
+        self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS if follows.claims)
+        self._booked = self._booked_informers(None)
+
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """Those that feed the controller now."""
+        return (*self._others, *self._claims, *self._booked)
+
+    def start(self) -> None:
+        """Start them; at most once."""
+        if not self._follows.kept_out:
+            self._controller.replace_kept_out(())
+        if not self._follows.claims:
+            for plural in claims.KINDS:
+                self._controller.replace_claims(plural, ())
+        self._without_shares(None)
+        for informer in self.informers:
+            informer.start()
+
+    def stop(self) -> None:
+        """Stop them."""
+        for informer in self.informers:
+            informer.stop()
+
+    def relist(self, tenure: int | None) -> None:
+        """
+        Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call; None where
+        there is no election.
+
+        By new informers in place of the old ones, not by lists beside them: only within one stream are a list and the
+        events after it in order.
+        """
+        self._retired.set()
+        for informer in self._booked:
+            informer.stop()
+        self._without_shares(tenure)
+        self._booked = self._booked_informers(tenure)
+        for informer in self._booked:
+            informer.start()
+
+    def _without_shares(self, tenure: int | None) -> None:
+        """Where claims are not followed, a pod that has one's share holds it by itself."""
+        if not self._follows.claims:
+            self._controller.replace_claims(objects.SHARES, (), tenure=tenure)
+
+    def _booked_informers(self, tenure: int | None) -> tuple[Informer, ...]:
+        retired = self._retired = threading.Event()
+
+        def pods_event(event: Event) -> None:
+            if not retired.is_set():  # one that could not be stopped in time must not speak any more
+                _pod(self._controller, event, self._see, tenure)
+
+        def shares_event(event: Event) -> None:
+            if not retired.is_set():
+                claims.handle(self._controller, objects.SHARES, event, tenure)
+
+        followed = self._informer("pods", paths.pods(), pods_event, pods.trim, parts=True)
+        if not self._follows.claims:
+            return (followed,)
+        restarted = self._restarted(objects.SHARES)
+        shares = claims.informer(self._kube, objects.SHARES, shares_event, restarted, self._workers)
+        return followed, shares
+
+    def _see(self, pod: JSON) -> None:
+        try:
+            self._seen(pod)
+        except Exception:
+            self._faulted("upkeep", quarantine.named(pod)[1])
+
+    def _claims_informer(self, plural: str) -> Informer:
+        def handle(event: Event) -> None:
+            claims.handle(self._controller, plural, event)
+
+        return claims.informer(self._kube, plural, handle, self._restarted(plural), self._workers)
+
+    def _restarted(self, name: str) -> Callable[[str], None]:
+        return lambda why: self._on_restart(name, why)
+
+    def _informer(
+        self,
+        name: str,
+        path: str,
+        handler: Callable[[Event], None],
+        trim: Callable[[JSON], JSON] | None,
+        *,
+        parts: bool = False,
+    ) -> Informer:
+        return Informer(
+            self._kube,
+            path,
+            handler,
+            name=name,
+            trim=self._whole(trim) if trim is not None else None,
+            on_restart=self._restarted(name),
+            parts=parts,
+            workers=self._workers,
+        )
+
+    def _whole(self, trim: Callable[[JSON], JSON]) -> Callable[[JSON], JSON]:
+        """What cannot be made small is taken as it is, so that whoever reads it next finds out whose fault it is."""
+
+        def careful(item: JSON) -> JSON:
+            try:
+                return trim(item)
+            except Exception:
+                self._faulted("trim", _name(item))
+                return item
+
+        return careful
+
+
+def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], tenure: int | None) -> None:
+    match event:
+        case Part(items, first, last):
+            controller.replace_pods(items, first=first, last=last, tenure=tenure)
+            for pod in items:
+                seen(pod)
+        case Put(pod):
+            controller.put_pod(pod)
+            seen(pod)
+        case Gone(pod):
+            controller.drop_pod(quarantine.named(pod)[0])
+
+
+def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:
+    """What `read` makes of each; nothing of one of which an error comes."""
+    for item in items:
+        try:
+            yield read(item)
+        except Malformed as error:
+            log.warning(f"{what} unreadable", extra={"node": _name(item), "reason": str(error)})
+        except Exception:
+            faulted(what, _name(item))
+
+
+def _node(controller: Controller, event: Event, faulted: Faulted) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_nodes(_each(items, nodes.facts, "node", faulted))
+        case Put(node):
+            for facts in _each([node], nodes.facts, "node", faulted):
+                controller.put_node(facts)
+                return
+            controller.drop_node(_name(node))
+        case Gone(node):
+            controller.drop_node(_name(node))
+
+
+def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
+    match event:
+        case Replaced(items):
+            controller.replace_inventories(_each(items, inventory_from_object, "gpunode", faulted))
+            for item in items:
+                controller.said_beyond(_name(item), _beyond(item))
+        case Put(gpunode):
+            controller.said_beyond(_name(gpunode), _beyond(gpunode))
+            found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
+            if found:
+                controller.put_inventory(found[0])
+            else:
+                controller.drop_inventory(_name(gpunode))
+        case Gone(gpunode):
+            controller.drop_inventory(_name(gpunode))
+
+
+def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
+    def read(configmap: JSON) -> KeptOut | None:
+        try:
+            return excluded.read(configmap)
+        except Exception:
+            fault, name = faulted("kept-out", _name(configmap)), _name(configmap)
+            wrong = f"an error of gpufraction keeps it from being read (fault {fault})"
+            ours = name.startswith(excluded.PREFIX)
+            return KeptOut(name.removeprefix(excluded.PREFIX), wrong=wrong) if ours else None
+
+    match event:
+        case Replaced(items):
+            controller.replace_kept_out(found for found in map(read, items) if found is not None)
+        case Put(configmap):
+            found = read(configmap)
+            if found is not None:
+                controller.put_kept_out(found.node, found)
+        case Gone(configmap):
+            found = read(configmap)
+            if found is not None:
+                controller.put_kept_out(found.node, None)
+
+
+def _name(item: JSON) -> str:
+    return str((item.get("metadata") or {}).get("name", ""))
+
+
+def _beyond(gpunode: JSON) -> str:
+    return str(pods.annotations_of(gpunode).get(names.BEYOND, ""))

@@ -1,0 +1,181 @@
+"""
+Periodic repair: at the start of a leadership and every few minutes, a fresh list of pods against the allocator's state.
+
+A list and a watch are never of the same moment, so a difference is looked at twice. A pod that was known before the
+list was asked for and is not in it is gone for good; if it is known still some seconds later, the watch has lost its
+end. A pod that is listed otherwise than it is known is read again after those seconds; if it has not changed meanwhile,
+the watch has lost what it is. Drift is mended by reading all pods anew through a new watch, since only within one
+stream a list and the events after it are in order, and since a watch that loses events is not to be trusted further.
+
+The thread that reads is not the one that places, so that a large list keeps no pod waiting. What is found is said and
+evicted by the controller. A failure to read leaves everything as it is and is tried again soon.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.faults import Faulted, surfaced
+from allocator.queue import quarantine
+from allocator.scheduler import consistency
+from allocator.scheduler.consistency import ListedPod
+from allocator.scheduler.core import Controller
+from contract import names
+from contract.dialects import Options
+from contract.metrics import allocator as specs
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.metrics import Metrics
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+_TICK = 1.0
+_GRACE = 5.0
+"""Seconds that the watch is given to bring what the list has shown."""
+_RETRY = 30.0
+"""Seconds until a pass that could not read is tried again, at most."""
+_MOST_READS = 50
+"""Pods that are read again one by one; where more differ, the state is mended without that."""
+_SHOWN = 5
+_NOTHING: JSON = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncCounters:
+    """Who is told what became of each pass: drift by kind, and how many pods nobody counts."""
+
+    passed: Callable[[str], None] = lambda outcome: None
+    drifted: Callable[[str, int], None] = lambda kind, count: None
+    uncounted: Callable[[int], None] = lambda count: None
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> ResyncCounters:
+        """The metrics."""
+        passes, drift = metrics.counter(specs.REPAIR_PASSES), metrics.counter(specs.LEDGER_DRIFT)
+        return cls(
+            passed=lambda outcome: passes.labels(outcome=outcome).inc(),
+            drifted=lambda kind, count: drift.labels(kind=kind).inc(count),
+            uncounted=metrics.gauge(specs.UNCOUNTED_PODS).set,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What differed at the first look: pods listed otherwise than known, and pods known and not listed."""
+
+    differing: tuple[ListedPod, ...]
+    gone: tuple[str, ...]
+
+
+class Resync:
+    """One pass when due, and its second look a few seconds later. `every` in seconds."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        controller: Controller,
+        clock: Callable[[], float],
+        every: float,
+        options: Options,
+        found: ResyncCounters | None = None,
+        faulted: Faulted = surfaced,
+    ) -> None:
+        self._faulted = faulted
+        self._kube, self._controller, self._clock = kube, controller, clock
+        self._every, self._options, self._found = every, options, found or ResyncCounters()
+        self._due: float | None = None
+        self._doubts: Doubts | None = None
+        self._look_again = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        while not stop.wait(_TICK):
+            self.tick()
+
+    def tick(self) -> None:
+        """Do what is due; to be called about once a second."""
+        now = self._clock()
+        if not self._controller.decides():
+            if self._due is not None:
+                self._found.uncounted(0)  # the leader's to say
+            self._due, self._doubts = None, None
+            return
+        self._controller.report_overfull()
+        try:
+            if self._doubts is not None and now >= self._look_again:
+                self._second_look(self._doubts)
+            if self._doubts is None and (self._due is None or now >= self._due):
+                self._due = now + self._every
+                self._first_look()
+        except KubeError as error:
+            self._due = now + min(self._every, _RETRY)
+            self._found.passed("failed")
+            log.warning("repair could not read", extra={"reason": str(error)})
+
+    def _first_look(self) -> None:
+        selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
+        namespaces = self._kube.list(paths.namespaces(), {"labelSelector": selector}, trim=_name)
+        served = frozenset(item["name"] for item in namespaces.items)
+        gone, differing, uncounted = set(self._controller.uids()), dict[str, ListedPod](), dict[str, str]()
+
+        def see(pod: JSON) -> JSON:
+            """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
+            gone.discard(quarantine.named(pod)[0])
+            try:
+                listed = consistency.listed(pod, self._options, served)
+            except Exception:
+                self._faulted("repair", quarantine.named(pod)[1])
+                return _NOTHING
+            if self._controller.differs(listed):
+                differing[listed.uid] = listed
+            if listed.uncounted:
+                uncounted[listed.uid] = listed.key
+            return _NOTHING
+
+        self._kube.list(paths.pods(), trim=see)
+        if differing or gone:
+            self._doubts = Doubts(tuple(differing.values()), tuple(gone))
+            self._look_again = self._clock() + _GRACE
+        else:
+            self._found.passed("clean")
+        self._controller.report_uncounted(uncounted)
+        self._found.uncounted(len(uncounted))
+
+    def _second_look(self, doubts: Doubts) -> None:
+        self._doubts = None
+        gone = [uid for uid in doubts.gone if self._controller.known(uid)]
+        differing = [pod for pod in doubts.differing if self._controller.differs(pod)]
+        if len(differing) <= _MOST_READS:
+            differing = [pod for pod in differing if self._is_still_so(pod)]
+        if not gone and not differing:
+            self._found.passed("clean")
+            return
+        self._found.passed("mended")
+        self._found.drifted("gone", len(gone))
+        self._found.drifted("changed", len(differing))
+        shown = [pod.key for pod in differing[:_SHOWN]]
+        log.warning("state differs from the pods", extra={"gone": len(gone), "changed": len(differing), "some": shown})
+        self._controller.mistrust()
+
+    def _is_still_so(self, pod: ListedPod) -> bool:
+        """Whether the pod has not changed since it was listed, so that the watch has had time to bring it."""
+        namespace, name = pod.key.split("/", 1)
+        try:
+            now = consistency.listed(self._kube.get(paths.pods(namespace, name)), self._options)
+        except KubeNotFound:
+            return False
+        except KubeError:
+            raise
+        except Exception:
+            self._faulted("repair", pod.key)
+            return False
+        return (now.uid, now.version) == (pod.uid, pod.version)
+
+
+def _name(namespace: JSON) -> JSON:
+    return {"name": (namespace.get("metadata") or {}).get("name", "")}

@@ -1,0 +1,193 @@
+"""
+One run: the arrivals put to a chooser one after another, and what of the cluster's GPUs is given away at each load.
+
+`Engines` is the chooser that drives the production engine. A request that was refused once is not asked again in the
+same run: nobody leaves, so nothing that it lacked can come back, and equal requests have equal answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Protocol, TypeVar
+
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Placement
+from allocator.scoring import estimator, reference
+from allocator.scoring.classes import CARD, supply_of
+from allocator.scoring.estimator import Learner
+from allocator.scoring.policy import Policy
+from allocator.scoring.tables import Tables
+from contract.model import Compute, NodeState, Usage
+from contract.scheduling import nodeinfo
+from contract.scheduling.filters import Limits
+from contract.scheduling.request import SchedulingRequest
+
+LIMITS = Limits(max_sharers=CARD)
+LOADS = (80, 90, 95, 100, 130)
+_LOOK_EVERY = 64
+"""Requests between two looks at how full the cluster is."""
+
+
+class Pod(Hashable, Protocol):
+    """What arrives. Equal ones ask for the same."""
+
+    @property
+    def volume(self) -> int:
+        """Parts of cards in all."""
+
+    def ask(self) -> SchedulingRequest:
+        """The request as the allocator gets it."""
+
+
+Arriving = TypeVar("Arriving", bound=Pod, contravariant=True)
+
+
+class Chooser(Protocol[Arriving]):
+    """A policy with the cluster that it fills."""
+
+    deciding: float
+    """Seconds of processor time spent in decisions."""
+
+    def place(self, pod: Arriving) -> bool:
+        """Put one pod somewhere; False if it fits nowhere."""
+
+    def fragments(self) -> float:
+        """The cluster's fragmentation now, in cards (see `policies.tables`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one run. `curve[load]` is the allocated part in percent at each percent of load that arrived."""
+
+    curve: Mapping[int, float]
+    unallocated: float
+    """Cards not given away when load 100 had arrived."""
+    fragmented: float
+    """Fragmentation then, in percent of the cluster's cards."""
+    decisions: int
+    seconds: float
+    """Of processor time, spent in decisions; what else the machine does is not counted."""
+
+
+def run(chooser: Chooser[Arriving], arriving: Sequence[Arriving], capacity: int) -> Run:
+    """Replay; `capacity` in parts of cards."""
+    arrived = used = decisions = 0
+    sums: dict[int, list[float]] = {}
+    refused: set[Arriving] = set()
+    unallocated, fragmented = None, 0.0
+    for pod in arriving:
+        arrived += pod.volume
+        if pod not in refused:
+            decisions += 1
+            if chooser.place(pod):
+                used += pod.volume
+            else:
+                refused.add(pod)
+        load = round(100 * arrived / capacity)
+        at_load = sums.setdefault(load, [0.0, 0.0])
+        at_load[0] += 1
+        at_load[1] += round(100 * used / capacity, 2)
+        if load >= 100 and unallocated is None:
+            unallocated, fragmented = (capacity - used) / CARD, 100 * CARD * chooser.fragments() / capacity
+    curve = {load: total / count for load, (count, total) in sums.items()}
+    return Run(curve, unallocated or 0.0, fragmented, decisions, chooser.deciding)
+
+
+class Engines:
+    """The production engine, its nodes and its learner. `tables` for a policy that knows the demand beforehand."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeState],
+        policy: Policy,
+        *,
+        measure: Tables,
+        tables: Tables | None = None,
+        learner: Learner | None = None,
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self.engine = Engine(limits=LIMITS, policy=policy)
+        self.deciding = 0.0
+        self._clock, self._measure, self._learner = clock, measure, learner
+        self._nodes = {node.name: node for node in nodes}
+        self._asks: dict[Pod, SchedulingRequest] = {}
+        self._last: tuple[SchedulingRequest, Placement]
+        self._taught = supply_of(self._nodes, LIMITS)
+        self._asked = 0
+        for node in nodes:
+            self.engine.put(node)
+        self.engine.adopt(tables)
+
+    def place(self, pod: Pod) -> bool:
+        """One decision, booked."""
+        ask = self._asks.get(pod)
+        if ask is None:
+            ask = self._asks[pod] = pod.ask()
+        if self._learner is not None:
+            self._learn(self._learner, ask)
+        before = self._clock()
+        found = self.engine.decide(ask)
+        self.deciding += self._clock() - before
+        if not isinstance(found, Placement):
+            return False
+        node = nodeinfo.booked(self._nodes[found.node], ask, found.containers)
+        self._nodes[found.node] = node
+        self.engine.put(node)
+        self._last = ask, found
+        return True
+
+    def _learn(self, learner: Learner, ask: SchedulingRequest) -> None:
+        """What `allocator.workers.learner` does beside the decisions, which looks at the cluster by the clock."""
+        due = learner.see(ask.request, ask.needs.compute.cpu)
+        self._asked += 1
+        tables = self.engine.tables
+        look = tables is not None and tables.scarcity.any() and self._asked % _LOOK_EVERY == 0
+        if due or look:
+            supply = supply_of(self._nodes, LIMITS)
+            if due or estimator.filled(self._taught, supply):
+                self._taught = supply
+                self.engine.adopt(estimator.make(self.engine.policy.node, learner.target(), supply))
+
+    def last(self) -> tuple[SchedulingRequest, Placement]:
+        """What `leave` needs of the pod that was placed last."""
+        return self._last
+
+    def leave(self, placed: object) -> None:
+        """That pod is gone."""
+        assert isinstance(placed, tuple)
+        ask, chosen = placed
+        node = self._nodes[chosen.node] = unbooked(self._nodes[chosen.node], ask, chosen)
+        self.engine.put(node)
+
+    def fragments(self) -> float:
+        """By the measure that was given."""
+        rooms = (reference.room(node, LIMITS, self._measure) for node in self._nodes.values())
+        return sum(reference.fragments(room, self._measure) for room in rooms) / self._measure.weight / CARD
+
+
+def unbooked(node: NodeState, ask: SchedulingRequest, chosen: Placement) -> NodeState:
+    """The node without a pod of one container that `booking.booked` put there."""
+    shares = {share.uuid: share for container in chosen.containers for share in container.shares}
+    usage = tuple(
+        Usage(taken.memory - shares[gpu.uuid].memory, taken.cores - shares[gpu.uuid].cores, taken.sharers - 1)
+        if gpu.uuid in shares
+        else taken
+        for gpu, taken in zip(node.gpus, node.usage, strict=True)
+    )
+    had, took = node.requested, ask.needs.compute
+    left = Compute(had.cpu - took.cpu, had.memory - took.memory, had.storage - took.storage, had.pods - took.pods)
+    return replace(node, usage=usage, requested=left)
+
+
+def at(run: Run, load: int) -> float:
+    """Allocated percent at this load; of the nearest load that was met."""
+    nearest = min(run.curve, key=lambda each: abs(each - load))
+    return run.curve[nearest]
+
+
+def mean_at(runs: Sequence[Run], load: int) -> float:
+    """Over several runs."""
+    return fmean(at(each, load) for each in runs)

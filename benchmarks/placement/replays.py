@@ -1,0 +1,129 @@
+"""
+Every policy on the same arrivals and the same nodes, seed by seed: lists of the trace, made-up families, departures.
+
+Each generator is lazy, so that what is asked for is all that is computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from allocator.scoring import tables
+from allocator.scoring.classes import CARD, Supply, demanded, supply_of
+from allocator.scoring.estimator import HALF_LIFE, Learner
+from allocator.scoring.policy import Policy
+from allocator.scoring.tables import Tables, Target
+from benchmarks.placement import departures, families, trace
+from benchmarks.placement.baselines import SCORES, Baseline
+from benchmarks.placement.departures import Served
+from benchmarks.placement.replaying import LIMITS, Chooser, Engines, Run, run
+from benchmarks.placement.results import Results
+from benchmarks.placement.trace import Task
+from contract.model import NodeState
+
+POLICIES = (*SCORES, "binpack", "spread", "fragmentation", "value")
+"""`fragmentation` knows the list beforehand, as published; `value` learns it online from nothing."""
+DEPARTING = ("best-fit", "hami", "binpack", "fragmentation", "value")
+IN_FAMILIES = ("binpack", "spread", "fragmentation", "value")
+KNOWING = {"value-known": "value"}
+LEARNING = {"fragmentation-online": "fragmentation", "value": "value"}
+NOTHING = Results(None)
+
+
+def known(policy: str) -> bool:
+    """Whether there is a policy of this name."""
+    return policy in POLICIES or policy in KNOWING or policy in LEARNING
+
+
+def replay(
+    folder: Path,
+    name: str,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    half_life: int = HALF_LIFE,
+    results: Results = NOTHING,
+) -> Iterator[tuple[int, str, Run]]:
+    """One list, or one that changes (see `trace.ordered`). Raises `trace.NoTrace`."""
+    machines, target = trace.machines(folder), trace.target_of(folder, name)
+    capacity = sum(machine.cards for machine in machines) * CARD
+    for seed in seeds:
+        missing = [policy for policy in policies if results.get((name, seed, policy, half_life)) is None]
+        if missing:
+            rng = np.random.default_rng(seed)
+            arriving, nodes = trace.ordered(folder, name, capacity, rng), trace.nodes(machines, rng)
+            supply = supply_of({node.name: node for node in nodes}, LIMITS)
+            measure = tables.fragmentation(target, supply)
+        for policy in policies:
+            done = results.get((name, seed, policy, half_life))
+            if done is None:
+                chooser: Chooser[Task]
+                if policy in SCORES:
+                    own = np.random.default_rng(seed)
+                    chooser = Baseline(policy, machines, own, measure=measure, supply=supply)
+                else:
+                    chooser = _engine(policy, nodes, target, supply, measure, half_life)
+                done = run(chooser, arriving, capacity)
+                results.put((name, seed, policy, half_life), done)
+            yield seed, policy, done
+
+
+def replay_family(
+    name: str, policies: Sequence[str], seeds: Sequence[int], results: Results = NOTHING
+) -> Iterator[tuple[int, str, Run]]:
+    """The same on a made-up cluster."""
+    family = families.FAMILIES[name]
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        nodes = families.nodes(family, rng)
+        supply = families.supply(nodes)
+        arriving = families.arrivals(family, supply, rng)
+        target = Counter(each for pod in arriving for each in demanded(pod.request, pod.cpu))
+        measure = tables.fragmentation(target, supply)
+        for policy in policies:
+            key = (name, seed, policy, HALF_LIFE)
+            done = results.get(key)
+            if done is None:
+                chooser = _engine(policy, nodes, target, supply, measure, HALF_LIFE)
+                done = run(chooser, arriving, families.capacity(supply))
+                results.put(key, done)
+            yield seed, policy, done
+
+
+def replay_departures(
+    folder: Path, name: str, policies: Sequence[str], seeds: Sequence[int]
+) -> Iterator[tuple[int, str, Served]]:
+    """One list with the trace's own times (see `benchmarks.placement.departures`). Raises `trace.NoTrace`."""
+    machines, listed = trace.machines(folder), trace.tasks(folder, name)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        some = departures.thinned(machines, rng)
+        stays = departures.heated(listed, trace.times(folder, name), sum(machine.cards for machine in some))
+        nodes, target = trace.nodes(some, rng), trace.target(listed)
+        supply = supply_of({node.name: node for node in nodes}, LIMITS)
+        measure = tables.fragmentation(target, supply)
+        for policy in policies:
+            own = np.random.default_rng(seed)
+            yard: departures.Yard = (
+                Baseline(policy, some, own, measure=measure, supply=supply)
+                if policy in SCORES
+                else _engine(policy, nodes, target, supply, measure, HALF_LIFE)
+            )
+            yield seed, policy, departures.live(yard, stays)
+
+
+def _engine(
+    policy: str, nodes: Sequence[NodeState], target: Target, supply: Supply, measure: Tables, half_life: int
+) -> Engines:
+    base = LEARNING.get(policy) or KNOWING.get(policy, policy)
+    told = policy not in LEARNING and base in tables.BUILDERS
+    return Engines(
+        nodes,
+        Policy(base, "spread" if base == "spread" else "binpack"),
+        measure=measure,
+        tables=tables.BUILDERS[base](target, supply) if told else None,
+        learner=Learner(half_life=half_life) if policy in LEARNING else None,
+    )

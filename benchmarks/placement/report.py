@@ -1,0 +1,83 @@
+"""
+The tables of a benchmark: what was measured, one row per policy, and one machine-readable line per list. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from benchmarks.placement.departures import Served
+from benchmarks.placement.replaying import LOADS, Run, at
+
+Runs = Mapping[str, Mapping[int, Run]]
+"""Per policy the run of each seed."""
+
+OURS, PUBLISHED = "value", "fragmentation"
+
+
+def table(name: str, runs: Runs) -> str:
+    """One list: a row per policy."""
+    head = ["policy", "seeds", *(f"@{load}" for load in LOADS), "±", "unallocated", "fragmented", "decisions/s"]
+    rows = [head, *(_row(policy, list(by_seed.values())) for policy, by_seed in runs.items() if by_seed)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    lines = ["  ".join(_padded(row, widths)) for row in rows]
+    return "\n".join([f"list {name}: allocated GPU % by the load that has arrived", *lines])
+
+
+def departures(served: Mapping[str, Sequence[Served]]) -> str:
+    """The replay with departures: a row per policy."""
+    rows = [["policy", "seeds", "served %", "mean wait h", "p95 wait h"]]
+    for policy, runs in served.items():
+        parts = [100 * run.hours / run.offered for run in runs]
+        waits = [fmean(run.mean_wait for run in runs), fmean(run.p95_wait for run in runs)]
+        rows.append([policy, str(len(runs)), f"{fmean(parts):.2f}", *(f"{wait:.2f}" for wait in waits)])
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    title = "list default with departures: card hours served of those asked for, and waits"
+    return "\n".join([title, *("  ".join(_padded(row, widths)) for row in rows)])
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [
+        cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def _row(policy: str, runs: Sequence[Run]) -> list[str]:
+    full = [at(run, 100) for run in runs]
+    error = stdev(full) / len(full) ** 0.5 if len(full) > 1 else 0.0
+    return [
+        policy,
+        str(len(runs)),
+        *(f"{fmean(at(run, load) for run in runs):.2f}" for load in LOADS),
+        f"{error:.2f}",
+        f"{fmean(run.unallocated for run in runs):.0f}",
+        f"{fmean(run.fragmented for run in runs):.2f}",
+        f"{sum(run.decisions for run in runs) / sum(run.seconds for run in runs):.0f}",
+    ]
+
+
+def gains(runs: Runs) -> list[float]:
+    """What ours gives away more than the published policy at load 100, in points, seed by seed."""
+    ours, published = runs.get(OURS, {}), runs.get(PUBLISHED, {})
+    return [at(ours[seed], 100) - at(published[seed], 100) for seed in ours if seed in published]
+
+
+def summary(lists: Mapping[str, Runs]) -> str:
+    """The gains of every list, and the last line, for machines."""
+    lines = ["gain over the published policy at load 100, in points: mean (worst seed)"]
+    parts = []
+    for name, runs in lists.items():
+        found = gains(runs)
+        if found:
+            lines.append(f"  {name:<12} {fmean(found):+.2f} ({min(found):+.2f})")
+            parts.append(f"{name}@100 ours={_mean(runs[OURS])} fgd={_mean(runs[PUBLISHED])}")
+    every = [fmean(gains(runs)) for runs in lists.values() if gains(runs)]
+    if every:
+        worst = min(min(gains(runs)) for runs in lists.values() if gains(runs))
+        lines.append(f"  {'all':<12} {fmean(every):+.2f} ({worst:+.2f})")
+    return "\n".join([*lines, "quality " + " ".join(parts)])
+
+
+def _mean(by_seed: Mapping[int, Run]) -> str:
+    return f"{fmean(at(run, 100) for run in by_seed.values()):.2f}"

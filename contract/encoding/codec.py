@@ -1,0 +1,284 @@
+"""
+The text of our annotations, to the model and back.
+
+Total: text that tenants, old versions or hands have damaged gives `Malformed`, never another exception. The texts
+carry a version, so that a reader meets a newer one knowingly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from contract import names
+from contract.encoding.messages import shown
+from contract.encoding.quantity import mib
+from contract.encoding.reading import Malformed, Reader
+from contract.model import (
+    MOST_ASKING,
+    MOST_GPUS,
+    MOST_MEMORY,
+    WHOLE,
+    Allocation,
+    ContainerAllocation,
+    FractionRequest,
+    GpuShare,
+    PodRequest,
+    Wishes,
+)
+
+_VERSION = 1
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _load(text: object, what: str) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise Malformed(f"{what} is not text")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{what} is not JSON") from error
+    if not isinstance(value, dict):
+        raise Malformed(f"{what} is not a JSON object")
+    if value.get("v") != _VERSION:
+        raise Malformed(f"{what} has version {shown(value.get('v'))}, this program reads {_VERSION}")
+    return value
+
+
+# -- the request --------------------------------------------------------------------------------------------------
+
+
+def request_to_json(request: PodRequest) -> dict[str, Any]:
+    """A request as JSON; fields at their default are left out."""
+    document: dict[str, Any] = {"v": _VERSION, "dialect": request.dialect}
+    if request.same_gpus:
+        document["sameGpus"] = True
+    if request.node_policy:
+        document["nodePolicy"] = request.node_policy
+    if request.gpu_policy:
+        document["gpuPolicy"] = request.gpu_policy
+    if request.unit:
+        document["unit"] = request.unit
+    if request.priority:
+        document["priority"] = request.priority
+    if request.claim:
+        document["claim"] = request.claim
+    document["containers"] = [_fraction_to_json(fraction) for fraction in request.containers]
+    return document
+
+
+def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": fraction.container, "count": fraction.count}
+    optional = {
+        "memory": fraction.memory,
+        "percent": fraction.percent,
+        "cores": fraction.cores,
+        "exclusive": fraction.exclusive,
+        "init": fraction.init,
+        "useModels": list(fraction.wishes.use_models),
+        "avoidModels": list(fraction.wishes.avoid_models),
+        "useUuids": list(fraction.wishes.use_uuids),
+        "avoidUuids": list(fraction.wishes.avoid_uuids),
+        "leastMemory": fraction.wishes.least_memory,
+        "modelsInOrder": fraction.wishes.ordered,
+        "oneNuma": fraction.one_numa,
+    }
+    document.update({key: value for key, value in optional.items() if value})
+    return document
+
+
+def request_to_text(request: PodRequest) -> str:
+    """The value of the `request` annotation."""
+    return _dump(request_to_json(request))
+
+
+def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
+    """
+    Read a request. Raises `Malformed`.
+
+    `bounded`: also for one that asks for more than a pod may. Not for a pod that holds its share: it is counted
+    whatever it was allowed to ask for when it was admitted.
+    """
+    top = Reader(document, "request")
+    claim = top.text("claim", "")
+    items = top.objects("containers", most=MOST_ASKING if bounded else None)
+    containers = _sharing_wishes(_fraction(item, by_claim=bool(claim), bounded=bounded) for item in items)
+    if not containers:
+        raise Malformed("request.containers is empty")
+    if len({fraction.container for fraction in containers}) != len(containers):
+        raise Malformed("request.containers names a container twice")
+    together = top.flag("sameGpus")
+    if together and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
+        raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
+    request = PodRequest(
+        dialect=top.text("dialect"),
+        containers=containers,
+        same_gpus=together,
+        node_policy=top.policy("nodePolicy"),
+        gpu_policy=top.policy("gpuPolicy"),
+        unit=top.amount("unit", 0),
+        priority=top.amount("priority", 0, most=1),
+        claim=claim,
+    )
+    if bounded and request.excess is not None:
+        raise Malformed(f"request has {request.excess[0]}")
+    return request
+
+
+def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionRequest, ...]:
+    """The same, with one value for wishes that are equal: one annotation of a pod is often that of all containers."""
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for fraction in fractions:
+        first = known.setdefault(fraction.wishes, fraction.wishes)
+        found.append(fraction if first is fraction.wishes else replace(fraction, wishes=first))
+    return tuple(found)
+
+
+def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest:
+    words = item.words if bounded else item.texts
+    fraction = FractionRequest(
+        container=item.text("name"),
+        count=item.amount("count", most=MOST_GPUS),
+        memory=item.amount("memory", 0, most=MOST_MEMORY),
+        percent=item.amount("percent", 0, most=WHOLE),
+        cores=item.amount("cores", 0, most=WHOLE),
+        exclusive=item.flag("exclusive"),
+        init=item.flag("init"),
+        wishes=Wishes(
+            words("useModels"),
+            words("avoidModels"),
+            words("useUuids"),
+            words("avoidUuids"),
+            item.amount("leastMemory", 0),
+            item.flag("modelsInOrder"),
+        ),
+        one_numa=item.flag("oneNuma"),
+    )
+    if by_claim:
+        if fraction != FractionRequest(fraction.container):
+            raise Malformed(f"request of container {shown(fraction.container)} names amounts beside a claim")
+        return fraction
+    if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
+        raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
+    if fraction.exclusive and fraction.cores != WHOLE:
+        # Exclusive without all cores would keep a whole GPU from others and be counted by nobody's quota.
+        raise Malformed(f"request of container {shown(fraction.container)} is exclusive without all cores")
+    return fraction
+
+
+def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
+    """Read the `request` annotation. Raises `Malformed`."""
+    return request_from_json(_load(text, "request"), bounded=bounded)
+
+
+# -- the allocation -----------------------------------------------------------------------------------------------
+
+
+def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
+    """An allocation as JSON."""
+    return {
+        "v": _VERSION,
+        "id": allocation.id,
+        "node": allocation.node,
+        "containers": [
+            {
+                "name": container.container,
+                "gpus": [
+                    {
+                        "uuid": share.uuid,
+                        "index": share.index,
+                        "memory": share.memory,
+                        "cores": share.cores,
+                        "of": share.gpu_memory,
+                        **({"cdi": share.cdi} if share.cdi else {}),
+                        **({"nri": True} if share.nri else {}),
+                        **({"coresFree": True} if share.cores_free else {}),
+                    }
+                    for share in container.shares
+                ],
+            }
+            for container in allocation.containers
+        ],
+        **({"claim": allocation.claim} if allocation.claim else {}),
+    }
+
+
+def allocation_to_text(allocation: Allocation) -> str:
+    """The value of the `allocation` annotation."""
+    return _dump(allocation_to_json(allocation))
+
+
+def allocation_from_json(document: object) -> Allocation:
+    """Read an allocation. Raises `Malformed`."""
+    top = Reader(document, "allocation")
+    containers = []
+    for item in top.objects("containers"):  # as many as a pod could have when it got its share
+        shares = tuple(
+            GpuShare(
+                uuid=gpu.uuid("uuid"),
+                index=gpu.amount("index", most=1 << 16),
+                memory=gpu.amount("memory", most=MOST_MEMORY),
+                cores=gpu.amount("cores", most=WHOLE),
+                gpu_memory=gpu.amount("of", most=MOST_MEMORY),
+                cdi=gpu.text("cdi", ""),
+                nri=gpu.flag("nri"),
+                cores_free=gpu.flag("coresFree"),
+            )
+            for gpu in item.objects("gpus", most=MOST_GPUS)
+        )
+        if not shares or len({share.uuid for share in shares}) != len(shares):
+            raise Malformed(f"allocation of container {shown(item.text('name'))} has no GPU, or one of them twice")
+        containers.append(ContainerAllocation(item.text("name"), shares))
+    if not containers or not top.text("id") or not top.text("node"):
+        raise Malformed("allocation lacks its id, its node or its containers")
+    if len({container.container for container in containers}) != len(containers):
+        raise Malformed("allocation.containers names a container twice")
+    return Allocation(top.text("id"), top.text("node"), tuple(containers), top.text("claim", ""))
+
+
+def allocation_from_text(text: object) -> Allocation:
+    """Read the `allocation` annotation. Raises `Malformed`."""
+    return allocation_from_json(_load(text, "allocation"))
+
+
+# -- what containers read -----------------------------------------------------------------------------------------
+
+
+def _visible(share: GpuShare) -> str:
+    """A GPU as `NVIDIA_VISIBLE_DEVICES` names it: by UUID, or qualified (CDI specification, "vendor/class=device")."""
+    return ",".join(f"{kind}={share.uuid}" for kind in share.cdi.split(",")) if share.cdi else share.uuid
+
+
+def container_annotations(allocation: Allocation) -> dict[str, str]:
+    """
+    The annotations that the containers' environment reads: devices and limits, per container.
+
+    The limiters number a container's GPUs in an order of their own, or know one amount for all. Where the shares
+    differ (a percentage of unequal cards) every GPU gets the smallest, since no limit may exceed its share. 0 means no
+    limit to them, so a share below one MiB is told as 1.
+    """
+    values: dict[str, str] = {}
+    for container in allocation.containers:
+        shares, name = container.shares, container.container
+        smallest = max(1, mib(min(share.memory for share in shares)))
+        cores = min(0 if share.cores_free else share.cores for share in shares)
+        devices = ",".join(map(_visible, shares))
+        values[names.per_container(names.DEVICES_PREFIX, name)] = devices
+        if any(share.nri for share in shares) and names.nri_annotation(name):
+            values[names.nri_annotation(name)] = devices
+        # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+        held = min([smallest, *(max(1, mib(share.gpu_memory)) for share in shares if share.gpu_memory)])
+        values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(held)
+        values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"
+        values[names.per_container(names.CORES_LIMIT_PREFIX, name)] = str(cores)
+        values[names.per_container(names.MPS_MEMORY_PREFIX, name)] = ",".join(
+            f"{position}={smallest}M" for position in range(len(shares))
+        )
+        values[names.per_container(names.MPS_THREADS_PREFIX, name)] = str(cores or WHOLE)
+    return values

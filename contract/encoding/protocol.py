@@ -1,0 +1,213 @@
+"""
+What the webhook and the allocator say to each other over the unix socket: one question, four answers.
+
+JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect already, so the question is canonical; the
+pod goes along trimmed to what a placement needs. A replica that does not lead reserves nothing; it answers by what it
+sees of the cluster, and with a `Wait` of the code `NOT_LEADING` where the pod would fit. Any other outcome (no socket,
+late, HTTP 503 because the cluster was not seen yet) has no shape here: the webhook gates the pod, and the leader places
+it a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.encoding import codec, naming
+from contract.encoding.messages import shown
+from contract.encoding.reading import Malformed
+from contract.model import Allocation, PodRequest
+
+RESERVE_PATH = "/v1/reserve"
+OFFERED_PATH = "/v1/offered"
+"""Which GPUs NVIDIA's own plugin hands out on a node; every replica that has seen the cluster answers."""
+NOT_LEADING = "NotLeading"
+"""The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
+STORED_FIRST = "StoredFirst"
+"""The code of a `Wait` for a pod that fits, and that is given its share a moment after it was stored."""
+
+MOST_QUESTION = 1 << 20
+"""Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
+
+JSON = dict[str, Any]
+_MAPS = ("labels", "annotations")
+_LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerations")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    Place this pod. `held` is the id of an allocation that the pod carries already, or empty. `refused`: the webhook
+    refuses the pod, and asks only that what it holds be given back; the answer says nothing.
+    """
+
+    uid: str
+    namespace: str
+    request: PodRequest
+    pod: Mapping[str, Any]
+    dry_run: bool = False
+    held: str = ""
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The share is reserved (in a dry run: would be). `pin` says how: `nodeName` or `affinity`."""
+
+    allocation: Allocation
+    pin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """No room now. `floor` is, per container, the least memory in bytes that its share will have in total."""
+
+    code: str
+    reason: str
+    floor: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No GPU of this cluster could ever serve it; the reason says what the largest possible request is."""
+
+    code: str
+    reason: str
+
+
+Answer = Placed | Wait | Never
+
+
+def question_to_json(question: Question) -> JSON:
+    """The body of the request."""
+    return {
+        "uid": question.uid,
+        "namespace": question.namespace,
+        "request": codec.request_to_json(question.request),
+        "pod": question.pod,
+        "dryRun": question.dry_run,
+        "held": question.held,
+        "refused": question.refused,
+    }
+
+
+def question_from_json(document: object) -> Question:
+    """
+    Read the body of the request. Raises `Malformed`.
+
+    Namespace and names become keys, paths and lines of logs, so they are what Kubernetes allows, and nothing else.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
+        raise Malformed("the question is not an object with a pod")
+    uid, namespace, held = _text(document, "uid"), _text(document, "namespace"), _text(document, "held", "")
+    if not naming.is_uid(uid):
+        raise Malformed(f"uid: found {shown(uid)}; give 1 to 128 printable characters")
+    if not naming.is_label(namespace):
+        raise Malformed(f"namespace: found {shown(namespace)}; give at most 63 of a-z, 0-9 and -")
+    if held and not naming.is_uid(held):
+        raise Malformed(f"held: found {shown(held)}; give 1 to 128 printable characters, or nothing")
+    _check_pod(document["pod"], namespace)
+    return Question(
+        uid=uid,
+        namespace=namespace,
+        request=codec.request_from_json(document.get("request")),
+        pod=document["pod"],
+        dry_run=document.get("dryRun") is True,
+        held=held,
+        refused=document.get("refused") is True,
+    )
+
+
+def _check_pod(pod: JSON, namespace: str) -> None:
+    """Raise `Malformed` unless the pod has such names, and the types that decisions rely on."""
+    metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
+    name, beginning = _text(metadata, "name", ""), _text(metadata, "generateName", "")
+    if name and not naming.is_subdomain(name):
+        raise Malformed(f"pod.metadata.name: found {shown(name)}; give at most 253 of a-z, 0-9, - and .")
+    if beginning and not naming.is_beginning(beginning):
+        raise Malformed(f"pod.metadata.generateName: found {shown(beginning)}; give at most 253 of a-z, 0-9, - and .")
+    own = _text(metadata, "namespace", "")
+    if own and own != namespace:
+        raise Malformed(f"pod.metadata.namespace: found {shown(own)}; give {namespace!r}, or nothing")
+    for key in _MAPS:
+        if not all(isinstance(value, str) for value in _part(metadata, key).values()):
+            raise Malformed(f"pod.metadata.{key} is not a map of text")
+    for key in _LISTS:
+        items = spec.get(key) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise Malformed(f"pod.spec.{key} is not a list of objects")
+
+
+def _part(parent: JSON, key: str) -> JSON:
+    value = parent.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"pod: {key} is not an object")
+    return value or {}
+
+
+def _text(document: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = document.get(key, default)
+    if not isinstance(value, str):
+        raise Malformed(f"{key} is not text")
+    return value
+
+
+def answer_to_json(answer: Answer) -> JSON:
+    """The body of the response."""
+    match answer:
+        case Placed(allocation, pin):
+            return {"verdict": "placed", "allocation": codec.allocation_to_json(allocation), "pin": pin}
+        case Wait(code, reason, floor):
+            return {"verdict": "wait", "code": code, "reason": reason, "floor": dict(floor)}
+        case Never(code, reason):
+            return {"verdict": "never", "code": code, "reason": reason}
+
+
+def answer_from_json(document: object) -> Answer:
+    """Read the body of the response. Raises `Malformed`."""
+    if not isinstance(document, dict):
+        raise Malformed("the answer is not an object")
+    match document.get("verdict"):
+        case "placed":
+            pin = document.get("pin")
+            if pin not in ("nodeName", "affinity"):
+                raise Malformed(f"the answer pins by {shown(pin)}")
+            return Placed(codec.allocation_from_json(document.get("allocation")), pin)
+        case "wait":
+            floor = document.get("floor")
+            if not isinstance(floor, dict) or not all(_is_amount(value) for value in floor.values()):
+                raise Malformed("the answer's floor is not a map of bytes")
+            return Wait(_text(document, "code"), _text(document, "reason"), floor)
+        case "never":
+            return Never(_text(document, "code"), _text(document, "reason"))
+    raise Malformed(f"the answer's verdict is {shown(document.get('verdict'))}")
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def node_to_json(node: str) -> JSON:
+    """The body of the question which GPUs a node's own device plugin hands out."""
+    return {"node": node}
+
+
+def node_from_json(document: object) -> str:
+    """Read the body of that question. Raises `Malformed`."""
+    if not isinstance(document, dict):
+        raise Malformed("the question is not an object")
+    return _text(document, "node")
+
+
+def offered_to_json(resources: frozenset[str]) -> JSON:
+    """The answer to it: names of resources (`contract.vendor`)."""
+    return {"resources": sorted(resources)}
+
+
+def offered_from_json(document: object) -> frozenset[str]:
+    """Read that answer. Raises `Malformed`."""
+    found = document.get("resources") if isinstance(document, dict) else None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise Malformed("the answer's resources are not a list of names")
+    return frozenset(found)

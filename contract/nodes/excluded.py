@@ -1,0 +1,90 @@
+"""
+The cards that an administrator of Aliyun gpushare keeps out: the ConfigMap `unhealthy-gpu-<node>` of kube-system.
+
+Its `gpus` is a comma list of cards by index; a UUID is read too, since an index changes with the machine. That system's
+scheduler took what it could not read for card 0. Here such a list keeps every card of its node out, and says so: it was
+written to keep pods away from a card, and nobody can tell from which. An empty list keeps out none.
+
+Pure. Must not: know what becomes of the cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from contract.encoding.messages import shown
+from contract.model import WITHHELD, Gpu
+
+NAMESPACE = "kube-system"
+PREFIX = "unhealthy-gpu-"
+_KEY = "gpus"
+_SHOWN = 3
+_CORDONED = WITHHELD[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOut:
+    """One node's list: indexes and UUIDs as text. `wrong`: why it cannot be read, empty if it can."""
+
+    node: str
+    cards: frozenset[str] = frozenset()
+    wrong: str = ""
+    uid: str = field(default="", compare=False)
+    """The ConfigMap's."""
+
+    def covers(self, gpu: Gpu) -> bool:
+        """Whether the list means this card, or the card that it is a slice of."""
+        return bool(self.wrong) or bool(self.cards & ({str(gpu.index), gpu.uuid, gpu.parent} - {""}))
+
+    def strangers(self, gpus: tuple[Gpu, ...]) -> str:
+        """What of the list names none of these cards, so that it keeps none out, and what would; empty where all do."""
+        known = {word for gpu in gpus for word in (str(gpu.index), gpu.uuid, gpu.parent)}
+        found = sorted(self.cards - known)
+        if not found or not gpus:
+            return ""
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        here = ", ".join(sorted({str(gpu.index) for gpu in gpus if not gpu.parent}))
+        return (
+            f"data.{_KEY}: found {', '.join(shown(word) for word in found[:_SHOWN])}{more}, which is no GPU of node "
+            f"{self.node} and keeps none out; give indexes ({here}) or UUIDs separated by commas"
+        )
+
+    def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """The cards with those that are meant taking no new pods; the same tuple where none is."""
+        if not any(gpu.healthy and self.covers(gpu) for gpu in gpus):
+            return gpus
+        why = f"named in the ConfigMap {NAMESPACE}/{PREFIX}{self.node}"
+        return tuple(
+            replace(gpu, healthy=False, reason=why, withheld=_CORDONED) if gpu.healthy and self.covers(gpu) else gpu
+            for gpu in gpus
+        )
+
+
+def read(configmap: Mapping[str, Any]) -> KeptOut | None:
+    """The list in a ConfigMap; None where it is another one."""
+    metadata = configmap.get("metadata") or {}
+    name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
+    if not name.startswith(PREFIX):
+        return None
+    text = (configmap.get("data") or {}).get(_KEY) or ""
+    words = [word.strip() for word in str(text).split(",") if word.strip()]
+    wrong = next((word for word in words if not _is_card(word)), None)
+    if wrong is not None:
+        cure = "give indexes or UUIDs separated by commas, such as 0,2"
+        return KeptOut(name.removeprefix(PREFIX), wrong=f"data.{_KEY}: found {shown(wrong)}; {cure}", uid=uid)
+    cards = frozenset(str(int(word)) if word.isdecimal() else word for word in words)
+    return KeptOut(name.removeprefix(PREFIX), cards, uid=uid)
+
+
+def _is_card(word: str) -> bool:
+    return (word.isascii() and word.isdecimal() and len(word) <= 4) or word.startswith(("GPU-", "MIG-"))
+
+
+def trim(configmap: dict[str, Any]) -> dict[str, Any]:
+    """Only what is read here: other ConfigMaps may be large and are nobody's business."""
+    metadata = {k: v for k, v in (configmap.get("metadata") or {}).items() if k in ("name", "resourceVersion", "uid")}
+    ours = str(metadata.get("name") or "").startswith(PREFIX)
+    data = (configmap.get("data") or {}) if ours else {}
+    return {"metadata": metadata, "data": {key: value for key, value in data.items() if key == _KEY}}

@@ -1,0 +1,90 @@
+"""
+How much of each GPU a pod takes, given where its containers are.
+
+The one place with the rule of init containers, so that the filter that admits a pod and the ledger that books it can
+never disagree. Containers are in the order of the request, which is the order in which they start: an init container
+runs beside the sidecars before it, and at the end everything that is no init container runs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from contract.model import WHOLE, Allocation, PodRequest, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one pod takes of one GPU: bytes, percent of cores, and whether it bears no other pod beside it."""
+
+    memory: int
+    cores: int
+    exclusive: bool
+
+    def added_to(self, usage: Usage) -> Usage:
+        """The GPU's usage with this pod on it."""
+        return Usage(
+            usage.memory + self.memory,
+            usage.cores + self.cores,
+            usage.sharers + 1,
+            usage.exclusive or self.exclusive,
+        )
+
+    def beside(self, other: Demand) -> Demand:
+        """The two as users of one share: the larger of each."""
+        return Demand(max(self.memory, other.memory), max(self.cores, other.cores), self.exclusive or other.exclusive)
+
+
+@dataclass(slots=True)
+class ConcurrentDemand:
+    """The containers of one pod on one GPU, in start order; `together` runs on, `peak` is the most at any time."""
+
+    together_memory: int = 0
+    together_cores: int = 0
+    peak_memory: int = 0
+    peak_cores: int = 0
+    exclusive: bool = False
+
+    def start(self, memory: int, cores: int, *, init: bool, exclusive: bool) -> None:
+        """The next container starts; an init container ends before the one after it."""
+        self.peak_memory = max(self.peak_memory, self.together_memory + memory)
+        self.peak_cores = max(self.peak_cores, self.together_cores + cores)
+        self.exclusive = self.exclusive or exclusive
+        if not init:
+            self.together_memory += memory
+            self.together_cores += cores
+
+    def copy(self) -> ConcurrentDemand:
+        """The same, to be changed apart from this."""
+        together = self.together_memory, self.together_cores
+        return ConcurrentDemand(*together, self.peak_memory, self.peak_cores, self.exclusive)
+
+    def demand(self) -> Demand:
+        """What must be booked."""
+        return Demand(self.peak_memory, self.peak_cores, self.exclusive)
+
+
+def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]:
+    """
+    What the pod takes, by GPU UUID. The allocation covers the request's containers in its order.
+
+    Of a claim's share every container may use all, so it counts once however many there are. All of a GPU's cores are
+    a whole card there, which nobody else has a share of.
+    """
+    if allocation.claim:
+        shares = [share for container in allocation.containers for share in container.shares]
+        return {s.uuid: Demand(s.memory, s.cores, s.cores >= WHOLE) for s in sorted(shares, key=lambda s: s.memory)}
+    placed = ((c.container, share.uuid, share.memory) for c in allocation.containers for share in c.shares)
+    return per_gpu(request, placed)
+
+
+def per_gpu(request: PodRequest, placed: Iterable[tuple[str, str, int]]) -> Mapping[str, Demand]:
+    """What the pod takes, by GPU UUID, of (container, uuid, bytes) in the order of the request."""
+    fractions = {fraction.container: fraction for fraction in request.containers}
+    running: dict[str, ConcurrentDemand] = {}
+    for container, uuid, memory in placed:
+        fraction = fractions[container]
+        gpu = running.setdefault(uuid, ConcurrentDemand())
+        gpu.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
+    return {uuid: gpu.demand() for uuid, gpu in running.items()}

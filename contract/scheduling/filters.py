@@ -1,0 +1,151 @@
+"""
+Filter: whether a node, and which of its GPUs, can take a pod.
+
+Pure functions of frozen values. A "no" is a `Reason` with figures. The node's side repeats kube-scheduler's rules
+because a pod pinned by nodeName never meets kube-scheduler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contract.model import ISOLATION, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
+from contract.scheduling import needs as scheduling
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Code, Reason, of_withheld
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the administrator allows on one GPU where the options of its node's pool (`Gpu.sharing`) do not say."""
+
+    max_sharers: int = 48
+    """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""
+    memory_factor: float = 1.0
+    """Oversubscription: how many times its usable memory a GPU may promise."""
+
+    def capacity(self, gpu: Gpu) -> int:
+        """Bytes that the GPU may promise in all."""
+        if gpu.sharing.memory_factor:
+            return gpu.sharing.promised(gpu.usable)
+        return gpu.usable if self.memory_factor == 1.0 else int(gpu.usable * self.memory_factor)
+
+    def sharers(self, gpu: Gpu) -> int:
+        """Pods that the GPU may have in all."""
+        return gpu.sharing.max_sharers or self.max_sharers
+
+
+DEFAULT_LIMITS = Limits()
+
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+def node_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
+    """Why the node cannot take the pod, its GPUs aside, in the order in which a person would fix it; None if it can."""
+    return lasting_reason(node, needs) or compute_reason(node, needs)
+
+
+def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
+    """The part of `node_reason` that pods coming and going do not change, their host ports aside."""
+    if not node.gpus:
+        return Reason(Code.NO_GPUS)
+    if needs.node_name and needs.node_name != node.name:
+        return Reason(Code.NODE_NAME)
+    if not delivers(node, needs):
+        return Reason(Code.DELIVERY)
+    if needs.isolation and not isolates(node, needs):
+        return Reason(Code.ISOLATION)
+    if node.cordoned and not any(t.tolerates(UNSCHEDULABLE) for t in needs.tolerations):
+        return Reason(Code.CORDONED)
+    if not node.ready:
+        return Reason(Code.NOT_READY)
+    if node.taints:
+        taint = scheduling.untolerated(node, needs.tolerations)
+        if taint is not None:
+            return Reason(Code.TAINT, what=f"{taint.key}={taint.value}:{taint.effect}")
+    if (needs.node_selector or needs.affinity is not None) and not scheduling.selects(needs, node):
+        return Reason(Code.SELECTOR)
+    if needs.host_ports:
+        conflict = scheduling.port_conflict(needs, node)
+        if conflict is not None:
+            return Reason(Code.PORTS, what=f"{conflict[2]}/{conflict[1]}")
+    return None
+
+
+def delivers(node: NodeState, needs: PodNeeds) -> bool:
+    """Whether its GPUs reach the pod's containers there; where the agent could not tell, they are taken to."""
+    if node.delivery is None:
+        return True
+    return needs.runtime_class in node.delivery.classes and not (needs.several and node.delivery.single)
+
+
+def isolates(node: NodeState, needs: PodNeeds) -> bool:
+    """Whether the node enforces the isolation that the pod requires, or a stronger one; an unknown word none does."""
+    if not needs.isolation:
+        return True
+    enough = ISOLATION[: ISOLATION.index(needs.isolation) + 1] if needs.isolation in ISOLATION else ()
+    return any(level in enough for level in node.isolation)
+
+
+def compute_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
+    """What the node lacks of CPU, memory, ephemeral storage or pod slots."""
+    has, taken, wanted = node.allocatable, node.requested, needs.compute
+    if wanted.cpu and taken.cpu + wanted.cpu > has.cpu:
+        return Reason(Code.CPU, wanted.cpu, max(0, has.cpu - taken.cpu))
+    if wanted.memory and taken.memory + wanted.memory > has.memory:
+        return Reason(Code.MEMORY_OF_NODE, wanted.memory, max(0, has.memory - taken.memory))
+    if wanted.storage and taken.storage + wanted.storage > has.storage:
+        return Reason(Code.STORAGE, wanted.storage, max(0, has.storage - taken.storage))
+    if taken.pods + wanted.pods > has.pods:
+        return Reason(Code.PODS, wanted.pods, max(0, has.pods - taken.pods))
+    return None
+
+
+def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> Reason | None:
+    """
+    Why one more pod cannot take this share of this GPU; None if it can.
+
+    A GPU whose cores are all promised takes no pod without cores of its own: nothing would hold it back from the cores
+    that others were promised.
+    """
+    if not gpu.healthy:
+        return Reason(of_withheld(gpu))
+    wishes = fraction.wishes
+    if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
+        return Reason(Code.UUID)
+    if wishes_for_kind(fraction) and not kind_accepted(gpu.model, gpu.memory, fraction):
+        return Reason(Code.MODEL)
+    if usage.exclusive:
+        return Reason(Code.EXCLUSIVE)
+    if fraction.exclusive and usage.sharers:
+        return Reason(Code.BUSY)
+    if usage.sharers >= limits.sharers(gpu):
+        return Reason(Code.SHARERS, limits.sharers(gpu), 0)
+    wanted, free = fraction.memory_on(gpu.usable), limits.capacity(gpu) - usage.memory
+    if wanted > free:
+        return Reason(Code.MEMORY, wanted, max(0, free))
+    cores = fraction.cores or 1
+    if usage.cores + cores > WHOLE:
+        return Reason(Code.CORES, cores, max(0, WHOLE - usage.cores))
+    return None
+
+
+def wishes_for_kind(fraction: FractionRequest) -> bool:
+    """Whether some GPUs are not accepted for what they are."""
+    wishes = fraction.wishes
+    return bool(wishes.use_models or wishes.avoid_models or wishes.least_memory)
+
+
+def kind_accepted(model: str, memory: int, fraction: FractionRequest) -> bool:
+    """
+    Whether a GPU of this model and this much memory in all is one that is wished for.
+
+    Its model contains one of the words, and none of those to avoid, whatever their case.
+    """
+    lowered = model.lower()
+    wishes = fraction.wishes
+    if memory < wishes.least_memory:
+        return False
+    if wishes.use_models and not any(word.lower() in lowered for word in wishes.use_models):
+        return False
+    return not any(word.lower() in lowered for word in wishes.avoid_models)

@@ -1,0 +1,331 @@
+"""
+Fit one pod onto the GPUs of one node: which GPUs each container gets, or why it cannot be.
+
+Pure. The common case, one container on one GPU, is a single pass. Several containers or GPUs are searched depth first
+in the policy's order of preference, so that a greedy first choice never turns a pod away that fits; the search is
+bounded, and a node on which it gives up counts as not fitting. It is a loop and not a recursion: how many containers
+there are is whoever creates the pod's to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+
+from contract.model import WHOLE, ContainerAllocation, FractionRequest, GpuShare, NodeState, PodRequest, Usage
+from contract.scheduling.demand import ConcurrentDemand, Demand, per_gpu
+from contract.scheduling.filters import Limits, gpu_reason
+from contract.scheduling.reasons import Code, Reason
+
+_MOST_STEPS = 2_000
+"""Containers put on GPUs for a try on one node before giving up: some ten milliseconds. 8 GPUs and 3 containers need a
+few hundred at worst."""
+MOST_STEPS_IN_ALL = 8_000
+"""The same for all nodes that one decision looks at. A pod whose containers fit alone and never together would
+otherwise cost the bound of one node on each."""
+
+GpuScore = Callable[[int, Usage], int]
+"""(usable bytes, usage) -> preference among the GPUs of one node that fit; the smallest wins."""
+
+GpuChoice = tuple[tuple[int, ...], ...]
+"""Per container of the request, the positions of its GPUs in `NodeState.gpus`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the pod goes on one node, and how much of the node's GPUs it takes in all."""
+
+    chosen: GpuChoice
+    memory: int
+    cores: int
+
+
+@dataclass(slots=True)
+class Steps:
+    """How much of the search over several nodes is left."""
+
+    left: int = MOST_STEPS_IN_ALL
+
+    @property
+    def spent(self) -> bool:
+        """Whether the nodes that are left are not searched any more."""
+        return self.left <= 0
+
+
+def fit(
+    node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps | None = None
+) -> Fit | Reason:
+    """
+    The preferred GPUs for each container, or the reason why the node's GPUs do not do.
+
+    `steps` is shared by the nodes that one decision looks at, where that is to be bounded.
+    """
+    containers = request.containers
+    if len(containers) == 1 and containers[0].count == 1:
+        return _fit_one(node, containers[0], limits, score)
+    if request.same_gpus:
+        return _fit_together(node, request, limits, score)
+    return _search(node, request, limits, score, steps)
+
+
+def allocate(node: NodeState, request: PodRequest, chosen: GpuChoice) -> tuple[ContainerAllocation, ...]:
+    """
+    The shares that a choice of GPUs means, each container's in the order of the GPUs' index.
+
+    That is the order in which the container sees them, whatever order it is given them in, and limits by position
+    (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the same card.
+    """
+    return tuple(
+        ContainerAllocation(
+            fraction.container, tuple(_share(node, fraction, position) for position in sorted(positions))
+        )
+        for fraction, positions in zip(request.containers, chosen, strict=True)
+    )
+
+
+def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
+    gpu = node.gpus[position]
+    kinds, nri = (node.delivery.kinds, node.delivery.nri) if node.delivery else ("", False)
+    return GpuShare(
+        gpu.uuid,
+        gpu.index,
+        fraction.memory_on(gpu.usable),
+        fraction.cores,
+        gpu.memory,
+        kinds,
+        nri,
+        gpu.sharing.cores_free,
+    )
+
+
+def _fit_one(node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    best, best_score, reason = -1, 0, None
+    for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
+        refused = gpu_reason(gpu, usage, fraction, limits)
+        if refused is not None:
+            reason = further(reason, refused)
+            continue
+        preference = score(gpu.usable, usage)
+        if best < 0 or preference < best_score:
+            best, best_score = position, preference
+    if best < 0:
+        assert reason is not None, "a node without GPUs is filtered before"
+        return reason
+    return Fit(((best,),), fraction.memory_on(node.gpus[best].usable), fraction.cores)
+
+
+def further(first: Reason | None, second: Reason) -> Reason:
+    """The reason of the GPU on which the pod came further; of two alike, the one with more room."""
+    if first is None or (second.code, second.most, second.wanted) > (first.code, first.most, first.wanted):
+        return second
+    return first
+
+
+def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
+    """All containers on the same GPUs: they are fitted as the one share that they add up to."""
+    whole = combined(request)
+    found = _search(node, replace(request, containers=(whole,), same_gpus=False), limits, score)
+    if isinstance(found, Reason):
+        return found
+    return Fit(found.chosen * len(request.containers), found.memory, found.cores)
+
+
+def combined(request: PodRequest) -> FractionRequest:
+    """The one share that containers on the same GPUs add up to; all ask by bytes, or all by percent."""
+    by_bytes = bool(request.containers[0].memory)
+    demand = per_gpu(request, ((f.container, "all", f.memory if by_bytes else f.percent) for f in request.containers))[
+        "all"
+    ]
+    return replace(
+        request.containers[0],
+        memory=demand.memory if by_bytes else 0,
+        percent=0 if by_bytes else demand.memory,
+        cores=demand.cores,
+        exclusive=demand.exclusive,
+        init=False,
+    )
+
+
+def joined(request: PodRequest) -> PodRequest | None:
+    """
+    The pod with its containers on the same GPUs, where that may be; None where only GPUs of their own will do.
+
+    All ask for the same number of GPUs of the same kind, in one unit, and no GPU is too small for what they add up to.
+    """
+    containers = request.containers
+    if len(containers) < 2 or request.same_gpus:
+        return None
+    if len({(f.count, f.wishes, bool(f.memory)) for f in containers}) > 1:
+        return None
+    whole = combined(request)
+    return None if max(whole.percent, whole.cores) > WHOLE else replace(request, same_gpus=True)
+
+
+def _search(
+    node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps | None = None
+) -> Fit | Reason:
+    candidates: list[list[int]] = []
+    for fraction in request.containers:
+        fitting, reason = _candidates(node, fraction, limits, score)
+        if len(fitting) < fraction.count:
+            return _shortfall(node, fraction, reason)
+        if fraction.one_numa:
+            most = max(map(len, _by_numa(node, fitting)))
+            if most < fraction.count:
+                return Reason(Code.NUMA, fraction.count, most)
+        candidates.append(fitting)
+    load = _Load(node, request, limits, steps or Steps())
+    chosen = next(_choices(node, request, candidates, load), None)
+    if chosen is not None:
+        demands = demands_of(node, request, chosen)
+        memory = sum(demand.memory for demand in demands.values())
+        return Fit(chosen, memory, sum(demand.cores for demand in demands.values()))
+    most = max(limits.capacity(gpu) - usage.memory for gpu, usage in zip(node.gpus, node.usage, strict=True))
+    wanted = sum(f.count * f.memory_on(node.gpus[0].usable) for f in request.containers if not f.init)
+    return Reason(Code.MEMORY, wanted, max(0, most))
+
+
+def _candidates(
+    node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore
+) -> tuple[list[int], Reason | None]:
+    """The GPUs that bear the container alone, preferred first, and the reason of the best of the others."""
+    fitting, reason = [], None
+    for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
+        refused = gpu_reason(gpu, usage, fraction, limits)
+        if refused is None:
+            fitting.append(position)
+        else:
+            reason = further(reason, refused)
+    fitting.sort(key=lambda position: (score(node.gpus[position].usable, node.usage[position]), position))
+    return fitting, reason
+
+
+def _shortfall(node: NodeState, fraction: FractionRequest, reason: Reason | None) -> Reason:
+    if reason is None or len(node.gpus) < fraction.count:
+        return Reason(Code.TOO_FEW_GPUS, fraction.count, len(node.gpus))
+    return reason
+
+
+def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
+    """The positions by NUMA node, in their order; the group of the first of them first."""
+    groups: dict[int, list[int]] = {}
+    for position in positions:
+        groups.setdefault(node.gpus[position].numa, []).append(position)
+    return list(groups.values())
+
+
+def choices(node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]]) -> Iterator[GpuChoice]:
+    """Every choice of GPUs for the containers, in the order of preference of the first, then the next."""
+    return _choices(node, request, candidates, None)
+
+
+def _choices(
+    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None
+) -> Iterator[GpuChoice]:
+    """The same; with a load only those that it bears, until it is spent."""
+    if not candidates:
+        yield ()
+        return
+    chosen: list[tuple[int, ...]] = []
+    used: Counter[int] = Counter()
+    to_try = [_options(node, request, candidates, 0, used)]
+    while to_try and not (load is not None and load.spent):
+        taken = next(to_try[-1], None)
+        if taken is None:
+            to_try.pop()
+            if chosen:
+                used.subtract(chosen.pop())
+                if load is not None:
+                    load.take_back()
+        elif load is not None and not load.put(taken):
+            continue
+        elif len(chosen) + 1 == len(candidates):
+            yield (*chosen, taken)
+            if load is not None:
+                load.take_back()
+        else:
+            chosen.append(taken)
+            used.update(taken)
+            to_try.append(_options(node, request, candidates, len(chosen), used))
+
+
+def _options(
+    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], place: int, used: Mapping[int, int]
+) -> Iterator[tuple[int, ...]]:
+    """
+    The GPUs that one container may get. Those that the pod is on already come first: fewer cards are touched, and init
+    shares cost nothing there.
+    """
+    fraction = request.containers[place]
+    preferred = sorted(candidates[place], key=lambda position: not used.get(position))
+    groups = _by_numa(node, preferred) if fraction.one_numa else (preferred,)
+    return chain.from_iterable(combinations(group, fraction.count) for group in groups)
+
+
+class _Load:
+    """
+    What the GPUs of a node bear with the containers that were put on them so far, in the order of the request.
+
+    It only grows with each container, so a choice is given up at the first one that is too much.
+    """
+
+    def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:
+        self._node, self._request, self._limits = node, request, limits
+        self._steps, self._here = steps, _MOST_STEPS
+        self._running: dict[int, ConcurrentDemand] = {}
+        self._before: list[dict[int, ConcurrentDemand | None]] = []
+
+    @property
+    def spent(self) -> bool:
+        return self._here <= 0 or self._steps.spent
+
+    def put(self, taken: tuple[int, ...]) -> bool:
+        """Put the next container there. False if that is too much; then it is not put."""
+        self._here -= 1
+        self._steps.left -= 1
+        fraction = self._request.containers[len(self._before)]
+        before = {position: self._running.get(position) for position in taken}
+        for position, known in before.items():
+            running = known.copy() if known is not None else ConcurrentDemand()
+            memory = fraction.memory_on(self._node.gpus[position].usable)
+            running.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
+            self._running[position] = running
+            if not _bears(self._node, position, running.demand(), self._limits):
+                self._restore(before)
+                return False
+        self._before.append(before)
+        return True
+
+    def take_back(self) -> None:
+        """Take the last container off again."""
+        self._restore(self._before.pop())
+
+    def _restore(self, before: Mapping[int, ConcurrentDemand | None]) -> None:
+        for position, running in before.items():
+            if running is not None:
+                self._running[position] = running
+            else:
+                self._running.pop(position, None)
+
+
+def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[int, Demand]:
+    """What the pod takes of each GPU of that choice, by the GPU's position."""
+    positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
+    placed = (
+        (fraction.container, node.gpus[position].uuid, fraction.memory_on(node.gpus[position].usable))
+        for fraction, taken in zip(request.containers, chosen, strict=True)
+        for position in taken
+    )
+    return {positions[uuid]: demand for uuid, demand in per_gpu(request, placed).items()}
+
+
+def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bool:
+    """Whether the GPU bears the pod's containers together; each alone was checked before."""
+    usage = node.usage[position]
+    return (
+        usage.memory + demand.memory <= limits.capacity(node.gpus[position])
+        and usage.cores + max(demand.cores, 1) <= WHOLE
+        and not (demand.exclusive and usage.sharers)
+    )

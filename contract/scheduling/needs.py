@@ -1,0 +1,332 @@
+"""
+What a pod needs of a node besides GPUs, and whether a node has it: the rules of kube-scheduler and kubelet.
+
+A pod that we pin with `nodeName` never meets kube-scheduler, so its rules are repeated here: effective requests with
+init containers and sidecars, tolerations, selectors, required node affinity, host ports. Sources: the Kubernetes
+documentation of "Sidecar Containers: resource sharing within containers", "Assign Pod-level CPU and memory resources",
+"Taints and Tolerations" and "Assigning Pods to Nodes". Pure; reads a pod's JSON and never changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from contract import names
+from contract.encoding import quantity
+from contract.model import MOST_COMPUTE, Compute, NodeState, Taint
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+
+CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
+_NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
+ONE_POD = Compute(pods=1)
+"""What every pod takes of its node, whatever else."""
+_SHORT = 8
+_POD_LEVEL = frozenset((CPU, MEMORY))  # what a pod's own `spec.resources` may name that is counted here
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what a hostIP means that binds every address
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; an empty `key` with `Exists` tolerates everything, an empty `effect` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration covers `taint`; with an operator unknown to us it covers none."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator == "Exists":
+            return True
+        return self.operator == "Equal" and bool(self.key) and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term. `field`: it is about `metadata.name`, not about a label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+    def holds(self, node: NodeState) -> bool:
+        """Whether `node` satisfies the expression; an operator or a field unknown to us is not satisfied."""
+        if self.field and self.key != _NAME_FIELD:
+            return False
+        value = node.name if self.field else node.labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return _compares(value, self.operator, self.values)
+        return False
+
+
+def _compares(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    have, want = _integer(value), _integer(values[0]) if len(values) == 1 else None
+    if have is None or want is None:
+        return False
+    return have > want if operator == "Gt" else have < want
+
+
+def _integer(text: object) -> int | None:
+    """A whole number as Kubernetes reads one here: 64 bits, no `1_000`, no blanks, which Python would accept."""
+    if not isinstance(text, str) or not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -(1 << 63) <= value < 1 << 63 else None
+
+
+Term = tuple[Requirement, ...]
+"""Expressions that must all hold. A term without any matches no node, as in Kubernetes."""
+
+
+class Hashed(tuple[T, ...]):
+    """
+    A tuple that works out its hash once; equal to the plain one, and with the same hash.
+
+    Needs are looked up many times in each decision, and those of one pod may have a thousand parts.
+    """
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        """As a tuple's."""
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+
+def _hashed(items: Iterable[T]) -> tuple[T, ...]:
+    """The items as a tuple that is quick to look up; a short one is that already."""
+    found = tuple(items)
+    return Hashed(found) if len(found) > _SHORT else found
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """What a pod needs of its node besides GPUs. Hashable, so that equal needs are judged once."""
+
+    compute: Compute = ONE_POD
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Term, ...] | None = None
+    """Required node affinity: any of these terms; None where there is none."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+    runtime_class: str = ""
+    """`spec.runtimeClassName`; empty for the node's default runtime."""
+    isolation: str = ""
+    """The least isolation that the node must enforce; empty for any."""
+    several: bool = False
+    """Whether a container needs more than one GPU."""
+
+
+def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
+    """
+    Read a pod's needs; `several` is its request's.
+
+    Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
+    """
+    spec = pod.get("spec") or {}
+    return PodNeeds(
+        compute=effective_compute(spec),
+        node_name=spec.get("nodeName") or "",
+        node_selector=_hashed(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity=_required_affinity(spec),
+        tolerations=_hashed(_tolerations(spec)),
+        host_ports=host_ports(spec),
+        runtime_class=spec.get("runtimeClassName") or "",
+        isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
+        several=several,
+    )
+
+
+def pinned(affinity: tuple[Term, ...] | None, node: str) -> tuple[Term, ...]:
+    """Required node affinity with a pin to one node, in the form and place in which `contract.scheduling.node_pin`
+    writes it."""
+    pin = Requirement(_NAME_FIELD, "In", (node,), field=True)
+    if affinity is None:
+        return ((pin,),)
+    return tuple(term if not term or pin in term else (*term, pin) for term in affinity)
+
+
+def is_sidecar(container: Mapping[str, Any]) -> bool:
+    """Whether an init container keeps running beside the app containers."""
+    return container.get("restartPolicy") == "Always"
+
+
+def containers(spec: Mapping[str, Any]) -> Iterator[tuple[JSON, bool]]:
+    """Every init and app container in start order, each with whether it ends before the app containers start."""
+    for container in spec.get("initContainers") or []:
+        yield container, not is_sidecar(container)
+    for container in spec.get("containers") or []:
+        yield container, False
+
+
+def effective(spec: Mapping[str, Any], amount: Any, *, overhead: int = 0) -> int:
+    """
+    A pod's effective request of one resource: the larger of everything that runs together.
+
+    `amount(container) -> int` gives a container's own request. An init container runs beside the sidecars that
+    started before it; at the end all sidecars and app containers run together.
+    """
+    together = peak = 0
+    for container, ends in containers(spec):
+        if ends:
+            peak = max(peak, together + amount(container))
+        else:
+            together += amount(container)
+    return max(peak, together) + overhead
+
+
+def request_of(container: Mapping[str, Any], resource: str) -> object:
+    """
+    A container's request of a resource, its limit where it has none (Kubernetes' default), else 0.
+
+    A pod's spec has `resources` of its own in the same form.
+    """
+    resources = container.get("resources") or {}
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    return requests.get(resource, limits.get(resource, 0))
+
+
+def effective_compute(spec: Mapping[str, Any]) -> Compute:
+    """
+    The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod. No amount is
+    counted as more than `MOST_COMPUTE`, which no node has.
+    """
+    return Compute(
+        cpu=min(requested(spec, CPU, quantity.milli), MOST_COMPUTE),
+        memory=min(requested(spec, MEMORY, quantity.rounded_up), MOST_COMPUTE),
+        storage=min(requested(spec, STORAGE, quantity.rounded_up), MOST_COMPUTE),
+        pods=1,
+    )
+
+
+def requested(spec: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
+    """
+    A pod's effective request of one resource, `read` from quantities.
+
+    What the pod itself requests stands for all its containers; overhead comes on top.
+    """
+    overhead = read((spec.get("overhead") or {}).get(resource, 0))
+    resources = spec.get("resources") or {}
+    if resource in _POD_LEVEL and resource in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}:
+        return read(request_of(spec, resource)) + overhead
+    return effective(spec, lambda container: read(request_of(container, resource)), overhead=overhead)
+
+
+def resource_names(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Every resource that any container of the pod names in its limits or requests."""
+    names: set[str] = set()
+    for container, _ in containers(spec):
+        resources = container.get("resources") or {}
+        names.update(resources.get("limits") or {}, resources.get("requests") or {})
+    return frozenset(names)
+
+
+def _required_affinity(spec: Mapping[str, Any]) -> tuple[Term, ...] | None:
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return None
+    return Hashed(_term(term) for term in required.get("nodeSelectorTerms") or [])
+
+
+def _term(term: Mapping[str, Any]) -> Term:
+    labels = (_requirement(e, field=False) for e in term.get("matchExpressions") or [])
+    fields = (_requirement(e, field=True) for e in term.get("matchFields") or [])
+    return (*labels, *fields)
+
+
+def _requirement(expression: Mapping[str, Any], *, field: bool) -> Requirement:
+    values = tuple(expression.get("values") or ())
+    return Requirement(expression.get("key", ""), expression.get("operator", ""), values, field)
+
+
+def _tolerations(spec: Mapping[str, Any]) -> Iterator[Toleration]:
+    for item in spec.get("tolerations") or []:
+        yield Toleration(
+            key=item.get("key") or "",
+            operator=item.get("operator") or "Equal",
+            value=item.get("value") or "",
+            effect=item.get("effect") or "",
+        )
+
+
+MOST_PORTS = 512
+"""Ports of its node that are told apart of one pod."""
+EVERY_PORT = ("", "*", 0)
+"""Stands for the ports of a pod that takes more than these: whoever needs any port does not go beside it."""
+
+
+def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, str, int]]:
+    """The ports of its node that the pod takes: address (empty for all), protocol and number; or `EVERY_PORT`."""
+    found = frozenset(islice(_host_ports(spec), MOST_PORTS + 1))
+    return found if len(found) <= MOST_PORTS else frozenset((EVERY_PORT,))
+
+
+def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    for container, ends in containers(spec):
+        if ends:
+            continue
+        for port in container.get("ports") or []:
+            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
+            if number:
+                address = port.get("hostIP") or ""
+                address = "" if address in _ALL_ADDRESSES else address
+                yield address, port.get("protocol") or "TCP", int(number)
+
+
+# -- does a node have it ------------------------------------------------------------------------------------------
+
+
+def untolerated(node: NodeState, tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first taint that keeps the pod off the node; `PreferNoSchedule` keeps nobody off."""
+    accepted = tuple(tolerations)
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not any(t.tolerates(taint) for t in accepted):
+            return taint
+    return None
+
+
+def selects(needs: PodNeeds, node: NodeState) -> bool:
+    """Whether the pod's nodeSelector and required node affinity accept the node."""
+    if any(node.labels.get(key) != value for key, value in needs.node_selector):
+        return False
+    if needs.affinity is None:
+        return True
+    return any(term and all(requirement.holds(node) for requirement in term) for term in needs.affinity)
+
+
+def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:
+    """A host port of the pod that the node has in use already, else None."""
+    for address, protocol, port in sorted(needs.host_ports):
+        if EVERY_PORT in node.host_ports:
+            return address, protocol, port
+        for other, other_protocol, other_port in node.host_ports:
+            same_address = not address or not other or address == other
+            if same_address and (protocol, port) == (other_protocol, other_port):
+                return address, protocol, port
+    return None

@@ -1,0 +1,88 @@
+"""
+A node's state with one pod more on it, or with some of its pods gone: what decisions imagine without touching the
+ledger.
+
+Pure. The rule of what a pod takes of a GPU is `contract.scheduling.demand`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
+from contract.scheduling.demand import Demand, per_gpu
+from contract.scheduling.request import SchedulingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedPod:
+    """A pod that holds a share on `node`."""
+
+    uid: str
+    key: str
+    """`namespace/name`."""
+    node: str
+    priority: int
+    created: int
+    """Its creation time as one number, of the digits of the RFC 3339 text in UTC: later is greater."""
+    demands: Mapping[str, Demand]
+    """What comes back when it goes, by GPU UUID; nothing where its share is a claim's."""
+    compute: Compute
+    """What it takes of the node besides."""
+    ending: float | None = None
+    """Since when it has been seen to be on its way out, by the injected clock; None while it is not."""
+
+    @property
+    def worth(self) -> tuple[int, int, str]:
+        """Who goes first: lower priority, then younger. The uid makes it an order without ties."""
+        return (self.priority, -self.created, self.uid)
+
+
+def plus(one: Compute, other: Compute) -> Compute:
+    """Amounts added up."""
+    return Compute(one.cpu + other.cpu, one.memory + other.memory, one.storage + other.storage, one.pods + other.pods)
+
+
+def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[ContainerAllocation]) -> NodeState:
+    """The node with the pod on it, on these GPUs."""
+    placed = ((container.container, share.uuid, share.memory) for container in containers for share in container.shares)
+    demands = per_gpu(ask.request, placed)
+    usage = tuple(
+        demands[gpu.uuid].added_to(taken) if gpu.uuid in demands else taken
+        for gpu, taken in zip(node.gpus, node.usage, strict=True)
+    )
+    return replace(
+        node,
+        usage=usage,
+        requested=plus(node.requested, ask.needs.compute),
+        host_ports=node.host_ports | ask.needs.host_ports,
+    )
+
+
+def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[AllocatedPod]) -> NodeState:
+    """The node without those who go. `sharers` are all its known holders, they among them; host ports stay taken."""
+    going = {sharer.uid: sharer for sharer in gone}
+    staying = [sharer for sharer in sharers if sharer.uid not in going]
+    usage = tuple(
+        without(gpu, taken, going.values(), staying) for gpu, taken in zip(node.gpus, node.usage, strict=True)
+    )
+    requested = node.requested
+    for sharer in going.values():
+        back = sharer.compute
+        requested = plus(requested, Compute(-back.cpu, -back.memory, -back.storage, -back.pods))
+    return replace(node, usage=usage, requested=requested)
+
+
+def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iterable[AllocatedPod]) -> Usage:
+    """What is taken on a GPU when some of its holders go and others stay."""
+    back = [sharer.demands[gpu.uuid] for sharer in going if gpu.uuid in sharer.demands]
+    held_whole = any(gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive for s in staying)
+    # A reservation whose pod has not been seen is nobody's here; it may be the one that holds the GPU whole.
+    unknown = not any(demand.exclusive for demand in back)
+    return Usage(
+        taken.memory - sum(demand.memory for demand in back),
+        taken.cores - sum(demand.cores for demand in back),
+        taken.sharers - len(back),
+        taken.exclusive and (held_whole or unknown),
+    )

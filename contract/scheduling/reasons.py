@@ -1,0 +1,172 @@
+"""
+Why a node, or the cluster, cannot take a pod: codes, figures, and the one sentence that a tenant reads.
+
+A reason is a value. The sentence is made here and nowhere else, so that kubectl's warning, the pod's condition, the
+Event and the command line say the same. It names no other tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from contract.encoding.quantity import mib
+from contract.model import WITHHELD, Gpu
+
+
+class Code(IntEnum):
+    """
+    What a node lacks. The order is how far the pod came: of several reasons on one node, the highest is told.
+
+    From `EXCLUSIVE` on, a share that is given back can cure it.
+    """
+
+    NO_GPUS = 1
+    NODE_NAME = 2
+    DELIVERY = 3
+    ISOLATION = 4
+    CORDONED = 5
+    NOT_READY = 6
+    TAINT = 7
+    SELECTOR = 8
+    PORTS = 9
+    CPU = 10
+    MEMORY_OF_NODE = 11
+    STORAGE = 12
+    PODS = 13
+    TOO_FEW_GPUS = 14
+    UNHEALTHY = 15
+    NOT_SHARED = 16
+    GPU_CORDONED = 17
+    UUID = 18
+    MODEL = 19
+    EXCLUSIVE = 20
+    BUSY = 21
+    SHARERS = 22
+    MEMORY = 23
+    CORES = 24
+    NUMA = 25
+    KEPT = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one node does not fit: what was wanted and the most that was there, in the code's unit (0 for none)."""
+
+    code: Code
+    wanted: int = 0
+    most: int = 0
+    what: str = ""
+    """The taint or port that stands in the way; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many nodes gave one code, with the largest figures among them and the first `what`."""
+
+    code: Code
+    nodes: int
+    wanted: int = 0
+    most: int = 0
+    what: str = ""
+
+
+def tally(reasons: Iterable[Reason]) -> tuple[ReasonCount, ...]:
+    """Reasons added up by code, in the order of the codes."""
+    by_code: dict[Code, list[Reason]] = {}
+    for reason in reasons:
+        by_code.setdefault(reason.code, []).append(reason)
+    return tuple(
+        ReasonCount(
+            code,
+            len(group),
+            max(r.wanted for r in group),
+            max(r.most for r in group),
+            min(r.what for r in group),
+        )
+        for code, group in sorted(by_code.items())
+    )
+
+
+_PLAIN: Mapping[Code, str] = {
+    Code.NO_GPUS: "without GPUs to share",
+    Code.NODE_NAME: "not the node that the pod names",
+    Code.DELIVERY: "where its GPUs would not reach the pod: by its runtime class, or several GPUs under MPS "
+    "(see status.delivery of the GPUNode)",
+    Code.ISOLATION: "that do not enforce the isolation asked for (gpufraction.io/isolation)",
+    Code.CORDONED: "cordoned",
+    Code.NOT_READY: "not ready",
+    Code.SELECTOR: "not matching the pod's node selector or affinity",
+    Code.UNHEALTHY: "with unhealthy GPUs",
+    Code.NOT_SHARED: "with GPUs that are not shared, since a vendor's device plugin may give them away",
+    Code.GPU_CORDONED: "with GPUs that an administrator cordoned",
+    Code.UUID: "without the GPU UUIDs asked for",
+    Code.MODEL: "without the GPU model asked for",
+    Code.EXCLUSIVE: "with GPUs held whole by others",
+    Code.KEPT: "kept for a pod that comes before",
+    Code.BUSY: "with no GPU that is entirely free",
+}
+
+
+def _sentence(found: ReasonCount) -> str:
+    count, wanted, most = found.nodes, found.wanted, found.most
+    match found.code:
+        case Code.MEMORY:
+            return f"{count} short of memory (largest free {mib(most)} MiB, wanted {mib(wanted)})"
+        case Code.CORES:
+            return f"{count} short of cores (most free {most} %, wanted {wanted} %)"
+        case Code.SHARERS:
+            return f"{count} with {wanted} pods on each GPU already"
+        case Code.TOO_FEW_GPUS:
+            return f"{count} with too few GPUs (most {most}, wanted {wanted})"
+        case Code.NUMA:
+            return f"{count} without enough such GPUs on one NUMA node (most {most}, wanted {wanted})"
+        case Code.CPU:
+            return f"{count} short of CPU (most free {most / 1000:g}, wanted {wanted / 1000:g})"
+        case Code.MEMORY_OF_NODE:
+            return f"{count} short of node memory (most free {mib(most)} MiB, wanted {mib(wanted)})"
+        case Code.STORAGE:
+            return f"{count} short of ephemeral storage (most free {mib(most)} MiB, wanted {mib(wanted)})"
+        case Code.PODS:
+            return f"{count} full of pods"
+        case Code.TAINT:
+            return f"{count} with a taint that the pod does not tolerate ({found.what})"
+        case Code.PORTS:
+            return f"{count} with the host port in use ({found.what})"
+    return f"{count} {_PLAIN[found.code]}"
+
+
+def summary(tallies: Iterable[ReasonCount]) -> str:
+    """One sentence over all nodes: `0 of 3 GPU nodes fit: 2 short of memory (...), 1 cordoned`."""
+    order = sorted(tallies, key=lambda t: (-t.nodes, -t.code))
+    if not order:
+        return "no GPU node has reported its GPUs yet"
+    total = sum(found.nodes for found in order)
+    return f"0 of {total} GPU nodes fit: {', '.join(map(_sentence, order))}"
+
+
+def of_one(reason: Reason) -> str:
+    """What one node lacks, to stand after its name."""
+    return _sentence(tally((reason,))[0]).removeprefix("1 ")
+
+
+def leading(tallies: Iterable[ReasonCount]) -> Code:
+    """
+    The code of the node on which the pod came furthest, since that would have to change first, however many nodes gave
+    another; `NO_GPUS` where there are no nodes.
+    """
+    return max((found.code for found in tallies), default=Code.NO_GPUS)
+
+
+def name_of(code: Code) -> str:
+    """`MEMORY_OF_NODE` as `MemoryOfNode`, the form of reasons in conditions and Events."""
+    return "".join(word.capitalize() for word in code.name.split("_"))
+
+
+def of_withheld(gpu: Gpu) -> Code:
+    """Why a GPU takes no new pods, which is not well or is withheld."""
+    return _WITHHELD.get(gpu.withheld, Code.UNHEALTHY)
+
+
+_WITHHELD: Mapping[str, Code] = dict(zip(WITHHELD, (Code.GPU_CORDONED, Code.NOT_SHARED), strict=True))

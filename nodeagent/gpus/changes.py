@@ -1,0 +1,77 @@
+"""
+Cards that went and cards that came, between what was published last and what is seen now.
+
+A card that is replaced, or that comes back from a reset with another name, silently strands the pods that were given
+the old one. So it is told: on the Node, as Events.
+
+Pure. Must not: guess while nothing can be seen; a driver that is gone has not taken its cards along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract.encoding.reading import Malformed
+from contract.model import Gpu, Inventory
+from contract.nodes.inventories import inventory_from_object
+from nodeagent.publishing.status import Condition
+from nodeagent.sharing.cordoning import NAMES_NO_GPU
+
+GONE, REPLACED = "GpuGone", "GpuReplaced"
+_TOLD_TOO = frozenset((NAMES_NO_GPU,))
+"""Conditions whose beginning is an Event on the Node too, since nobody looks at a GPUNode after writing to a Node."""
+REASONS = frozenset((GONE, REPLACED, *_TOLD_TOO))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to tell: a CamelCase reason and a sentence."""
+
+    reason: str
+    message: str
+
+
+def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """The GPUs of a published status; none where it cannot be read."""
+    try:
+        return inventory_from_object({"metadata": {"name": "published"}, "status": dict(status)}).gpus
+    except Malformed:
+        return ()
+
+
+def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Conditions that are worth an Event and say something that the published status did not say yet."""
+    listed = standing.get("conditions")
+    known = {
+        (item.get("type"), item.get("message"))
+        for item in (listed if isinstance(listed, list) else ())
+        if isinstance(item, Mapping)
+    }
+    return tuple(
+        Change(condition.kind, condition.message)
+        for condition in conditions
+        if condition.kind in _TOLD_TOO and (condition.kind, condition.message) not in known
+    )
+
+
+def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
+    """What is to be told. Slices come and go by an administrator's hand, and are not."""
+    if now.problem:
+        return ()
+    here = {gpu.uuid for gpu in now.gpus}
+    at_index = {gpu.index: gpu for gpu in now.gpus if not gpu.parent}
+    known = {gpu.uuid for gpu in before}
+    told = []
+    for gpu in before:
+        if gpu.parent or gpu.uuid in here:
+            continue
+        successor = at_index.get(gpu.index)
+        what = f"GPU {gpu.uuid} ({gpu.model}, index {gpu.index})"
+        if successor is not None and successor.uuid not in known:
+            message = f"{what} is not here any more; at its index is {successor.uuid} ({successor.model})"
+            told.append(Change(REPLACED, f"{message}. Pods that were given the old one have no GPU"))
+        else:
+            told.append(Change(GONE, f"{what} is not here any more. Pods that were given it have no GPU"))
+    return tuple(told)

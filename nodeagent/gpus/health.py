@@ -1,0 +1,69 @@
+"""
+Whether a card may take new pods, given what it reported over time.
+
+The driver tells faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
+waits for its replacement): those are in the look itself, and end with it. Others are moments: an XID, a memory error
+that could not be corrected. A moment counts against its card for `quiet` seconds and is forgotten after that, so that a
+card that was reset, or whose fault was a program's, comes back without anybody restarting anything.
+
+    well ──XID not ignored, or more uncorrected errors──▶ unhealthy ──no other for `quiet` seconds──▶ well
+                                                             ▲   │
+                                                             └───┘ another one: counted from there
+
+Pure but for what it remembers; the time is passed in.
+
+Must not: ask the driver, or know what is published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nodeagent.gpus.library import Card
+
+IGNORED_XIDS = (13, 31, 43, 45, 68, 109)
+"""Faults of a program rather than of the card; the list by which NVIDIA's own device plugin judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The last moment that counts against a card: seconds of the caller's clock, and a sentence."""
+
+    at: float
+    reason: str
+
+
+class Record:
+    """What cards reported. `quiet`: seconds; `ignored`: XIDs that are no fault of the card. One thread uses it."""
+
+    def __init__(self, *, quiet: float = 600.0, ignored: tuple[int, ...] = IGNORED_XIDS) -> None:
+        self._quiet, self._ignored = quiet, frozenset(ignored)
+        self._faults: dict[str, Fault] = {}
+        self._errors: dict[str, int] = {}
+
+    def judged(self, cards: tuple[Card, ...], now: float) -> tuple[Card, ...]:
+        """The cards of a look at `now`, unhealthy where a moment counts against them. A slice is as its card is."""
+        for card in cards:
+            # A slice repeats what its card reported.
+            if card.uuid and not card.parent:
+                self._note(card, now)
+        self._faults = {uuid: fault for uuid, fault in self._faults.items() if 0 <= now - fault.at < self._quiet}
+        return tuple(self._judge(card) for card in cards)
+
+    def _note(self, card: Card, now: float) -> None:
+        told = [xid for xid in card.xids if xid not in self._ignored]
+        if told:
+            self._faults[card.uuid] = Fault(now, f"the driver reported XID {', XID '.join(map(str, told))}")
+        if card.ecc is not None:
+            before = self._errors.get(card.uuid)
+            # Errors from before the agent's start were before today's pods; the count restarts with the driver.
+            if before is not None and card.ecc > before:
+                self._faults[card.uuid] = Fault(now, f"{card.ecc - before} memory errors could not be corrected")
+            self._errors[card.uuid] = card.ecc
+
+    def _judge(self, card: Card) -> Card:
+        fault = self._faults.get(card.parent or card.uuid)
+        if fault is None or not card.healthy:
+            return card
+        told = f"{fault.reason}; it takes new pods again after {self._quiet:g} s without another"
+        return replace(card, healthy=False, reason=told)

@@ -1,0 +1,125 @@
+"""
+What the agent asks of a GPU driver, whichever stands behind it.
+
+Three implementations answer: `nodeagent.gpus.nvml` (the real one), `nodeagent.gpus.simulated` (settings instead of
+cards), and whatever a test needs. All of them raise the errors below and no others, so that nobody else has to know
+NVML's codes.
+
+    GpuLibraryError          nothing can be said about this machine's GPUs
+      LibraryMissing         there is no libnvidia-ml here: no driver installed, or not mounted into the container
+      LibraryOutdated        the driver was replaced under the loaded library; only a new process can load the new one
+      DriverGone             the kernel driver is not loaded, or being replaced
+      NoPermission           the device files are there, but not for us
+      LibraryBroken          anything else: the message carries the driver's words and code
+
+What concerns one card only is no error: the card is reported, unhealthy, with its reason.
+
+Must not: know Kubernetes, keep threads, or decide what is published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class GpuLibraryError(Exception):
+    """Nothing can be said about the GPUs now. `reason` is a CamelCase word for conditions."""
+
+    reason = "LibraryBroken"
+
+
+class LibraryMissing(GpuLibraryError):
+    """No NVML library can be loaded."""
+
+    reason = "LibraryMissing"
+
+
+class LibraryOutdated(GpuLibraryError):
+    """Library and kernel driver are of different versions."""
+
+    reason = "LibraryOutdated"
+
+
+class DriverGone(GpuLibraryError):
+    """The library is there, the driver is not."""
+
+    reason = "DriverGone"
+
+
+class NoPermission(GpuLibraryError):
+    """The driver refuses to talk to this process."""
+
+    reason = "NoPermission"
+
+
+class LibraryBroken(GpuLibraryError):
+    """A failure that none of the other kinds describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """
+    One GPU as the driver reports it now.
+
+    `index` is the driver's (NVML's) index, which is what `nvidia-smi` shows. It is not the minor number of
+    `/dev/nvidia<N>`: the two differ on machines with several cards.
+    """
+
+    index: int
+    uuid: str
+    """Empty where the card cannot even say its name; then it cannot be given to anybody."""
+    model: str
+    memory_bytes: int
+    """All of the card's memory, as `nvidia-smi` shows it; 0 where the driver does not tell."""
+    reserved_bytes: int = 0
+    """What driver and firmware keep of it for themselves; 0 also where the driver is too old to tell."""
+    healthy: bool = True
+    reason: str = ""
+    """Why it is unhealthy, as a sentence; empty while it is well."""
+    used_bytes: int | None = None
+    """What processes have allocated, without the driver's reserve where it is known; None: not told."""
+    utilisation: int | None = None
+    """Percent of the last sampling period in which a kernel ran; None: not told."""
+    pci: str = ""
+    capability: str = ""
+    numa: int = -1
+    nvlinks: int = 0
+    links: tuple[tuple[str, str], ...] = ()
+    """These five as in `contract.model.Gpu`."""
+    parent: str = ""
+    """UUID of the card that this is a MIG slice of; empty for a card."""
+    sliced: bool = False
+    """In MIG mode: its memory belongs to its slices, and given out as a whole it would be given out twice."""
+    xids: tuple[int, ...] = ()
+    """The driver's error numbers ("XIDs") that were reported since the look before, in the order of their coming."""
+    processes: tuple[tuple[int, int], ...] | None = None
+    """Processes that compute on it: (the host's process id, bytes); None: not told."""
+    busy: tuple[tuple[int, int], ...] | None = None
+    """Of processes: (the host's process id, percent of its multiprocessors at the last samples); None: not told."""
+    ecc: int | None = None
+    """Memory errors that could not be corrected, since the driver was loaded; None: not told."""
+
+
+class GpuLibrary(Protocol):
+    """
+    A driver's library. Every call may block for as long as the driver likes, so callers keep it off their main thread.
+
+    Used by one thread at a time. After an error, the next call starts afresh.
+    """
+
+    def driver_version(self) -> str:
+        """The driver's version, such as `550.54.15`. Raises `GpuLibraryError`."""
+        ...
+
+    def cuda_version(self) -> str:
+        """The newest CUDA that the driver runs, such as `12.4`; empty where it does not tell."""
+        ...
+
+    def gpus(self) -> tuple[Card, ...]:
+        """
+        Every card in the order of its index, the sick ones too, each followed by its MIG slices.
+
+        What happened since the last call (`Card.xids`) is told once. Raises `GpuLibraryError`.
+        """
+        ...

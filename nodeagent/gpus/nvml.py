@@ -1,0 +1,229 @@
+"""
+The real GPU library: NVIDIA's NVML through its own Python bindings (`pynvml`, of the package nvidia-ml-py).
+
+Its job is to let nothing of NVML out: every code becomes one of `nodeagent.gpus.library`'s errors or a sick card, every
+text is `str`, and a call that an old driver lacks costs that figure and nothing else. The bindings load the shared
+library on the first call, not at import, and so do we: without a driver this module still imports.
+
+Events are asked for at each look without waiting: the driver queues them, and a thread that waits in the driver could
+not be stopped.
+
+Must not: keep figures between calls, except which card was at which index, which is all that is left of a lost one, and
+what cannot change while a card has its name (`Fixed`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from nodeagent.gpus.library import Card, GpuLibraryError, LibraryBroken
+from nodeagent.gpus.nvml_calls import (
+    FATAL,
+    NO_PERMISSION,
+    SICK,
+    NvmlFailure,
+    bindings,
+    call,
+    maybe,
+    optional,
+    preload,
+    text,
+)
+from nodeagent.gpus.nvml_cards import Fixed, fixed_of, read_card, register, slices, xids_of
+
+_T = TypeVar("_T")
+_NO_LIMIT = (1 << 64) - 1
+
+
+class Nvml:
+    """
+    `GpuLibrary` over NVML.
+
+    `path`: a libnvidia-ml.so.1 that the dynamic linker would not find itself, such as one below a driver container's
+    root; empty for the linker's choice. NVML stays initialised between calls and starts anew after a failure.
+    """
+
+    def __init__(self, *, path: str = "") -> None:
+        self._path = path
+        self._ready = False
+        self._known: dict[int, Card] = {}
+        self._slices: dict[str, list[Card]] = {}
+        self._fixed: dict[tuple[str, ...], dict[str, Fixed]] = {}
+        self._events: Any = None
+
+    def __repr__(self) -> str:
+        return f"Nvml({self._path or 'libnvidia-ml.so.1'})"
+
+    def driver_version(self) -> str:
+        """See `GpuLibrary`."""
+        return self._whole(lambda nvml: text(call(nvml, "nvmlSystemGetDriverVersion")))
+
+    def cuda_version(self) -> str:
+        """See `GpuLibrary`. NVML gives 12040 for 12.4."""
+
+        def read(nvml: Any) -> str:
+            # Not the _v2 call: that one fails where libcuda is not in the container, and the agent does without it.
+            number = optional(nvml, "nvmlSystemGetCudaDriverVersion")
+            return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+        return self._whole(read)
+
+    def gpus(self) -> tuple[Card, ...]:
+        """See `GpuLibrary`."""
+
+        def read(nvml: Any) -> tuple[Card, ...]:
+            cards = self._cards(nvml)
+            fixed = self._fixed_of(nvml, cards)
+            xids = xids_of(nvml, self._events)
+            told: list[Card] = []
+            for card in cards:
+                known = fixed.get(card.uuid)
+                about = {name: getattr(known, name) for name in Fixed.__slots__} if known else {}
+                told.append(replace(card, xids=xids.get(card.uuid, ()) + xids.get("", ()), **about))
+                if card.sliced and card.uuid:
+                    told += self._slices_of(nvml, told[-1], self._answered(card))
+            return tuple(told)
+
+        return self._whole(read)
+
+    def _fixed_of(self, nvml: Any, cards: list[Card]) -> dict[str, Fixed]:
+        """Asked once for one set of cards: 8 cards have 56 paths between them."""
+        found = ((card.uuid, maybe(nvml, "nvmlDeviceGetHandleByIndex", card.index)) for card in cards if card.uuid)
+        handles = {uuid: handle for uuid, handle in found if handle is not None}
+        present = tuple(handles)
+        if present not in self._fixed:
+            self._fixed = {present: {uuid: fixed_of(nvml, uuid, handles) for uuid in present}}
+        return self._fixed[present]
+
+    def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
+        """
+        See `nodeagent.isolation.levels.driver.Limits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, bytes, of
+        which all bits set are no limit. The soft limit stays 0: it would be a guarantee to be given back before the
+        group ends.
+        """
+        hard = _NO_LIMIT if limit is None else limit
+
+        def change(nvml: Any) -> str:
+            try:
+                handle = call(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+                name = group.encode()
+                asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=hard)
+                call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
+                told = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
+                call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, told)
+            except NvmlFailure as failure:
+                if failure.code in FATAL and failure.code != NO_PERMISSION:
+                    raise
+                return f"the driver did not limit {group} on {uuid}: {failure}"
+            found = int(told.hardLimit)
+            return "" if found == hard else f"the driver took {hard} bytes for {group} on {uuid} and tells {found}"
+
+        try:
+            return self._whole(change)
+        except GpuLibraryError as error:
+            return str(error)
+
+    def exclusive(self, uuid: str) -> bool | None:
+        """See `nodeagent.mps.supervisor.Modes`."""
+
+        def read(nvml: Any) -> bool | None:
+            handle = maybe(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            mode = None if handle is None else maybe(nvml, "nvmlDeviceGetComputeMode", handle)
+            return None if mode is None else int(mode) == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+
+        try:
+            return self._whole(read)
+        except GpuLibraryError:
+            return None
+
+    def set_exclusive(self, uuid: str, exclusive: bool) -> str:
+        """See `nodeagent.mps.supervisor.Modes`. Takes root; a card's mode outlasts the process that set it."""
+
+        def change(nvml: Any) -> str:
+            mode = nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else nvml.NVML_COMPUTEMODE_DEFAULT
+            try:
+                call(nvml, "nvmlDeviceSetComputeMode", call(nvml, "nvmlDeviceGetHandleByUUID", uuid), mode)
+            except NvmlFailure as failure:
+                if failure.code in FATAL and failure.code != NO_PERMISSION:
+                    raise
+                return f"the driver did not change the compute mode of {uuid}: {failure}"
+            return ""
+
+        try:
+            return self._whole(change)
+        except GpuLibraryError as error:
+            return str(error)
+
+    def close(self) -> None:
+        """Let the driver go. Idempotent; a later call initialises it again."""
+        if self._ready:
+            self._ready, self._events = False, None
+            # It may be left because it fails.
+            with contextlib.suppress(NvmlFailure):
+                call(bindings(), "nvmlShutdown")
+
+    def _whole(self, read: Callable[[Any], _T]) -> _T:
+        """Run `read` with NVML initialised; its failure ends the session with the driver."""
+        try:
+            return read(self._initialised())
+        except NvmlFailure as failure:
+            self.close()
+            kind, sentence = FATAL.get(failure.code, (LibraryBroken, "the driver failed"))
+            raise kind(f"{sentence}: {failure}") from failure
+
+    def _initialised(self) -> Any:
+        nvml = bindings()
+        if not self._ready:
+            if self._path:
+                preload(self._path)
+            call(nvml, "nvmlInit")
+            self._ready = True
+            # Registered before the first figures are read, so that nothing falls between the two.
+            self._events = register(nvml)
+        return nvml
+
+    def _cards(self, nvml: Any) -> list[Card]:
+        cards = [self._card(nvml, index) for index in range(call(nvml, "nvmlDeviceGetCount"))]
+        # Indices shift when the driver starts without a card; the name that was at an index may be elsewhere now.
+        there = {card.uuid for card in cards if self._answered(card)}
+        return [card if self._answered(card) or card.uuid not in there else replace(card, uuid="") for card in cards]
+
+    def _answered(self, card: Card) -> bool:
+        """Whether the card was read in this look, rather than remembered."""
+        return card is self._known.get(card.index)
+
+    def _slices_of(self, nvml: Any, card: Card, answered: bool) -> list[Card]:
+        """Those that a card had when it last answered are lost with it, and it keeps the others from nothing."""
+        before, told = self._slices.get(card.uuid, []), card.reason
+        if answered:
+            try:
+                self._slices[card.uuid] = slices(nvml, card)
+                return self._slices[card.uuid]
+            except NvmlFailure as failure:
+                if failure.code in FATAL:
+                    raise
+                told = f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
+        return [_lost(part, told) for part in before]
+
+    def _card(self, nvml: Any, index: int) -> Card:
+        try:
+            card = read_card(nvml, index)
+        except NvmlFailure as failure:
+            if failure.code in FATAL:
+                raise
+            blank = Card(index=index, uuid="", model="", memory_bytes=0)
+            known = self._known.get(index, blank)
+            sentence = SICK.get(failure.code, "the GPU does not answer")
+            told = f"{sentence}: {failure}"
+            return _lost(known, told)
+        self._known[index] = card
+        return card
+
+
+def _lost(card: Card, reason: str) -> Card:
+    """A card or slice that does not answer: its name, and nothing that would have to be asked for now."""
+    nothing: dict[str, Any] = dict.fromkeys(("used_bytes", "utilisation", "processes", "busy", "ecc"))
+    return replace(card, healthy=False, reason=reason, **nothing)

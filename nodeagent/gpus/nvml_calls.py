@@ -1,0 +1,105 @@
+"""
+One call of NVML's bindings, and what its code means.
+
+Codes and meanings: nvml.h, `nvmlReturn_t`. They are part of NVML's ABI and never change their number.
+
+Must not: let an exception of the bindings out, or load them before the first call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from nodeagent.gpus.library import DriverGone, GpuLibraryError, LibraryMissing, LibraryOutdated, NoPermission
+
+UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION = 1, 3, 4
+_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND = 9, 12, 13
+_GPU_IS_LOST, _RESET_REQUIRED, _VERSION_MISMATCH, _GPU_NOT_FOUND = 15, 16, 18, 28
+
+FATAL: dict[int, tuple[type[GpuLibraryError], str]] = {
+    UNINITIALIZED: (DriverGone, "NVML was shut down under the agent"),
+    NO_PERMISSION: (NoPermission, "the agent may not use the driver; it needs /dev/nvidiactl and the cards' files"),
+    _DRIVER_NOT_LOADED: (DriverGone, "the NVIDIA kernel driver is not loaded"),
+    _LIBRARY_NOT_FOUND: (LibraryMissing, "libnvidia-ml.so.1 was not found: no driver here, or not in this container"),
+    _VERSION_MISMATCH: (
+        LibraryOutdated,
+        "the kernel driver and the loaded libnvidia-ml.so.1 are of different versions; reload the driver or restart "
+        "the node, or restart the agent's pod where that was done",
+    ),
+}
+"""Codes that speak of the whole machine, whichever call returns them."""
+
+SICK: dict[int, str] = {
+    _GPU_IS_LOST: "the GPU has fallen off the bus",
+    _RESET_REQUIRED: "the GPU needs a reset",
+    _GPU_NOT_FOUND: "the driver has no GPU at this index any more",
+}
+
+_ABSENT = frozenset({NOT_SUPPORTED, _FUNCTION_NOT_FOUND})
+"""The card or the driver does not have this figure. Not a fault."""
+
+
+class NvmlFailure(Exception):
+    """One call's code and the driver's words for it; never leaves `nodeagent.gpus.nvml`."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(f"{words} (NVML code {code})")
+        self.code = code
+
+
+def bindings() -> Any:
+    import pynvml
+
+    return pynvml
+
+
+def preload(path: str) -> None:
+    """
+    Load the library by path, so that the bindings' own loading by name finds this one.
+
+    dlopen(3) gives an already loaded object where its DT_SONAME is the name asked for.
+    """
+    try:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise LibraryMissing(f"{path} cannot be loaded: {error}") from error
+
+
+def call(nvml: Any, name: str, *arguments: Any) -> Any:
+    """One call of the bindings. Raises `NvmlFailure` and nothing else."""
+    try:
+        return getattr(nvml, name)(*arguments)
+    except nvml.NVMLError as error:
+        raise NvmlFailure(int(error.value), str(error)) from error
+    except UnicodeDecodeError as error:
+        raise NvmlFailure(0, f"{name} gave text that is not UTF-8") from error
+
+
+def optional(nvml: Any, name: str, *arguments: Any) -> Any:
+    """As `call`, with None where the driver or the card does not have it."""
+    try:
+        return call(nvml, name, *arguments)
+    except NvmlFailure as failure:
+        if failure.code in _ABSENT:
+            return None
+        raise
+
+
+def text(value: Any) -> str:
+    """Old bindings give bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def maybe(nvml: Any, name: str, *arguments: Any) -> Any:
+    """
+    As `call`, with None for every failure that speaks of this question only.
+
+    To be refused one figure is such a failure: vGPUs and MIG refuse some to everybody.
+    """
+    try:
+        return call(nvml, name, *arguments)
+    except NvmlFailure as failure:
+        if failure.code in FATAL and failure.code != NO_PERMISSION:
+            raise
+        return None

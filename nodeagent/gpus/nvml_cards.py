@@ -1,0 +1,225 @@
+"""
+One card's figures out of NVML's calls, with what an old driver or a card lacks left out.
+
+Must not: keep anything between calls.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contract.model import WHOLE
+from nodeagent.gpus.library import Card
+from nodeagent.gpus.nvml_calls import FATAL, NO_PERMISSION, NvmlFailure, call, maybe, optional, text
+
+_MOST_EVENTS = 256
+"""Events taken in one look; a card that reports without end must not keep the agent from publishing that."""
+_MOST_LINKS = 18
+"""NVLinks that are asked about: no GPU of today has more."""
+_PATHS = {0: "Board", 10: "Switch", 20: "Switches", 30: "HostBridge", 40: "NumaNode", 50: "System"}
+"""nvml.h, `nvmlGpuTopologyLevel_t`."""
+
+
+_SLICED = "the GPU is in MIG mode and cannot be shared as a whole"
+"""No fault of the card, and nothing that its slices have."""
+_BUSY_SECONDS = 5.0
+"""Over which a process's samples are averaged; the driver takes some in a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What a card keeps for as long as it has its name."""
+
+    pci: str
+    capability: str
+    numa: int
+    nvlinks: int
+    links: tuple[tuple[str, str], ...]
+
+
+def read_card(nvml: Any, index: int) -> Card:
+    handle = call(nvml, "nvmlDeviceGetHandleByIndex", index)
+    uuid = text(call(nvml, "nvmlDeviceGetUUID", handle))
+    model = text(call(nvml, "nvmlDeviceGetName", handle))
+    total, reserved, used = _memory(nvml, handle)
+    rates = optional(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    sliced = bool((optional(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
+    reason = _fault(nvml, handle)
+    if total == 0:
+        reason = "the driver does not tell how much memory this GPU has"
+    elif sliced:
+        reason = reason or _SLICED
+    return Card(
+        index=index,
+        uuid=uuid,
+        model=model,
+        memory_bytes=total,
+        reserved_bytes=reserved,
+        healthy=not reason,
+        reason=reason,
+        used_bytes=used,
+        utilisation=None if rates is None else int(rates.gpu),
+        sliced=sliced,
+        # Those of a card in MIG mode are told at its slices.
+        processes=None if sliced else _processes(nvml, handle),
+        busy=None if sliced else _busy(nvml, handle),
+        ecc=_ecc(nvml, handle),
+    )
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
+    """
+    Processes that compute, by the host's ids. Memory that is not told of one (no permission to see it) counts as 0.
+
+    Graphics processes are left out: a container with a share has none that is not in both lists.
+    """
+    found = maybe(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    if found is None:
+        return None
+    return tuple(sorted((int(one.pid), int(one.usedGpuMemory or 0)) for one in found))
+
+
+def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
+    """
+    What part of the multiprocessors each process kept busy, on the average of its samples in the last seconds.
+
+    The driver keeps samples for a while, so that older ones would make a process that has gone quiet look busy.
+    """
+    since = int((time.time() - _BUSY_SECONDS) * 1e6)
+    try:
+        samples = call(nvml, "nvmlDeviceGetProcessUtilization", handle, since)
+    except NvmlFailure as failure:
+        if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # nobody did anything
+            return ()
+        if failure.code in FATAL and failure.code != NO_PERMISSION:
+            raise
+        return None
+    by_pid: dict[int, list[int]] = {}
+    for sample in samples:
+        by_pid.setdefault(int(sample.pid), []).append(min(int(sample.smUtil), WHOLE))
+    return tuple(sorted((pid, sum(found) // len(found)) for pid, found in by_pid.items()))
+
+
+def _fault(nvml: Any, handle: Any) -> str:
+    """What the card itself says is wrong with its memory (nvml.h, `nvmlDeviceGetRemappedRows`; Ampere and later)."""
+    rows = maybe(nvml, "nvmlDeviceGetRemappedRows", handle)
+    if rows is None:
+        return ""
+    _, _, pending, failed = rows
+    if failed:
+        return "a row of the GPU's memory is broken and could not be replaced; the card must be"
+    return "a row of the GPU's memory waits to be replaced; the GPU needs a reset" if pending else ""
+
+
+def _ecc(nvml: Any, handle: Any) -> int | None:
+    kinds = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    count = maybe(nvml, "nvmlDeviceGetTotalEccErrors", handle, *kinds)
+    return None if count is None else int(count)
+
+
+def fixed_of(nvml: Any, uuid: str, handles: dict[str, Any]) -> Fixed:
+    handle = handles[uuid]
+    pci = maybe(nvml, "nvmlDeviceGetPciInfo", handle)
+    capability = maybe(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
+    numa = maybe(nvml, "nvmlDeviceGetNumaNodeId", handle)
+    up = 0
+    for link in range(_MOST_LINKS):
+        state = maybe(nvml, "nvmlDeviceGetNvLinkState", handle, link)
+        if state is None:
+            break
+        up += int(state)
+    links = ((peer, _path(nvml, handle, other)) for peer, other in handles.items() if peer != uuid)
+    return Fixed(
+        pci=text(pci.busId).upper() if pci is not None else "",
+        capability=".".join(str(part) for part in capability) if capability else "",
+        numa=-1 if numa is None or not 0 <= numa < 1 << 16 else int(numa),
+        nvlinks=up,
+        links=tuple((peer, path) for peer, path in links if path),
+    )
+
+
+def _path(nvml: Any, one: Any, other: Any) -> str:
+    """The nearest path between two cards. NVLink counts through a switch too, hence not by the links' other ends."""
+    if maybe(nvml, "nvmlDeviceGetP2PStatus", one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0:
+        return "NVLink"
+    level = maybe(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
+    return _PATHS.get(level, "") if level is not None else ""
+
+
+def slices(nvml: Any, card: Card) -> list[Card]:
+    """
+    The MIG slices of a card, in the order of their numbers. One that went away meanwhile is left out. Raises
+    `NvmlFailure` where the card does not answer.
+    """
+    handle = call(nvml, "nvmlDeviceGetHandleByIndex", card.index)
+    fault = "" if card.reason == _SLICED else card.reason
+    found = []
+    for number in range(optional(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        part = maybe(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        if part is None:
+            continue
+        uuid, model = maybe(nvml, "nvmlDeviceGetUUID", part), maybe(nvml, "nvmlDeviceGetName", part)
+        memory = maybe(nvml, "nvmlDeviceGetMemoryInfo", part)
+        if uuid is None or memory is None:
+            continue
+        found.append(
+            replace(
+                card,
+                uuid=text(uuid),
+                model=text(model or card.model),
+                memory_bytes=int(memory.total),
+                reserved_bytes=0,
+                used_bytes=int(memory.used),
+                utilisation=None,
+                processes=_processes(nvml, part),
+                busy=None,
+                healthy=not fault,
+                reason=fault,
+                parent=card.uuid,
+                sliced=False,
+                links=(),
+                nvlinks=0,
+            )
+        )
+    return found
+
+
+def register(nvml: Any) -> Any:
+    """An event set to which every card tells its XIDs; None where the driver has none. No fault: figures still come."""
+    events = maybe(nvml, "nvmlEventSetCreate")
+    if events is None:
+        return None
+    for index in range(call(nvml, "nvmlDeviceGetCount")):
+        handle = maybe(nvml, "nvmlDeviceGetHandleByIndex", index)
+        if handle is not None:
+            maybe(nvml, "nvmlDeviceRegisterEvents", handle, nvml.nvmlEventTypeXidCriticalError, events)
+    return events
+
+
+def xids_of(nvml: Any, events: Any) -> dict[str, tuple[int, ...]]:
+    """The XIDs that came since, by UUID; empty for one that speaks of no card, which is taken as of every card."""
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in range(_MOST_EVENTS if events is not None else 0):
+        event = maybe(nvml, "nvmlEventSetWait_v2", events, 0)
+        if event is None:
+            break
+        if event.eventType == nvml.nvmlEventTypeXidCriticalError:
+            uuid = maybe(nvml, "nvmlDeviceGetUUID", event.device) if event.device else None
+            key = text(uuid) if uuid is not None else ""
+            found[key] = (*found.get(key, ()), int(event.eventData))
+    return found
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int, int | None]:
+    """
+    Total, reserved by the driver, and used bytes.
+
+    The second version of the call (driver 510 and later) tells the reserve apart; in the first it is part of `used`.
+    """
+    info = optional(nvml, "nvmlDeviceGetMemoryInfo", handle, nvml.nvmlMemory_v2)
+    if info is not None:
+        return int(info.total), int(info.reserved), int(info.used)
+    info = optional(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    return (int(info.total), 0, int(info.used)) if info is not None else (0, 0, None)

@@ -1,0 +1,84 @@
+"""
+The thread that looks at the machine, apart from the one that talks to the API server.
+
+A call into the driver may block for minutes while a GPU falls off its bus, and nothing can interrupt it. So it happens
+on a thread of its own; whoever asks for the latest sight meanwhile gets it, or, once it is too old to be believed, the
+sentence that the driver does not answer.
+
+Must not: interpret what was seen; what a card reported is judged by `nodeagent.gpus.health`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from nodeagent.gpus.health import Record
+from nodeagent.gpus.library import GpuLibrary
+from nodeagent.publishing.status import Observation, look
+
+log = logging.getLogger(__name__)
+
+
+class Observer:
+    """
+    Looks at `library` every `interval` seconds and tells `on_look` what it saw, on the looking thread.
+
+    `patience`: seconds that a look may take before its predecessor is no longer believed. `record` remembers what cards
+    reported.
+    """
+
+    def __init__(
+        self,
+        library: GpuLibrary,
+        *,
+        interval: float = 10.0,
+        patience: float = 60.0,
+        on_look: Callable[[Observation], None] = lambda sight: None,
+        record: Record | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._library, self._interval, self._patience = library, interval, patience
+        self._on_look, self._clock = on_look, clock
+        self._record = record or Record()
+        self._lock = threading.Lock()
+        self._latest: Observation | None = None
+        self._asked_at: float | None = None
+
+    def sight(self) -> Observation | None:
+        """What was seen last. None before the first look ended, unless that already takes too long."""
+        with self._lock:
+            asked = self._asked_at
+            if asked is None or self._clock() - asked <= self._patience:
+                return self._latest
+        # Without the seconds that it has taken so far: this text is published, and must not change by itself.
+        problem = f"the driver does not answer: a call into it has taken more than {self._patience:g} s"
+        return Observation(problem=problem, reason="DriverHangs")
+
+    def look_once(self) -> None:
+        """One look, on the calling thread."""
+        with self._lock:
+            self._asked_at = self._clock()
+        try:
+            seen = look(self._library)
+            seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
+        except Exception as error:  # a bug of ours must be published too: silence would keep an old inventory alive
+            log.exception("looking at the GPUs failed")
+            seen = Observation(problem=f"the agent failed while looking: {type(error).__name__}", reason="AgentFailed")
+        with self._lock:
+            changed = seen.problem != (self._latest.problem if self._latest else "")
+            self._latest, self._asked_at = seen, None
+        if changed and seen.problem:
+            log.warning("GPUs cannot be read", extra={"reason": seen.reason, "said": seen.problem})
+        elif changed:
+            log.info("GPUs can be read again")
+        self._on_look(seen)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Look until `stopping` is set. Give it a daemon thread: a look that hangs cannot be ended."""
+        while not stopping.is_set():
+            self.look_once()
+            stopping.wait(self._interval)

@@ -1,0 +1,45 @@
+"""
+Whether the agent must start anew, because only a new container can reach the driver again.
+
+    the driver was replaced    a process keeps the library that it loaded, and a container the one that it was given at
+                               its start. Both are the old ones
+    the right to it was lost   where devices are given to a container behind systemd's back, a `systemctl daemon-reload`
+                               on the node takes them away. NVML then fails with its unknown error, for as long as the
+                               container lives. NVIDIA's container toolkit documents it
+
+Kubelet starts the container again when the process ends, and the container runtime gives it everything anew. Where
+the agent read no GPU since its start, its end would change nothing: then it stays, and says what is wrong. So there is
+never more than one such end without GPUs having been read in between.
+
+Pure but for what it remembers. Must not: end anything.
+"""
+
+from __future__ import annotations
+
+from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
+from nodeagent.publishing.status import Observation
+
+_LOST = (6, "GPUs cannot be reached any more; the agent starts anew, to be given them again")
+REASONS: dict[str, tuple[int, str]] = {
+    LibraryOutdated.reason: (
+        2,
+        "the driver was replaced; the agent starts anew, to be given the library that goes with it",
+    ),
+    NoPermission.reason: _LOST,
+    LibraryBroken.reason: _LOST,
+}
+"""After how many looks in a row, of which the first was to be published, and why."""
+
+
+class RestartPolicy:
+    """One thread uses it."""
+
+    def __init__(self) -> None:
+        self._read, self._reason, self._looks = False, "", 0
+
+    def seen(self, sight: Observation) -> str:
+        """Why to start anew, after this look; empty while there is no need, or it would not help."""
+        self._looks = self._looks + 1 if sight.reason == self._reason else 1
+        self._reason, self._read = sight.reason, self._read or not sight.problem
+        looks, why = REASONS.get(sight.reason, (0, ""))
+        return why if self._read and self._looks >= looks else ""

@@ -1,0 +1,198 @@
+"""
+A GPU library without GPUs, for the demo, for tests of the whole system, and for trying out a cluster's behaviour.
+
+What it has is said in a short text (`2 x Tesla T4 15109MiB, 1 x NVIDIA A10 23028MiB`) or in a file, which is read
+again at every look, so that cards fall ill, vanish or change while the agent runs. The file, YAML or JSON:
+
+    driver: 550.54.15                  # optional, as all but gpus
+    cuda: "12.4"
+    gpus: 2 x Tesla T4 15109MiB
+    failure: DriverGone                # no card answers; the name of an error of nodeagent.gpus.library
+    cards:                             # by index, what differs from the rule
+      1: {healthy: false, reason: "XID 79", uuid: GPU-..., vanished: true, used: 5GiB, utilisation: 40}
+
+UUIDs follow from the node's name and the index alone, so that a restarted agent has the same cards.
+
+Must not: guess. What it cannot read is `BadSimulation`, naming the part and what would work.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nodeagent.gpus import library
+from nodeagent.gpus.library import Card, LibraryBroken
+
+_DRIVER, _CUDA = "550.54.15", "12.4"
+_UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+_GROUP = re.compile(r"(?P<count>[0-9]{1,3}) *x +(?P<model>\S.*?) +(?P<memory>[0-9]{1,9}(?:Mi|Gi)B?)")
+_MEMORY = re.compile(r"(?P<number>[0-9]{1,9})(?P<unit>Mi|Gi)B?")
+_UUID_SPACE = uuid.UUID("6ad1c5b4-9b0e-4f0a-8a53-5c0f2f1f7c11")
+_EXAMPLE = "such as '2 x Tesla T4 15109MiB'"
+_FAILURES: dict[str, type[library.GpuLibraryError]] = {
+    kind.__name__: kind
+    for kind in (
+        library.LibraryMissing,
+        library.LibraryOutdated,
+        library.DriverGone,
+        library.NoPermission,
+        library.LibraryBroken,
+    )
+}
+_FIELDS = frozenset({"driver", "cuda", "gpus", "failure", "cards"})
+_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation"})
+
+
+class BadSimulation(ValueError):
+    """The text or file does not describe GPUs. The message names the part and what would work."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMachine:
+    """What the simulated machine shows at one moment."""
+
+    driver: str = _DRIVER
+    cuda: str = _CUDA
+    cards: tuple[Card, ...] = ()
+    failure: type[library.GpuLibraryError] | None = field(default=None)
+
+
+class Simulated:
+    """
+    `GpuLibrary` from a text, or from a file where the text is `@` and a path.
+
+    Raises `BadSimulation` at once where the description is wrong. A file that becomes wrong later, or that is gone,
+    is `LibraryBroken`, as a driver that went bad would be.
+    """
+
+    def __init__(self, spec: str, *, node: str) -> None:
+        self._spec, self._node = spec, node
+        self._scene()
+
+    def __repr__(self) -> str:
+        return f"Simulated({self._spec!r})"
+
+    def driver_version(self) -> str:
+        """See `GpuLibrary`."""
+        return self._look().driver
+
+    def cuda_version(self) -> str:
+        """See `GpuLibrary`."""
+        return self._look().cuda
+
+    def gpus(self) -> tuple[Card, ...]:
+        """See `GpuLibrary`."""
+        return self._look().cards
+
+    def _look(self) -> SimulatedMachine:
+        try:
+            scene = self._scene()
+        except BadSimulation as error:
+            raise LibraryBroken(f"simulated GPUs: {error}") from error
+        if scene.failure is not None:
+            raise scene.failure("simulated: the description says so")
+        return scene
+
+    def _scene(self) -> SimulatedMachine:
+        if self._spec.startswith("@"):
+            return scene_from_file(Path(self._spec[1:]), node=self._node)
+        return SimulatedMachine(cards=cards_from_text(self._spec, node=self._node))
+
+
+def simulated_uuid(node: str, index: int) -> str:
+    """A UUID in the form of NVIDIA's, the same for the same node and index for ever."""
+    return f"GPU-{uuid.uuid5(_UUID_SPACE, f'{node}/{index}')}"
+
+
+def cards_from_text(text: str, *, node: str) -> tuple[Card, ...]:
+    """The cards that a text such as `2 x Tesla T4 15109MiB` describes; empty text is none. Raises `BadSimulation`."""
+    cards: list[Card] = []
+    for group in (part.strip() for part in text.split(",") if part.strip()):
+        match = _GROUP.fullmatch(group)
+        if match is None:
+            raise BadSimulation(f"{group!r} is not a count, a model and a memory, {_EXAMPLE}")
+        memory = memory_from_text(match["memory"])
+        for _ in range(int(match["count"])):
+            index = len(cards)
+            uid = simulated_uuid(node, index)
+            cards.append(Card(index, uid, match["model"], memory, used_bytes=0, utilisation=0))
+    return tuple(cards)
+
+
+def memory_from_text(text: object) -> int:
+    """Bytes of `15109MiB`, `15109Mi`, `16GiB` or `16Gi`. Raises `BadSimulation`."""
+    match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise BadSimulation(f"{text!r} is not an amount of memory such as 15109MiB or 16GiB")
+    return int(match["number"]) * _UNITS[match["unit"]]
+
+
+def scene_from_file(path: Path, *, node: str) -> SimulatedMachine:
+    """Read a description. Raises `BadSimulation`, also where there is no such file."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSimulation(f"{path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise BadSimulation(f"{path} is neither YAML nor JSON") from error
+    return scene_from_document(document, node=node)
+
+
+def scene_from_document(document: Any, *, node: str) -> SimulatedMachine:
+    """A description as decoded YAML or JSON. Raises `BadSimulation`."""
+    fields = _known("the description", document, _FIELDS)
+    failure = fields.get("failure")
+    if failure and failure not in _FAILURES:
+        raise BadSimulation(f"failure is {failure!r}; it is one of {', '.join(sorted(_FAILURES))}")
+    gpus = fields.get("gpus") or ""
+    if not isinstance(gpus, str):
+        raise BadSimulation(f"gpus is {gpus!r}; it is text {_EXAMPLE}")
+    changes = fields.get("cards") or {}
+    if not isinstance(changes, Mapping):
+        raise BadSimulation(f"cards is {changes!r}; it is a map from an index to what differs there")
+    cards = cards_from_text(gpus, node=node)
+    # JSON has no numbers as keys.
+    by_index = {str(index): _known(f"cards.{index}", change, _CARD_FIELDS) for index, change in changes.items()}
+    strangers = sorted(by_index.keys() - {str(card.index) for card in cards})
+    if strangers:
+        raise BadSimulation(f"cards.{strangers[0]} is no card; gpus makes {len(cards)} of them, from 0")
+    shown = (_changed(card, by_index.get(str(card.index), {})) for card in cards)
+    return SimulatedMachine(
+        driver=str(fields.get("driver") or _DRIVER),
+        cuda=str(fields.get("cuda") or _CUDA),
+        cards=tuple(card for card in shown if card is not None),
+        failure=_FAILURES[failure] if failure else None,
+    )
+
+
+def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
+    if change.get("vanished"):
+        return None
+    healthy = bool(change.get("healthy", True))
+    utilisation = change.get("utilisation", card.utilisation)
+    if not isinstance(utilisation, int):
+        raise BadSimulation(f"cards.{card.index}.utilisation is {utilisation!r}; it is a percent such as 40")
+    return replace(
+        card,
+        uuid=str(change.get("uuid") or card.uuid),
+        healthy=healthy,
+        reason="" if healthy else str(change.get("reason") or "simulated fault"),
+        used_bytes=memory_from_text(change["used"]) if "used" in change else card.used_bytes,
+        utilisation=utilisation,
+    )
+
+
+def _known(what: str, value: Any, known: frozenset[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadSimulation(f"{what} is {value!r}; it is a map with {', '.join(sorted(known))}")
+    strangers = sorted(str(key) for key in value.keys() - known)
+    if strangers:
+        raise BadSimulation(f"{what} has {strangers[0]!r}, which is none of {', '.join(sorted(known))}")
+    return value

@@ -1,0 +1,173 @@
+"""
+How a GPU that nobody's device plugin handed out reaches a container on this node.
+
+The container's NVIDIA runtime reads `NVIDIA_VISIBLE_DEVICES`, which our admission fills. Whether that runtime is there,
+whether it listens, and by which names it knows the cards differs from cluster to cluster. Nothing tells it in one
+place, so it is concluded from the files that set it up:
+
+    container toolkit   config.toml: the runtime's mode, and whether it heeds the variable of unprivileged containers
+    containerd, CRI-O   the default runtime, which every pod without a runtime class gets
+    CRI-O               the toolkit's hook, which works under any runtime
+    CDI                 the names under which devices were described (/var/run/cdi, /etc/cdi)
+    RuntimeClasses      the classes whose handler is NVIDIA's
+
+What cannot be concluded is not guessed: without the toolkit's configuration nothing is said about delivery at all
+(`None`), which is something else than that there is none.
+
+Pure: files in, conclusion out. Must not: open anything (`nodeagent.isolation.host` does).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from contract.model import Delivery
+
+TOOLKIT = (
+    "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+    "etc/nvidia-container-runtime/config.toml",
+)
+"""Below the host's root; the GPU operator's copy counts where both are there, since it set the runtime up."""
+CONTAINERD = "etc/containerd"
+CRIO = "etc/crio"
+HOOKS = ("usr/share/containers/oci/hooks.d", "run/containers/oci/hooks.d", "etc/containers/oci/hooks.d")
+CDI = ("var/run/cdi", "run/cdi", "etc/cdi")
+_HOOKS_UNSAID = ("/usr/share/containers/oci/hooks.d",)
+"""Where CRI-O looks for hooks unless it is told otherwise."""
+_KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.com/gpu")
+"""CDI kinds whose devices may be named by UUID, the preferred first; `management.nvidia.com` has only `all`."""
+_ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+NONE = Delivery()
+HANDLERS = ("nvidia",)
+"""Others of the toolkit's (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever the configuration says."""
+
+
+class BadOverride(ValueError):
+    """The setting does not describe a delivery. The message says what would."""
+
+
+def conclude(
+    files: Mapping[str, str], classes: Mapping[str, str], handlers: Collection[str] = HANDLERS
+) -> Delivery | None:
+    """
+    The delivery that works, `NONE` where none does, or None where nothing can be said.
+
+    `files`: content by path below the host's root, without a leading slash. `classes`: handler by RuntimeClass.
+    `handlers`: the names under which NVIDIA's runtime is configured.
+    """
+    toolkit = next((files[path] for path in TOOLKIT if path in files), None)
+    if toolkit is None:
+        return None
+    configured = _toml(toolkit)
+    runtime = configured.get("nvidia-container-runtime")
+    mode = str(runtime.get("mode", "auto")) if isinstance(runtime, dict) else "auto"
+    if configured.get(_ACCEPTS) is False:
+        # The variable is read, and thrown away with a line in the runtime's log.
+        return NONE
+    usable = tuple(sorted(name for name, handler in classes.items() if handler in handlers))
+    default = _default(files, handlers)
+    if mode == "cdi":
+        kind = _kind(files)
+        if kind is None:
+            return NONE
+        return Delivery((("",) if default else ()) + usable, kind)
+    return Delivery((("",) if default or _hooked(files) else ()) + usable)
+
+
+def parse(text: str) -> Delivery:
+    """
+    A delivery from the setting that overrides the conclusion: `none`, `env-plain`, `env-class:<class>`,
+    `env-class-cdi:<class>=<kind>` or `nri:<kind>`. Raises `BadOverride`.
+    """
+    mode, _, rest = text.partition(":")
+    if text == "none":
+        return NONE
+    if text == "env-plain":
+        return Delivery(("",))
+    if mode == "env-class" and rest:
+        return Delivery((rest,))
+    if mode == "nri" and "/" in rest:
+        return Delivery(("",), rest, nri=True)
+    name, _, kind = rest.partition("=")
+    if mode == "env-class-cdi" and name and "/" in kind:
+        return Delivery((name,), kind)
+    raise BadOverride(
+        f"delivery is {text!r}; give none, env-plain, env-class:nvidia, "
+        "env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu, or nri:k8s.device-plugin.nvidia.com/gpu"
+    )
+
+
+def _kind(files: Mapping[str, str]) -> str | None:
+    """The preferred kind that describes a device by its UUID."""
+    found = set()
+    for path, text in files.items():
+        if path.startswith(CDI):
+            spec = _spec(text)
+            devices = spec.get("devices")
+            names = [d.get("name") for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+            if any(str(name).startswith(("GPU-", "MIG-")) for name in names):
+                found.add(spec.get("kind"))
+    return next((kind for kind in _KINDS if kind in found), None)
+
+
+def _spec(text: str) -> Mapping[str, Any]:
+    """A CDI specification, JSON or YAML; empty where it is neither."""
+    try:
+        spec = json.loads(text)
+    except ValueError:
+        import yaml
+
+        try:
+            spec = yaml.safe_load(text)
+        except yaml.YAMLError:
+            return {}
+    return spec if isinstance(spec, dict) else {}
+
+
+def _default(files: Mapping[str, str], handlers: Collection[str]) -> bool:
+    """Whether pods without a runtime class get NVIDIA's runtime."""
+    if str(_crio(files, "default_runtime", "")) in handlers:
+        return True
+    return any(
+        path.startswith(CONTAINERD) and any(v in handlers for v in _values(_toml(text), "default_runtime_name"))
+        for path, text in files.items()
+    )
+
+
+def _hooked(files: Mapping[str, str]) -> bool:
+    """
+    Whether CRI-O has the toolkit's hook, which serves containers of every runtime; in mode `cdi` it is not installed.
+
+    Packages left the hook's file behind on nodes of other runtimes too, and CRI-O reads the folders that it is told.
+    """
+    if not any(path.startswith(f"{CRIO}/") for path in files):
+        return False
+    read = _crio(files, "hooks_dir", _HOOKS_UNSAID)
+    folders = [str(folder).strip("/").removeprefix("var/") for folder in read] if isinstance(read, Iterable) else []
+    return any(path.rpartition("/")[0] in folders and "nvidia-container" in text for path, text in files.items())
+
+
+def _crio(files: Mapping[str, str], key: str, unsaid: object) -> object:
+    """A value of CRI-O's configuration: of its file and the files beside it by name, the last that says it counts."""
+    places = (f"{CRIO}/crio.conf", *sorted(path for path in files if path.startswith(f"{CRIO}/crio.conf.d/")))
+    said = [value for path in places if path in files for value in _values(_toml(files[path]), key)]
+    return said[-1] if said else unsaid
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def _values(value: object, key: str) -> Iterable[object]:
+    """Every value of `key`, however deep: the place differs between the versions of a configuration."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == key:
+                yield inner
+            yield from _values(inner, key)

@@ -1,0 +1,156 @@
+"""
+Memory limits by the driver: one for each container on each of its GPUs, by the container's control group.
+
+The driver of version 615 and later refuses an allocation that would take a control group's processes beyond their limit
+(NVML, `nvmlDeviceSetMemoryLimits_v1`; cgroup v2, no MIG). The limit is set as soon as the container's group exists,
+read back, set again now and then, and taken away when the container has ended. It outlives the agent, so a restart
+changes nothing.
+
+A container's group is there before anybody tells its name: kubelet writes the container's id into the pod's status some
+time after the start. Until then the pod's uid in the group's path tells whose it is, and the group gets what the
+containers that are not named yet may have, the least of it where they differ: too little for a moment is an error that
+the program sees, too much is somebody else's memory.
+
+Off unless switched on: neither the call nor the form of the path was tried on a card by us.
+
+Pure but for what it applied; the driver and the groups are passed in. Must not: talk to the API server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nodeagent.sharing.residents import Resident
+from nodeagent.sharing.usage import container_of
+
+LEAST_DRIVER = 615
+_CLASSES = ("burstable", "besteffort", "burstable.slice", "besteffort.slice")
+_POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})(?:\.slice)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A container's control group: the uid of its pod, and its path as the host has it."""
+
+    pod: str
+    path: str
+
+
+class DriverLimits(Protocol):
+    """What is asked of the driver."""
+
+    def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
+        """Set a control group's bytes on one GPU, None for no limit, and read them back. What failed, or empty."""
+        ...
+
+
+class Limiter:
+    """
+    Keeps the driver's limits as the shares say. `groups` gives the groups of the containers of pods, by their uids.
+
+    `trouble`: why limits are not enforced, empty while they are. Used by one thread.
+    """
+
+    def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
+        self._limits, self._groups = limits, groups
+        self._applied: dict[tuple[str, str], int] = {}
+        self.trouble = ""
+
+    def apply(self, residents: Iterable[Resident], *, again: bool = False) -> None:
+        """Make the limits those of these pods. `again`: set those too that were set before, and read them back."""
+        here = tuple(resident for resident in residents if resident.allocation is not None)
+        wanted = wanted_limits(here, self._groups({resident.uid for resident in here})) if here else {}
+        failed = ""
+        for key, limit in wanted.items():
+            if again or self._applied.get(key) != limit:
+                trouble = self._limits.limit_memory(*key, limit)
+                failed = failed or trouble
+                if trouble:
+                    self._applied.pop(key, None)
+                else:
+                    self._applied[key] = limit
+        for key in self._applied.keys() - wanted.keys():
+            # The group may be gone with its limit; there is nothing to be done about a failure.
+            self._limits.limit_memory(*key, None)
+            del self._applied[key]
+        self.trouble = failed
+
+
+def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], int]:
+    """
+    Bytes by GPU and group; `groups` is by container id. A container that has no group yet is for the next time.
+
+    A container that kubelet restarted has a new id, and the pod's status still names the old one for as long as the API
+    server is away: an id whose group is gone names nobody.
+    """
+    by_uid = {resident.uid: resident for resident in residents}
+    wanted: dict[tuple[str, str], int] = {}
+    for cid, group in groups.items():
+        resident = by_uid.get(group.pod)
+        if resident is None or resident.allocation is None:
+            continue
+        named = {cid: name for cid, name in resident.containers if cid in groups}
+        for container in resident.allocation.containers:
+            if container.container != named.get(cid, container.container):
+                continue
+            if cid not in named and container.container in named.values():
+                continue
+            for share in container.shares:
+                key = (share.uuid, group.path)
+                # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+                limit = min(share.memory, share.gpu_memory or share.memory)
+                wanted[key] = min(limit, wanted.get(key, limit))
+    return wanted
+
+
+def possible(driver: str, cgroup: str) -> str:
+    """Why this machine's driver cannot limit memory, or empty."""
+    major = driver.partition(".")[0]
+    if not major.isdecimal() or int(major) < LEAST_DRIVER:
+        return f"the driver is {driver or 'unknown'}; it takes {LEAST_DRIVER} or later"
+    return "" if cgroup == "v2" else "the node has no cgroup v2"
+
+
+def container_groups(root: Path, pods: Collection[str], *, seen_as: str = "/sys/fs/cgroup") -> dict[str, Group]:
+    """
+    The control groups of the containers of these pods below `root`, by container id; `seen_as`: the host's name for it.
+
+    Kubelet names a pod's group by its uid, below `kubepods` or `kubepods.slice` and there below its class of service:
+    `kubepods/burstable/pod<uid>`, or `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`, where
+    `-` is written `_`. Only those folders are read, so that this may be asked twice a second.
+    """
+    names = {uid.replace("-", "_"): uid for uid in pods}
+    found: dict[str, Group] = {}
+    for folder in _pod_folders(root) if names else ():
+        match = _POD.search(folder.name)
+        uid = names.get(match[1].replace("-", "_")) if match else None
+        if uid is None:
+            continue
+        for inner in _folders(folder):
+            cid = container_of(f"/{inner.name}")
+            if cid:
+                found[cid] = Group(uid, f"{seen_as}/{inner.relative_to(root)}")
+    return found
+
+
+def _pod_folders(root: Path) -> Iterator[Path]:
+    for top in (path for path in _folders(root) if path.name.startswith("kubepods")):
+        for folder in _folders(top):
+            if folder.name.endswith(_CLASSES):
+                yield from _folders(folder)
+            else:
+                yield folder
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders in a folder; none where it has gone meanwhile."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []

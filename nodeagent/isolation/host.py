@@ -1,0 +1,81 @@
+"""
+What the agent reads of its machine besides the GPUs: kernel, control groups, and files that set runtimes up.
+
+Must not: change anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+_MOST_BYTES = 1 << 20
+"""Of one file: a configuration is a few KiB, and what somebody else wrote must not fill our memory."""
+_MOST_FILES = 64
+"""In one folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSystem:
+    """A machine. Empty text: not known."""
+
+    kernel: str = ""
+    cgroup: str = ""
+    """`v1` or `v2`; driver-enforced memory limits need v2."""
+
+
+UNKNOWN = HostSystem()
+
+
+def read_host(*, cgroups: Path = CGROUPS) -> HostSystem:
+    """Look once: neither changes while the machine runs. A container has its node's kernel and cgroup mode."""
+    return HostSystem(kernel=os.uname().release, cgroup=cgroup_mode(cgroups))
+
+
+def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapping[str, str]:
+    """
+    The text of these files, and of every file in these folders, by their path below `root`.
+
+    What is not there or cannot be read is left out.
+    """
+    found: dict[str, str] = {}
+    inside = (
+        f"{folder}/{name.relative_to(root / folder)}"
+        for folder in folders
+        for name in islice(sorted((root / folder).rglob("*")), _MOST_FILES)
+    )
+    for path in (*paths, *inside):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if (root / path).is_file():
+                with (root / path).open(encoding="utf-8") as file:
+                    found[path] = file.read(_MOST_BYTES)
+    return found
+
+
+def enforced_label(root: Path, file: Path, *, attribute: Callable[[Path, str], bytes] = os.getxattr) -> str:
+    """A file's SELinux label, `user:role:type:level`; empty where the host, whose root is `root`, enforces none."""
+    try:
+        if (root / "sys/fs/selinux/enforce").read_text(encoding="ascii").strip() != "1":
+            return ""
+    except OSError:
+        return ""
+    try:
+        return attribute(file, "security.selinux").rstrip(b"\0").decode(errors="replace")
+    except OSError:
+        return "system_u:object_r:unlabeled_t:s0"  # what the kernel takes a file without one for
+
+
+def cgroup_mode(cgroups: Path) -> str:
+    """
+    `v2` where the unified hierarchy is mounted at `cgroups`, `v1` where another is, else empty.
+
+    The root of a unified hierarchy always has `cgroup.controllers` (Linux, admin-guide/cgroup-v2.rst).
+    """
+    if (cgroups / "cgroup.controllers").exists():
+        return "v2"
+    return "v1" if (cgroups / "memory").is_dir() or (cgroups / "cpu").is_dir() else ""

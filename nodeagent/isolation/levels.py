@@ -1,0 +1,81 @@
+"""
+What is really enforced on this node, of the levels in `contract.model.ISOLATION`.
+
+Must not: claim a level because it is switched on; what counts is that it was seen to work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeagent.isolation.driver import Limiter, possible
+from nodeagent.publishing.status import Observation
+from nodeagent.sharing.residents import Residents
+
+PAUSE = 0.5
+"""Seconds between two looks for containers whose group is new."""
+_AGAIN = 120
+"""Every which time all limits are set again and read back: somebody else may have changed one."""
+
+
+class Isolation:
+    """
+    Enforces what this node can, and tells what that is. `run` has a thread and a driver's library of its own, since a
+    container's limit is to be there before its program allocates.
+
+    `limiter`: None where the driver is not to limit memory. `watches`: whether processes can be laid to containers.
+    `others`: what else holds them, the stronger first.
+    """
+
+    def __init__(
+        self,
+        residents: Residents,
+        limiter: Limiter | None,
+        *,
+        cgroup: str,
+        watches: bool,
+        others: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self._residents, self._limiter, self._others = residents, limiter, others
+        self._cgroup, self._watches = cgroup, watches
+        self._driver = self._possible = False
+        self._rounds = 0
+
+    def seen(self, sight: Observation) -> None:
+        """A new look: whether the driver can limit at all. From any thread."""
+        self._possible = not sight.problem and not possible(sight.driver, self._cgroup)
+
+    def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
+        """Keep the driver's limits until stopped; at once where there are none to be kept."""
+        while self._limiter is not None and not stopping.is_set():
+            self.limit()
+            stopping.wait(pause)
+
+    def limit(self) -> None:
+        """Bring the driver's limits up to date once."""
+        if self._limiter is None or not self._possible:
+            self._driver = False
+            return
+        self._limiter.apply(self._residents.all(), again=self._rounds % _AGAIN == 0)
+        self._rounds += 1
+        self._driver = not self._limiter.trouble
+
+    def levels(self) -> tuple[str, ...]:
+        """What works now, the strongest first. From any thread."""
+        return (("driver",) if self._driver else ()) + self._others() + (("watch",) if self._watches else ())
+
+
+def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:
+    """
+    Whether process ids here are the host's. Process 2 is the kernel's own thread daemon there, and in no container.
+    """
+    return (name_of or _name_of)(2) == "kthreadd"
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

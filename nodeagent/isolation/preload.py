@@ -1,0 +1,102 @@
+"""
+Whether HAMi-core's library is on this node, whole and for this machine.
+
+An init container of the agent copies it from HAMi's published image into a folder of the host, and writes there:
+
+    libvgpu.so.<digest>   the library; the digest is the start of its SHA-256, so a new one never replaces one in use
+    current               the name of that file
+    ld.so.preload         what containers get as /etc/ld.so.preload
+
+A file that is half copied, or of another architecture, would keep every program in a container from starting, or limit
+none of them without a word. So it is read here before any container gets it.
+
+Where SELinux enforces, a container reads only what is labelled for containers, and starts without the library if it
+cannot be read: so that is looked at too.
+
+Must not: change anything there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER, Preloaded
+from nodeagent.isolation.elf import offers
+from nodeagent.mps.places import read_text
+
+_NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
+_ELF_64 = b"\x7fELF\x02"
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+"""elf.h, `e_machine`, by the kernel's word."""
+_LIMITED = "cuMemAlloc_v2"
+"""What the library must offer in CUDA's place."""
+_MOST_BYTES = 64 << 20
+_FOR_CONTAINERS = ("container_file_t", "container_ro_file_t")
+"""Types of container-selinux that every container may read, and execute from."""
+
+
+def _unlabelled(file: Path) -> str:
+    return ""
+
+
+class Library:
+    """The library in `folder`. `label_of`: a file's SELinux label, empty where none is enforced. One thread uses it."""
+
+    def __init__(self, folder: Path, *, machine: str = "", label_of: Callable[[Path], str] = _unlabelled) -> None:
+        self._folder, self._machine, self._label_of = folder, machine or os.uname().machine, label_of
+        self._judged: tuple[object, str] | None = None
+        self.trouble = "the preloaded library was not looked for yet"
+
+    def look(self) -> Preloaded | None:
+        """The library's files; None, and `trouble` as a sentence, where it cannot be given to anybody."""
+        name = read_text(self._folder / "current").strip()
+        found = _NAME.fullmatch(name)
+        library, preload = self._folder / (name if found else "missing"), self._folder / "ld.so.preload"
+        if found is None:
+            self.trouble = f"{self._folder}/current names no library; did the init container copy it?"
+        elif read_text(preload).strip() != LIBRARY_IN_CONTAINER:
+            self.trouble = f"{preload} does not say {LIBRARY_IN_CONTAINER}"
+        else:
+            self.trouble = self._wrong_with(library, found["digest"]) or self._kept_from_containers(library, preload)
+        return None if self.trouble else Preloaded(library, preload)
+
+    def _wrong_with(self, library: Path, digest: str) -> str:
+        try:
+            status = library.stat()
+            # It is some hundred KiB, and it is read again only when it is another one.
+            mark = (library, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
+            if self._judged is None or self._judged[0] != mark:
+                self._judged = mark, self._read(library, digest, status)
+        except OSError as error:
+            return f"{library} cannot be read: {error.strerror}"
+        return self._judged[1]
+
+    def _kept_from_containers(self, *files: Path) -> str:
+        for file in files:
+            label = self._label_of(file)
+            kind, *rest = label.split(":")[2:] or [label]
+            # A level with categories (s0:c1,c2) is of one pod's own files.
+            if label and (kind not in _FOR_CONTAINERS or len(rest) > 1):
+                cure = f"chcon -R -t {_FOR_CONTAINERS[0]} -l s0 {self._folder}"
+                return f"{file} has the SELinux label {label}, which containers may not read; on the node: {cure}"
+        return ""
+
+    def _read(self, library: Path, digest: str, status: os.stat_result) -> str:
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"{library} may be written by others"
+        if status.st_size > _MOST_BYTES:
+            return f"{library} has {status.st_size} bytes, which is no library of this kind"
+        content = library.read_bytes()
+        if hashlib.sha256(content).hexdigest()[: len(digest)] != digest:
+            return f"{library} is not what its name says; was it copied whole?"
+        wanted = _MACHINES.get(self._machine)
+        if content[:5] != _ELF_64 or int.from_bytes(content[18:20], "little") != wanted:
+            return f"{library} is no library for {self._machine}"
+        if offers(content, _LIMITED) is False:
+            return f"{library} offers no {_LIMITED} and would limit nothing; was it built to hide its functions?"
+        return ""

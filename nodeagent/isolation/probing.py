@@ -1,0 +1,58 @@
+"""
+Keeps the conclusion about delivery fresh: reads the machine's files and the cluster's RuntimeClasses now and then.
+
+Both change while the agent runs (a toolkit is upgraded, an operator removes its classes), and neither tells when.
+
+Must not: conclude anything itself (`nodeagent.isolation.delivery` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from contract.model import Delivery
+from nodeagent.isolation import delivery
+from nodeagent.isolation.host import read_files
+from runtime.kubernetes.client import Kube, KubeError
+from runtime.kubernetes.paths import runtimeclasses
+
+
+class Prober:
+    """
+    The delivery of this node. `root`: where the host's root, or the part of it that matters, is mounted; None: nowhere,
+    and nothing is concluded. `override` counts instead. `handlers`: names of NVIDIA's runtime. `every`: seconds between
+    two readings. One thread uses it.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        root: Path | None,
+        override: Delivery | None = None,
+        handlers: tuple[str, ...] = delivery.HANDLERS,
+        every: float = 300.0,
+    ) -> None:
+        self._handlers = handlers
+        self._kube, self._root, self._override, self._every = kube, root, override, every
+        self._known: Delivery | None = None
+        self._read_at: float | None = None
+
+    def delivery(self, now: float) -> Delivery | None:
+        """What was concluded last; `now` in seconds of any clock. While the API server is away the last one stands."""
+        if self._override is not None or self._root is None:
+            return self._override
+        if self._read_at is None or not 0 <= now - self._read_at < self._every:
+            try:
+                classes = self._classes()
+            except KubeError:
+                return self._known
+            folders = (delivery.CONTAINERD, delivery.CRIO, *delivery.HOOKS, *delivery.CDI)
+            self._known = delivery.conclude(read_files(self._root, delivery.TOOLKIT, folders), classes, self._handlers)
+            self._read_at = now
+        return self._known
+
+    def _classes(self) -> Mapping[str, str]:
+        found = self._kube.list(runtimeclasses()).items
+        return {item["metadata"]["name"]: str(item.get("handler", "")) for item in found}

@@ -1,0 +1,115 @@
+"""
+What the agent sees, as metrics: the driver's figures at the last look, whatever is published.
+
+Must not: keep a series of a card that is gone; its last figure would stand for ever.
+"""
+
+from __future__ import annotations
+
+from contract.metrics import nodeagent as specs
+from contract.metrics.spec import MetricSpec
+from contract.model import ISOLATION, Inventory
+from nodeagent.isolation.limiters import LimiterState
+from nodeagent.mps.machine import Phase
+from nodeagent.publishing.status import Observation
+from nodeagent.sharing.overuse import OveruseMonitor
+from nodeagent.sharing.usage import NodeUsage
+from runtime.metrics import Metrics
+
+Series = dict[tuple[str, ...], float]
+
+
+class AgentGauges:
+    """The node's gauges. `show` is called after each look, by one thread."""
+
+    def __init__(self, metrics: Metrics, *, node: str) -> None:
+        self._metrics, self._node = metrics, node
+        self._shown: dict[MetricSpec, Series] = {}
+        self._levels: tuple[str, ...] = ()
+
+    def show(self, sight: Observation) -> None:
+        """Make the gauges tell this sight and nothing else."""
+        self._set(series_of(self._node, sight))
+        xids = self._metrics.counter(specs.GPU_XIDS)
+        for card in sight.cards:
+            for xid in card.xids if card.uuid and not card.parent else ():
+                xids.labels(self._node, card.uuid, str(xid)).inc()
+
+    def show_usage(self, usage: NodeUsage, watch: OveruseMonitor) -> None:
+        """Make the gauges of containers tell this and nothing else. By one thread, which may be another."""
+        self._set(usage_series(self._node, usage, watch, self._levels))
+
+    def show_inventory(self, inventory: Inventory) -> None:
+        """What is about to be published. By one thread, which may be another."""
+        promised: Series = {(self._node, gpu.uuid): gpu.sharing.promised(gpu.usable) for gpu in inventory.gpus}
+        self._set({specs.GPU_MEMORY_PROMISED: promised})
+
+    def show_isolation(self, levels: tuple[str, ...]) -> None:
+        """What is enforced now, the strongest first."""
+        self._levels = levels
+        self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
+
+    def show_mps(self, found: LimiterState) -> None:
+        """How the MPS daemons are."""
+        self._set(mps_series(self._node, found))
+
+    def show_options(self, *, refused: bool) -> None:
+        """Whether the administrator's document cannot be read now. By one thread, which may be another."""
+        self._set({specs.AGENT_OPTIONS_REFUSED: {(self._node,): float(refused)}})
+
+    def _set(self, shown: dict[MetricSpec, Series]) -> None:
+        for spec, series in shown.items():
+            gauge = self._metrics.gauge(spec)
+            for labels, value in series.items():
+                gauge.labels(*labels).set(value)
+            for labels in self._shown.get(spec, {}).keys() - series.keys():
+                gauge.remove(*labels)
+            self._shown[spec] = series
+
+
+def mps_series(node: str, found: LimiterState) -> dict[MetricSpec, Series]:
+    """As `series_of`, of GPUs that are to have an MPS daemon."""
+    gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items() if gpu.phase != Phase.OFF}
+    return {
+        specs.MPS_SERVING: {labels: float(gpu.serving and not found.stale) for labels, gpu in gpus.items()},
+        specs.MPS_CLIENTS: {labels: gpu.clients for labels, gpu in gpus.items()},
+        specs.MPS_CLIENTS_LIMIT: {labels: gpu.most_clients for labels, gpu in gpus.items()},
+        specs.MPS_STARTS: {labels: gpu.starts for labels, gpu in gpus.items()},
+    }
+
+
+def usage_series(
+    node: str, usage: NodeUsage, watch: OveruseMonitor, levels: tuple[str, ...] = ()
+) -> dict[MetricSpec, Series]:
+    """
+    As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among.
+
+    `levels`: what is enforced here, the strongest first.
+    """
+    strongest = levels[0] if levels else "none"
+    labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
+    return {
+        specs.SHARE_MEMORY_USED: {labels: use.used for labels, use in labelled},
+        specs.SHARE_MEMORY_LIMIT: {labels: use.share for labels, use in labelled},
+        specs.SHARE_CORES: {labels: use.cores / 100 for labels, use in labelled},
+        specs.SHARE_UTILIZATION: {labels: use.busy / 100 for labels, use in labelled if use.busy is not None},
+        specs.SHARE_ENFORCED: {(*labels, strongest): 1.0 for labels, _ in labelled},
+        specs.SHARE_VIOLATIONS: {
+            labels: watch.violations.get((use.resident.uid, use.container, use.gpu), 0) for labels, use in labelled
+        },
+        specs.GPU_MEMORY_UNCLAIMED: {(node, gpu): used for gpu, used in usage.strangers},
+    }
+
+
+def series_of(node: str, sight: Observation) -> dict[MetricSpec, Series]:
+    """Every series with its labels, in the order of the spec's. A figure that the driver does not tell is absent."""
+    cards = [card for card in sight.cards if card.uuid]
+    healthy = sum(card.healthy for card in cards)
+    return {
+        specs.GPUS: {(node, "healthy"): healthy, (node, "unhealthy"): len(sight.cards) - healthy},
+        specs.GPU_MEMORY_TOTAL: {(node, card.uuid, card.model): card.memory_bytes for card in cards},
+        specs.GPU_MEMORY_USED: {(node, card.uuid): card.used_bytes for card in cards if card.used_bytes is not None},
+        specs.GPU_UTILIZATION: {
+            (node, card.uuid): card.utilisation / 100 for card in cards if card.utilisation is not None
+        },
+    }

@@ -1,0 +1,285 @@
+"""
+What to write to the API server, given what should be there and what is.
+
+Pure: no clock, no API, no randomness. The agent reads, asks `reconcile`, does what it says, and keeps the answers:
+
+        read ──▶ Published ──┐
+                             ├──▶ reconcile ──▶ actions ──▶ written: the answer is the new Published
+        look ──▶ Desired ────┘                         └──▶ failed or unknown: read again, then reconcile
+
+The rules:
+- What changed on the machine is written at once.
+- What somebody undid (a kubelet that registered its node anew, a hand) is written again, but if it is undone again and
+  again, less and less often up to the heartbeat. So a fight, or a field that an older CustomResourceDefinition drops,
+  costs the API server next to nothing.
+- What stands as it should is written again only on the heartbeat, whose time is read from the object itself. So a
+  rollout that restarts every agent of a cluster writes nothing.
+
+Must not: look at anything but its arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import names
+from contract.encoding.quantity import BadQuantity, format_bytes, integer
+from contract.nodes.capacity import Amounts
+from nodeagent.publishing.status import JSON, Desired, content_of, says, seconds, status_of
+from nodeagent.sharing import ownership
+
+LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-nodeagent"}
+"""On every GPUNode, so that `kubectl get -l` and a clean-up find them."""
+
+_UNREADABLE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What matters to us of the Node. An absent resource is 0; one that is no whole number is -1, equal to nothing."""
+
+    uid: str
+    capacity: Amounts
+    allocatable: Amounts
+    cordoned: frozenset[str] = frozenset()
+    """The words of the cordon annotation."""
+    choice: str = ""
+    """The label that says how GPUs are kept apart from a vendor's device plugin."""
+    offered: int = 0
+    """GPUs that such a plugin offers."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """By which the node is in a pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """What matters to us of the GPUNode. `owner` is the UID of its owning Node, empty where it has none."""
+
+    owner: str
+    labels: Mapping[str, str]
+    status: JSON
+    beyond: str = ""
+    """What the allocator says there of pods that hold more than the GPUs promise, as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the API server holds; None for an object that is not there."""
+
+    node: NodeView | None
+    gpunode: ObjectView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Our last write of one thing: its content, when (seconds since the epoch), and how often it was undone so far."""
+
+    content: Any
+    at: float
+    undone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Our last writes. Empty after a start."""
+
+    metadata: Written | None = None
+    status: Written | None = None
+    capacity: Written | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingPace:
+    """Seconds between heartbeats, and between two writes of the same thing that somebody undoes."""
+
+    heartbeat: float = 300.0
+    rewrite: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateObject:
+    """POST the GPUNode."""
+
+    body: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptObject:
+    """Merge this into the GPUNode: its labels, and its Node as owner, so that it is deleted with the Node."""
+
+    patch: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Merge this into the GPUNode's status subresource."""
+
+    patch: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCapacity:
+    """Merge this into the Node's status subresource."""
+
+    patch: JSON
+
+
+Action = CreateObject | AdoptObject | WriteStatus | WriteCapacity
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingPlan:
+    """The writes to do, in order, and the history once all of them are done."""
+
+    actions: tuple[Action, ...] = ()
+    history: History = field(default_factory=History)
+
+
+def reconcile(
+    wanted: Desired, published: Published, history: History, now: float, pace: PublishingPace
+) -> PublishingPlan:
+    """
+    The writes that make `published` what is `wanted`. None where nothing is to be done.
+
+    A node that has no Node object gets no GPUNode: there is nothing to own it, and nothing to run pods on.
+    """
+    if published.node is None:
+        return PublishingPlan((), history)
+    found = published.gpunode
+    standing = found.status if found else {}
+    actions: list[Action] = []
+    metadata = _metadata(wanted.inventory.node, published.node.uid)
+    wrote_metadata, wrote_status, wrote_capacity = history.metadata, history.status, history.capacity
+    if found is None:
+        about = {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": names.GPUNODE_KIND}
+        actions.append(CreateObject({**about, **metadata}))
+    amounts = wanted.amounts
+    stands = published.node.capacity == amounts == published.node.allocatable
+    # What is promised more must be there for kubelet before the allocator learns of it, and what is promised less must
+    # not be promised any more when it goes.
+    grows = _below(published.node.allocatable, amounts)
+    if not stands and grows and _may_write(wrote_capacity, amounts, now, pace):
+        actions.append(WriteCapacity(_capacity_patch(amounts)))
+        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
+    content = (content_of(wanted), wanted.condition, wanted.others)
+    due = not says(standing, wanted) or _heartbeat_due(standing, now, pace)
+    # A new object has no status that anybody could have undone.
+    if found is None or (due and _may_write(wrote_status, content, now, pace)):
+        actions.append(WriteStatus({"status": status_of(wanted, previous=standing, now=now)}))
+        wrote_status = _after(None if says(standing, wanted) else wrote_status, content, now, pace)
+    if not stands and not grows and _may_write(wrote_capacity, amounts, now, pace):
+        actions.append(WriteCapacity(_capacity_patch(amounts)))
+        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
+    # Last, because a cluster may forbid a change of owners, and the figures must not wait for that.
+    if found is not None and not _is_ours(found, published.node) and _may_write(wrote_metadata, metadata, now, pace):
+        actions.append(AdoptObject(metadata))
+        wrote_metadata = _after(wrote_metadata, metadata, now, pace)
+    return PublishingPlan(tuple(actions), History(wrote_metadata, wrote_status, wrote_capacity))
+
+
+def _below(here: Amounts, wanted: Amounts) -> bool:
+    return here.memory < wanted.memory or here.cores < wanted.cores
+
+
+def settled(wanted: Desired, published: Published) -> bool:
+    """Does the API server hold what it should? The times of heartbeats apart."""
+    node, gpunode = published.node, published.gpunode
+    if node is None or gpunode is None:
+        return False
+    return node.capacity == wanted.amounts == node.allocatable and says(gpunode.status, wanted)
+
+
+def jittered(interval: float, node: str) -> float:
+    """`interval`, 10 % shorter to 10 % longer, always the same for the same node: no two nodes keep in step."""
+    digest = hashlib.sha256(node.encode()).digest()
+    return interval * (0.9 + 0.2 * int.from_bytes(digest[:4]) / (1 << 32))
+
+
+def node_view(node: Mapping[str, Any]) -> NodeView:
+    """Read a Node."""
+    status = node.get("status") or {}
+    ours = ownership.read(node)
+    return NodeView(
+        uid=_uid(node),
+        capacity=_amounts(status.get("capacity") or {}),
+        allocatable=_amounts(status.get("allocatable") or {}),
+        cordoned=_listed(_annotations(node).get(names.CORDON)),
+        choice=ours.choice,
+        offered=ours.offered,
+        labels=(node.get("metadata") or {}).get("labels") or {},
+    )
+
+
+def object_view(gpunode: Mapping[str, Any]) -> ObjectView:
+    """Read a GPUNode."""
+    metadata = gpunode.get("metadata") or {}
+    owners = [item.get("uid", "") for item in metadata.get("ownerReferences") or () if item.get("kind") == "Node"]
+    labels = metadata.get("labels") or {}
+    return ObjectView(
+        owner=owners[0] if len(owners) == 1 else "",
+        labels={key: labels[key] for key in LABELS if key in labels},
+        status=gpunode.get("status") or {},
+        beyond=str(_annotations(gpunode).get(names.BEYOND) or ""),
+    )
+
+
+def _annotations(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (item.get("metadata") or {}).get("annotations") or {}
+
+
+def _listed(text: object) -> frozenset[str]:
+    """The words of a comma list; spaces around them do not count."""
+    return frozenset(word.strip() for word in str(text or "").split(",")) - {""}
+
+
+def _uid(item: Mapping[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("uid", ""))
+
+
+def _amounts(resources: Mapping[str, Any]) -> Amounts:
+    return Amounts(_amount(resources.get(names.GPU_MEMORY, "0")), _amount(resources.get(names.GPU_CORES, "0")))
+
+
+def _amount(value: object) -> int:
+    try:
+        return integer(value)
+    except BadQuantity:
+        return _UNREADABLE
+
+
+def _metadata(node: str, uid: str) -> JSON:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    return {"metadata": {"name": node, "labels": dict(LABELS), "ownerReferences": [owner]}}
+
+
+def _capacity_patch(amounts: Amounts) -> JSON:
+    resources = {str(names.GPU_MEMORY): format_bytes(amounts.memory), str(names.GPU_CORES): str(amounts.cores)}
+    return {"status": {"capacity": resources, "allocatable": dict(resources)}}
+
+
+def _is_ours(found: ObjectView, node: NodeView) -> bool:
+    return found.owner == node.uid and LABELS.items() <= found.labels.items()
+
+
+def _heartbeat_due(standing: JSON, now: float, pace: PublishingPace) -> bool:
+    observed = seconds(standing.get("observedAt"))
+    # A time in the future comes from a clock that was set back since; it would silence the heartbeat.
+    return observed is None or not 0 <= now - observed < pace.heartbeat
+
+
+def _may_write(last: Written | None, content: Any, now: float, pace: PublishingPace) -> bool:
+    """Something new always; the same thing again only after a while, doubled each time that it was undone."""
+    if last is None or last.content != content:
+        return True
+    gap = min(pace.heartbeat, pace.rewrite * 2.0 ** min(last.undone, 32))
+    return not 0 <= now - last.at < gap
+
+
+def _after(last: Written | None, content: Any, now: float, pace: PublishingPace) -> Written:
+    """`last`: the earlier write that was undone, if one was. After two quiet heartbeats it is forgotten."""
+    if last is None or last.content != content or not 0 <= now - last.at < 2 * pace.heartbeat:
+        return Written(content, now)
+    return Written(content, now, last.undone + 1)

@@ -1,0 +1,304 @@
+"""
+From what the driver shows to what the cluster is told: the status of a GPUNode.
+
+Pure: values in, values out. The part that programs read is `contract.nodes.inventories.inventory_to_status`; around it
+stand the conditions, a summary for `kubectl get`, and the time of the observation.
+
+Must not: read a clock, or decide when anything is written (`nodeagent.publishing.reconcile` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from contract import names
+from contract.encoding.quantity import format_bytes
+from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
+from contract.nodes import capacity
+from contract.nodes.capacity import NOTHING, Amounts
+from contract.nodes.inventories import inventory_to_status, sharing_of
+from nodeagent.gpus.library import Card, GpuLibrary, GpuLibraryError
+from nodeagent.isolation.host import UNKNOWN, HostSystem
+
+JSON = dict[str, Any]
+
+_TEXT_LIMIT = 1024
+CORDONED, NOT_SHARED = WITHHELD
+
+READY = "Ready"
+"""The condition that says whether this node's GPUs can be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """
+    One look at the machine. `problem` is a sentence where nothing could be seen, and `reason` its CamelCase word.
+    """
+
+    cards: tuple[Card, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    problem: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What of each card is given to nobody: the greater of bytes and percent, and of what the driver itself keeps."""
+
+    least: int = 0
+    percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its time of transition, which depends on what was published before."""
+
+    ready: bool
+    reason: str
+    message: str
+    kind: str = READY
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What turns a look into what is published, besides the look: settings, the machine, what the Node says."""
+
+    reserve: Reserve = Reserve()
+    mig: str = "mixed"
+    host: HostSystem = UNKNOWN
+    delivery: Delivery | None = None
+    isolation: tuple[str, ...] = ()
+    cordoned: frozenset[str] = frozenset()
+    """UUIDs that an administrator cordoned; a card's covers its slices."""
+    shared: frozenset[str] | None = None
+    """UUIDs that may be shared; None for all of them. A card's covers its slices."""
+    not_shared: str = ""
+    """Why the others may not be, as a sentence."""
+    conditions: tuple[Condition, ...] = ()
+    pool: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """These two as in `contract.model.Inventory`."""
+
+    def withheld(self, card: Card) -> tuple[str, str]:
+        """One of `contract.model.WITHHELD` and the reason, or twice empty."""
+        mine = {card.uuid, card.parent} - {""}
+        if self.shared is not None and not mine & self.shared:
+            return NOT_SHARED, self.not_shared
+        if mine & self.cordoned:
+            return CORDONED, f"cordoned by the annotation {names.CORDON} of its Node"
+        return "", ""
+
+
+DEFAULT_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What should be published of this node, whatever is published now."""
+
+    inventory: Inventory
+    condition: Condition
+    others: tuple[Condition, ...] = ()
+    """Further conditions, one of each kind. What is not among them is taken out."""
+    beyond: Amounts = NOTHING
+    """What pods hold here beyond what is promised now: of GPUs that are gone, or that promise less."""
+
+    @property
+    def promised(self) -> Amounts:
+        """What the cards may promise, those that the vendor's device plugin has aside."""
+        return capacity.total(capacity.promises(self.inventory.gpus).values())
+
+    @property
+    def amounts(self) -> Amounts:
+        """
+        What goes into the node's capacity, and in the same amount into its allocatable: every card, the sick ones too,
+        but not what the vendor's device plugin has.
+
+        A share on a card that fell ill is still held by its pod. If the card left the sum, kube-scheduler and kubelet
+        would count that share against the healthy cards, and refuse (kubelet, after its restart: end) pods that have
+        their place there. Which card takes new pods is decided card by card, from the GPUNode. Nor can the two differ:
+        kubelet sets allocatable to capacity for every extended resource that no device plugin of its own provides.
+
+        For the same reason what pods hold beyond that comes on top, GPU by GPU: the shares of a GPU that is gone must
+        not be counted against those that are there.
+        """
+        return self.promised + self.beyond
+
+
+def look(library: GpuLibrary) -> Observation:
+    """Look at the machine once. Blocks as long as the driver does; a failure is a `problem`, never an exception."""
+    try:
+        cards = library.gpus()
+        driver, cuda = library.driver_version(), library.cuda_version()
+    except GpuLibraryError as error:
+        return Observation(problem=str(error), reason=error.reason)
+    if not cards:
+        return Observation(driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason="NoGpu")
+    return Observation(cards, driver, cuda)
+
+
+def usable(card: Card, reserve: Reserve) -> int:
+    """
+    Bytes of a card that may be given away: its memory less the reserve, or less what the driver keeps if that is more.
+
+    The reserve includes the driver's own, since neither can be allocated by anybody.
+    """
+    kept = max(reserve.least, card.memory_bytes * reserve.percent // WHOLE, card.reserved_bytes)
+    return max(0, card.memory_bytes - kept)
+
+
+def desired(node: str, sight: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:
+    """What to publish after a look."""
+    named: dict[str, Card] = {}
+    for card in _offered(sight.cards, terms.mig):
+        # A card that cannot say its name cannot be given to a container; it is counted in the condition only.
+        if card.uuid:
+            named.setdefault(card.uuid, card)
+    inventory = Inventory(
+        node=node,
+        gpus=tuple(_gpu(card, terms) for card in sorted(named.values(), key=lambda card: card.index)),
+        driver=sight.driver,
+        cuda=sight.cuda,
+        problem=_cut(sight.problem),
+        kernel=terms.host.kernel,
+        cgroup=terms.host.cgroup,
+        delivery=terms.delivery,
+        isolation=terms.isolation,
+        pool=terms.pool,
+        options=terms.options,
+    )
+    return Desired(inventory, _condition(sight), terms.conditions)
+
+
+def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:
+    """
+    The cards that are published under a MIG strategy (the words are those of NVIDIA's device plugin).
+
+    `none`: no slices. `mixed`: every slice as a GPU of its own. `single`: the same where all cards are cut into slices
+    of one model, else none of them. A card in MIG mode stands beside its slices and takes no pods.
+    """
+    slices = [card for card in cards if card.parent]
+    whole = [card for card in cards if not card.parent]
+    alike = all(card.sliced for card in whole) and len({card.model for card in slices}) == 1
+    if mig == "none" or (mig == "single" and not alike):
+        return whole
+    return [*whole, *slices]
+
+
+def _gpu(card: Card, terms: Terms) -> Gpu:
+    withheld, why = terms.withheld(card) if card.healthy else ("", "")
+    return Gpu(
+        uuid=card.uuid,
+        index=card.index,
+        model=card.model,
+        memory=card.memory_bytes,
+        # Its slices have it.
+        usable=0 if card.sliced else usable(card, terms.reserve),
+        healthy=card.healthy and not withheld,
+        reason=_cut(card.reason or why),
+        withheld=withheld,
+        pci=card.pci,
+        capability=card.capability,
+        numa=card.numa,
+        nvlinks=card.nvlinks,
+        links=card.links,
+        parent=card.parent,
+        sharing=sharing_of(dict(terms.options)),
+    )
+
+
+def _cut(text: str) -> str:
+    """A longer text than the CustomResourceDefinition takes would have the whole status refused."""
+    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
+
+
+def _condition(sight: Observation) -> Condition:
+    if sight.problem:
+        return Condition(False, sight.reason or "LibraryBroken", _cut(sight.problem))
+    whole = [card for card in sight.cards if not card.parent]
+    # A card in MIG mode is no fault: its slices are there to be used.
+    sick = [card for card in whole if (not card.healthy and not card.sliced) or not card.uuid]
+    total = len(whole)
+    if not sick:
+        return Condition(True, "AllGpusHealthy", f"{total} of {total} GPUs are healthy")
+    told = "; ".join(f"GPU {card.index}: {_cut(card.reason) or 'has no UUID of its own'}" for card in sick)
+    message = f"{total - len(sick)} of {total} GPUs are healthy; {told}"
+    if len(sick) == total:
+        return Condition(False, "NoHealthyGpu", message)
+    return Condition(True, "SomeGpusUnhealthy", message)
+
+
+def status_of(wanted: Desired, *, previous: JSON, now: float) -> JSON:
+    """The whole status as of `now` (seconds since the epoch); a condition that stays keeps its transition time."""
+    return {
+        **content_of(wanted),
+        "observedAt": timestamp(now),
+        "conditions": [_condition_to_json(item, previous, now) for item in (wanted.condition, *wanted.others)],
+    }
+
+
+def content_of(wanted: Desired) -> JSON:
+    """The part of the status that has no times in it, by which two statuses are compared."""
+    gpus = wanted.inventory.gpus
+    return {
+        **inventory_to_status(wanted.inventory),
+        "summary": {
+            "gpus": len(gpus),
+            "healthy": sum(gpu.healthy for gpu in gpus),
+            "models": ", ".join(dict.fromkeys(gpu.model for gpu in gpus)),
+            "memory": format_bytes(wanted.promised.memory),
+        },
+    }
+
+
+def says(published: JSON, wanted: Desired) -> bool:
+    """Does a published status already say this, times apart?"""
+    content = content_of(wanted)
+    conditions = {item.kind: item for item in (wanted.condition, *wanted.others)}
+    return {key: published.get(key) for key in content} == content and _conditions_in(published) == conditions
+
+
+def timestamp(now: float) -> str:
+    """Kubernetes' form of a time (RFC 3339, whole seconds, UTC)."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: object) -> float | None:
+    """The inverse of `timestamp`; None for what is no time."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON:
+    before = _listed(previous).get(condition.kind, {})
+    status = "True" if condition.ready else "False"
+    stays = before.get("status") == status and seconds(before.get("lastTransitionTime")) is not None
+    return {
+        "type": condition.kind,
+        "status": status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": before["lastTransitionTime"] if stays else timestamp(now),
+    }
+
+
+def _conditions_in(status: JSON) -> dict[str, Condition | None]:
+    return {kind: _condition_from_json(kind, item) for kind, item in _listed(status).items()}
+
+
+def _condition_from_json(kind: str, found: JSON) -> Condition | None:
+    if found.get("status") not in ("True", "False"):
+        return None
+    return Condition(found["status"] == "True", str(found.get("reason")), str(found.get("message")), kind)
+
+
+def _listed(status: JSON) -> dict[str, JSON]:
+    listed = status.get("conditions")
+    return {
+        str(item.get("type")): item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict)
+    }

@@ -1,0 +1,66 @@
+"""
+`python -m nodeagent hold`: a pod that took GPUs from the vendor's device plugin, and reports which.
+
+The plugin gave this container its GPUs as it would give them to anybody; inside, the driver shows no others. Their
+UUIDs go onto the pod itself, where the node agent reads them. The pod does nothing else for as long as it lives, and
+that is the point.
+
+Must not: use the GPUs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from contract import names
+from nodeagent.gpus.library import GpuLibrary
+from nodeagent.publishing.status import look
+from runtime.kubernetes.client import Kube, KubeError
+from runtime.kubernetes.paths import pods
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The holder's own pod."""
+
+    namespace: str
+    name: str
+
+
+class HolderReporter:
+    """Reports at the start, and again where the GPUs change. `step` is one round."""
+
+    def __init__(self, kube: Kube, library: GpuLibrary, own: Own) -> None:
+        self._kube, self._library, self._own = kube, library, own
+        self._reported: str | None = None
+        self.trouble = "nothing was reported yet"
+
+    def step(self) -> bool:
+        """Look, and report what is new. False where either failed; then what was reported stands."""
+        seen = look(self._library)
+        if seen.problem:
+            self.trouble = f"no GPU is visible: {seen.problem}"
+            return False
+        text = ",".join(sorted(card.uuid for card in seen.cards if card.uuid and not card.parent))
+        if text != self._reported:
+            try:
+                path = pods(self._own.namespace, self._own.name)
+                self._kube.patch_merge(path, {"metadata": {"annotations": {str(names.HELD_GPUS): text}}})
+            except KubeError as error:
+                self.trouble = f"the GPUs are not reported: {error}"
+                return False
+            log.info("reported", extra={"gpus": text})
+            self._reported = text
+        self.trouble = ""
+        return True
+
+    def run(self, stopping: threading.Event, *, interval: float) -> None:
+        """Rounds until stopped."""
+        while not stopping.is_set():
+            if not self.step():
+                log.warning("cannot report", extra={"said": self.trouble})
+            stopping.wait(interval)

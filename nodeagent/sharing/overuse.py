@@ -1,0 +1,131 @@
+"""
+What to do about a container that uses more than its share, or sits on a GPU that is ill: warn, then, by setting, evict.
+
+    within ──over for `patience`──▶ warned ──over for `evict_after` more, where that is set──▶ evicted
+       ▲                              │
+       └──────────── within again ────┘
+
+What is over for a moment is no offence: programs allocate and free. A warning is told once per offence, an eviction
+until it happened.
+
+Pure but for what it remembers; times are passed in. Must not: write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from contract.encoding.quantity import mib
+from nodeagent.gpus.library import Card
+from nodeagent.sharing.residents import Resident
+from nodeagent.sharing.usage import NodeUsage, Use
+
+OVERUSE, UNHEALTHY = "GpuMemoryOveruse", "GpuUnhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """
+    Seconds and bytes. `slack`: what a container may have beyond its share, since every CUDA context costs some memory
+    that its program did not ask for. `evict_after`, `evict_unhealthy_after`: 0 for never.
+    """
+
+    slack: int = 512 << 20
+    patience: float = 30.0
+    evict_after: float = 0.0
+    evict_unhealthy_after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do: an Event on the pod, with its eviction where `evict`."""
+
+    resident: Resident
+    reason: str
+    message: str
+    evict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Offence:
+    since: float
+    warned: bool = False
+
+
+_Key = tuple[str, str, str]
+
+
+class OveruseMonitor:
+    """Remembers who is over since when. One thread uses it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._offences: dict[_Key, _Offence] = {}
+        self._sick: dict[str, float] = {}
+        self.violations: dict[_Key, int] = {}
+        """Warnings so far by pod uid, container and GPU, of containers that are here."""
+
+    def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
+        """What is to be done at `now`. A warning counts as told once it was given here."""
+        steps = []
+        over: dict[_Key, _Offence] = {}
+        together = _by_claim(usage.uses)
+        for use in usage.uses:
+            others = together.get((_claim(use), use.gpu), use.used) - use.used
+            if not use.used or use.used + others <= use.share + self._rules.slack:
+                continue
+            key = (use.resident.uid, use.container, use.gpu)
+            offence = self._offences.get(key, _Offence(now))
+            step, over[key] = self._offended(use, others, offence, now)
+            if step is not None:
+                steps.append(step)
+            if over[key].warned and not offence.warned:
+                self.violations[key] = self.violations.get(key, 0) + 1
+        self._offences = over
+        here = {(use.resident.uid, use.container, use.gpu) for use in usage.uses}
+        self.violations = {key: count for key, count in self.violations.items() if key in here}
+        return (*steps, *self._leaving(usage, cards, now))
+
+    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[Step | None, _Offence]:
+        rules, since = self._rules, now - offence.since
+        beside = f" and the others of its claim {mib(others)} MiB" if others else ""
+        told = (
+            f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
+            f"{mib(use.used + others - use.share)} MiB more than its share of {mib(use.share)} MiB"
+        )
+        if rules.evict_after and since >= rules.patience + rules.evict_after:
+            return Step(use.resident, OVERUSE, f"{told}; the pod is evicted", evict=True), replace(offence, warned=True)
+        if offence.warned or since < rules.patience:
+            return None, offence
+        threat = f"; the pod is evicted if it goes on for {rules.evict_after:g} s" if rules.evict_after else ""
+        return Step(use.resident, OVERUSE, told + threat), replace(offence, warned=True)
+
+    def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
+        """Pods on GPUs that have been ill for too long; a GPU that only takes no new pods is not ill."""
+        ill = {card.uuid: card.reason for card in cards if card.uuid and not card.healthy and not card.sliced}
+        self._sick = {uuid: self._sick.get(uuid, now) for uuid in ill}
+        after = self._rules.evict_unhealthy_after
+        if not after:
+            return ()
+        due = {uuid for uuid, since in self._sick.items() if now - since >= after}
+        found = {use.resident.uid: (use.resident, use.gpu) for use in usage.uses if use.gpu in due}
+        return tuple(
+            Step(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
+            for resident, gpu in found.values()
+        )
+
+
+def _claim(use: Use) -> str:
+    """The claim that the container's share is of; empty for a share of its pod's own."""
+    return use.resident.allocation.claim if use.resident.allocation is not None else ""
+
+
+def _by_claim(uses: Iterable[Use]) -> dict[tuple[str, str], int]:
+    """Bytes by claim and GPU: the users of a claim have its one share together."""
+    found: dict[tuple[str, str], int] = {}
+    for use in uses:
+        if _claim(use):
+            key = (_claim(use), use.gpu)
+            found[key] = found.get(key, 0) + use.used
+    return found

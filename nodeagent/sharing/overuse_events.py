@@ -1,0 +1,134 @@
+"""
+The thread that carries out what `nodeagent.sharing.overuse` finds: Events and evictions.
+
+An API server that is away costs warnings their moment and nothing else: containers run on, and an eviction that is
+still due is tried again after the next look.
+
+Must not: decide, or call the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeagent.publishing.status import Observation, timestamp
+from nodeagent.sharing.overuse import OveruseMonitor, Step
+from nodeagent.sharing.residents import Resident, Residents
+from nodeagent.sharing.usage import NodeUsage, measure
+from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound
+from runtime.kubernetes.paths import events, pods
+
+log = logging.getLogger(__name__)
+
+
+class OveruseReporter:
+    """
+    Looks at each sight once. `show` is given the usage and the warnings so far, for metrics; `more` tells what else is
+    to be said to pods.
+
+    `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        residents: Residents,
+        watch: OveruseMonitor,
+        *,
+        node: str,
+        show: Callable[[NodeUsage, OveruseMonitor], None] = lambda usage, watch: None,
+        more: Callable[[], tuple[Step, ...]] = tuple,
+        cgroup_of: Callable[[int], str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kube, self._residents, self._watch, self._node = kube, residents, watch, node
+        self._show, self._more, self._clock = show, more, clock
+        self._cgroup_of = cgroup_of or read_cgroup
+        self._sights: list[Observation] = []
+        self._leaving: set[str] = set()
+        """Uids of pods that are told to go: they take their time for it, and are not told again."""
+        self._woken = threading.Event()
+
+    def seen(self, sight: Observation) -> None:
+        """A new look. From any thread; never blocks."""
+        self._sights = [sight]
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Have `run` notice that it is to stop."""
+        self._woken.set()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Follow the looks until stopped."""
+        while not stopping.is_set():
+            self._woken.wait()
+            self._woken.clear()
+            if self._sights:
+                self.step(self._sights.pop())
+
+    def step(self, sight: Observation) -> None:
+        """Judge one look and do what follows."""
+        # A slice's processes are its own; the card's list repeats them.
+        here = self._residents.all()
+        usage = measure(sight.cards, here, self._cgroup_of)
+        self._leaving &= {resident.uid for resident in here}
+        now = self._clock()
+        steps = (*self._watch.judge(usage, sight.cards, now), *self._more())
+        self._show(usage, self._watch)
+        for step in steps:
+            try:
+                self._do(step, now)
+            except KubeError as error:
+                log.warning("not done", extra={"what": step.reason, "pod": _key(step), "said": str(error)})
+
+    def _do(self, step: Step, now: float) -> None:
+        pod = step.resident
+        if step.evict:
+            if pod.uid in self._leaving:
+                return
+            # Told when it is so: an eviction that a PodDisruptionBudget holds up is tried after every look.
+            self._evict(pod)
+            self._leaving.add(pod.uid)
+        log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
+        self._kube.create(events(pod.namespace), _event(step, self._node, now))
+
+    def _evict(self, pod: Resident) -> None:
+        about = {"name": pod.name, "namespace": pod.namespace}
+        # By its uid: a pod of the same name that came since has done nothing.
+        options = {"preconditions": {"uid": pod.uid}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
+        with contextlib.suppress(KubeNotFound):
+            self._kube.create(pods(pod.namespace, pod.name, "eviction"), body)
+
+
+def read_cgroup(pid: int) -> str:
+    """The text of a process's `/proc` file; empty where the process is gone or hidden."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _key(step: Step) -> str:
+    return f"{step.resident.namespace}/{step.resident.name}"
+
+
+def _event(step: Step, node: str, now: float) -> JSON:
+    pod, at = step.resident, timestamp(now)
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {
+        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": step.reason,
+        "message": step.message[:1024],
+        "source": {"component": "gpufraction-nodeagent", "host": node},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,96 @@
+"""
+Whose a node's GPUs are, where the vendor's device plugin may hand them out too.
+
+A plugin gives a GPU to a whole-GPU pod without asking anybody. So on a node where one offers `nvidia.com/gpu`, nothing
+is shared until the administrator says how the two keep apart, by the label `gpufraction.io/ownership` of the Node:
+
+    no label    plugin offers none ──▶ all are shared
+                plugin offers some ──▶ none is, and the condition PluginConflict names the two ways out
+    dedicated   the plugin is to be off here: all are shared, but none while it still offers some
+    held        the plugin stays. Holder pods (`python -m nodeagent hold`) take GPUs from it as any pod would and report
+                which; exactly those are shared, so that the plugin can give none of them to anybody else
+
+A holder that goes takes its GPUs out of sharing: the plugin may give them away from then on.
+
+Pure. Must not: remove or change anything of the vendor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import names
+from contract.encoding.quantity import BadQuantity, integer
+from nodeagent.publishing.status import Condition
+
+PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
+DEDICATED, HOLDING = "dedicated", "held"
+VENDOR = "nvidia.com/"
+_WAYS = (
+    f"turn the plugin off here (the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false) and label the Node "
+    f"{names.OWNERSHIP}={DEDICATED}, or leave it on, run holder pods and label the Node {names.OWNERSHIP}={HOLDING}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What a Node says: the administrator's choice, and how many GPUs and slices a vendor's plugin offers."""
+
+    choice: str = ""
+    offered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGpus:
+    """UUIDs that are shared (None: all), why the others are not, and the conditions that tell it."""
+
+    shared: frozenset[str] | None = None
+    why: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+def read(node: Mapping[str, Any]) -> Ownership:
+    """Read a Node. Allocatable counts: of a plugin that was turned off, kubelet keeps the capacity."""
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    offered = sum(_amount(value) for name, value in allocatable.items() if _of_vendor(name))
+    return Ownership(str(labels.get(names.OWNERSHIP, "")), offered)
+
+
+def decide(ownership: Ownership, held: frozenset[str], cards: Iterable[str]) -> SharedGpus:
+    """Which of `cards` (UUIDs) are shared, `held` being what this node's holder pods report."""
+    if ownership.choice == HOLDING:
+        return _held(held, frozenset(cards))
+    if not ownership.offered:
+        return SharedGpus()
+    if ownership.choice == DEDICATED:
+        found = f"the Node is labelled {names.OWNERSHIP}={DEDICATED}, and a device plugin still offers GPUs here"
+        return _conflict("PluginStillOn", f"{found}; {_WAYS.split(', or ')[0]}, or choose {HOLDING}")
+    choice = f" ({names.OWNERSHIP} is {ownership.choice!r}, which is neither)" if ownership.choice else ""
+    return _conflict("NoChoice", f"a device plugin offers GPUs here and could give away what we share{choice}: {_WAYS}")
+
+
+def _conflict(reason: str, message: str) -> SharedGpus:
+    condition = Condition(True, reason, f"no GPU is shared: {message}", PLUGIN_CONFLICT)
+    return SharedGpus(frozenset(), "a device plugin may give it away; see the condition PluginConflict", (condition,))
+
+
+def _held(held: frozenset[str], cards: frozenset[str]) -> SharedGpus:
+    ours = held & cards
+    strangers = f"; holders report {len(held - cards)} that are not here" if held - cards else ""
+    message = f"{len(ours)} of {len(cards)} GPUs are held by holder pods and shared{strangers}"
+    condition = Condition(bool(ours), "GpusHeld" if ours else "NothingHeld", message, HELD)
+    return SharedGpus(ours, "no holder pod holds it against the device plugin", (condition,))
+
+
+def _of_vendor(resource: str) -> bool:
+    return resource.startswith(VENDOR) and resource.removeprefix(VENDOR).startswith(("gpu", "mig-"))
+
+
+def _amount(value: object) -> int:
+    try:
+        return max(0, integer(value))
+    except BadQuantity:
+        return 0

@@ -1,0 +1,95 @@
+"""
+Whose memory is on a GPU: the driver's process ids, the kernel's control groups, the pods' containers, joined.
+
+    GPU ──NVML──▶ process id ──/proc/<pid>/cgroup──▶ container id ──Pod status──▶ pod, container, share
+
+Process ids are the host's, so the agent must see those (hostPID). A process whose group names no container of a pod
+with a share on that GPU is nobody's: its bytes are counted as such and never laid to anybody.
+
+Pure: what `/proc` says is passed in. Must not: judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from nodeagent.gpus.library import Card
+from nodeagent.sharing.residents import Resident
+
+_CONTAINER = re.compile(r"(?:^|[-/:])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+"""A container id in a cgroup path, as containerd and CRI-O write it with either cgroup driver:
+`cri-containerd-<id>.scope`, `crio-<id>.scope`, `/<id>`, `/crio-<id>`. Processes may be in a group below it. CRI-O's
+monitor of a container may be beside it, under the same id: `crio-conmon-<id>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One container's use of one GPU: its share and what its processes have, in bytes."""
+
+    resident: Resident
+    container: str
+    gpu: str
+    share: int
+    cores: int
+    used: int
+    busy: int | None = None
+    """Percent of the GPU's multiprocessors; None where the driver does not tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """Every container with a share, and per GPU what belongs to none of them."""
+
+    uses: tuple[Use, ...] = ()
+    strangers: tuple[tuple[str, int], ...] = ()
+
+
+def container_of(cgroup: str) -> str:
+    """
+    The container id in the text of `/proc/<pid>/cgroup`; empty where there is none.
+
+    Of nested ones the outermost counts: what a container starts inside itself is its own.
+    """
+    found = _CONTAINER.search(cgroup)
+    return found[1] if found else ""
+
+
+def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Callable[[int], str]) -> NodeUsage:
+    """
+    What everybody uses. `cgroup_of(pid)` is the text of that process's `/proc` file, empty where it ended.
+
+    On a card whose driver does not list processes nobody is told to use anything: no figure rather than a zero.
+    """
+    here = tuple(residents)
+    owner = {cid: (resident.uid, name) for resident in here for cid, name in resident.containers}
+    uses: list[Use] = []
+    strangers: list[tuple[str, int]] = []
+    for card in cards:
+        if card.processes is None or not card.uuid:
+            continue
+        by_container: dict[tuple[str, str], int] = {}
+        told, busy = dict(card.busy or ()), dict[tuple[str, str], int]()
+        unknown = 0
+        for pid, used in card.processes:
+            key = owner.get(container_of(cgroup_of(pid)))
+            if key is None:
+                unknown += used
+            else:
+                by_container[key] = by_container.get(key, 0) + used
+                busy[key] = busy.get(key, 0) + told.get(pid, 0)
+        for resident in here:
+            for container, share, cores in _shares(resident, card.uuid):
+                used = by_container.pop((resident.uid, container), 0)
+                kept = None if card.busy is None else busy.get((resident.uid, container), 0)
+                uses.append(Use(resident, container, card.uuid, share, cores, used, kept))
+        strangers.append((card.uuid, unknown + sum(by_container.values())))
+    return NodeUsage(tuple(uses), tuple(strangers))
+
+
+def _shares(resident: Resident, uuid: str) -> Iterable[tuple[str, int, int]]:
+    for container in resident.allocation.containers if resident.allocation else ():
+        for share in container.shares:
+            if share.uuid == uuid:
+                yield container.container, share.memory, share.cores

@@ -1,0 +1,177 @@
+"""
+What can go wrong between us and the Kubernetes API, as our own types.
+
+Callers match on these and on nothing else: no exception of an HTTP library, of the JSON decoder or of
+the credentials loader gets past `runtime.kubernetes.client`. The original is chained as `__cause__`.
+
+    KubeError
+      KubeUnauthorized      401  credentials missing or no longer accepted
+      KubeForbidden         403  RBAC, quota or an admission policy says no
+      KubeNotFound          404
+      KubeConflict          409  another writer was first, or the name is taken (`reason` AlreadyExists)
+      KubeGone              410  a resourceVersion or continue token that the server no longer keeps
+      KubeInvalid           400, 405, 406, 413, 415, 422: the request itself is wrong
+      KubeTooManyRequests   429  `retry_after` seconds
+      KubeUnavailable       other 5xx, and connections that could not be made
+        KubeTimeout         no answer came in time, or 504
+          KubeConnectionLost     the connection broke after the request went out
+      KubeMalformed              an answer that is not what the API promises
+      KubeConfigError            no usable kubeconfig or service account
+
+Whether a write took effect is a question of its own: `outcome_unknown` is true where the request may
+have been carried out although no proper answer came. Read the object back before acting on it.
+
+Must not: carry a request, a header or any body but the message of a `kind: Status`, because errors are
+logged and those may hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MESSAGE_LIMIT = 256  # characters; webhooks and quota plugins are known to return pages
+MOST_PATIENCE = 60.0  # seconds; who was asked to wait a day would watch nothing for a day
+
+
+class KubeError(Exception):
+    """A call to the Kubernetes API did not give what was asked for.
+
+    status: HTTP status, 0 where no answer came. reason: the machine-readable `Status.reason`, such as
+    AlreadyExists. retry_after: seconds the server asked to wait, None where it did not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        outcome_unknown: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after = retry_after
+        self.outcome_unknown = outcome_unknown
+
+
+class KubeUnauthorized(KubeError):
+    """401."""
+
+
+class KubeForbidden(KubeError):
+    """403."""
+
+
+class KubeNotFound(KubeError):
+    """404."""
+
+
+class KubeConflict(KubeError):
+    """409."""
+
+    @property
+    def already_exists(self) -> bool:
+        """The name is taken, as opposed to a resourceVersion that has moved on."""
+        return self.reason == "AlreadyExists"
+
+
+class KubeGone(KubeError):
+    """410: list again."""
+
+
+class KubeInvalid(KubeError):
+    """The server refuses the request as it is written; sending it again cannot help."""
+
+
+class KubeTooManyRequests(KubeError):
+    """429: nothing was done; wait `retry_after` seconds where it is given."""
+
+
+class KubeUnavailable(KubeError):
+    """The server cannot answer now; the same request may work later."""
+
+
+class KubeTimeout(KubeUnavailable):
+    """No answer came. A write may or may not have taken effect (`outcome_unknown` is always true)."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message, status=status, reason=reason, outcome_unknown=True)
+
+
+class KubeConnectionLost(KubeTimeout):
+    """The connection broke before the answer was complete; as open as any other KubeTimeout."""
+
+
+class KubeMalformed(KubeError):
+    """The server's answer cannot be read."""
+
+
+class KubeConfigError(KubeError):
+    """There is no usable way to reach a cluster from here."""
+
+
+_BY_STATUS: Mapping[int, type[KubeError]] = {
+    401: KubeUnauthorized,
+    403: KubeForbidden,
+    404: KubeNotFound,
+    409: KubeConflict,
+    410: KubeGone,
+    429: KubeTooManyRequests,
+}
+
+# 503 is said before any work is done; a 500 or a proxy's 502 may hide a write that etcd did take.
+_NOT_DONE = frozenset({501, 503, 505})
+
+
+def cut(text: str) -> str:
+    """`text` on one line and no longer than MESSAGE_LIMIT."""
+    line = " ".join(text.split())
+    return line if len(line) <= MESSAGE_LIMIT else line[: MESSAGE_LIMIT - 1] + "…"
+
+
+def patience(said: object) -> float | None:
+    """The seconds that a server asks us to wait, at most `MOST_PATIENCE`; None for what is no such number."""
+    try:
+        seconds = float(said) if isinstance(said, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return None
+    return min(seconds, MOST_PATIENCE) if seconds > 0 else None
+
+
+def error_from_status(
+    status: int,
+    document: Any,
+    *,
+    what: str,
+    retry_after: float | None = None,
+    withhold: bool = False,
+) -> KubeError:
+    """The typed error for an HTTP status and the decoded body that came with it.
+
+    what: the call, such as "GET /api/v1/pods", put in front of the message. withhold: leave the server's
+    message out, for kinds whose validation messages quote their values (Secrets).
+    """
+    said = reason = ""
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        reason = str(document.get("reason") or "")
+        said = "message withheld" if withhold else cut(str(document.get("message") or ""))
+        details = document.get("details")
+        if retry_after is None and isinstance(details, dict):
+            retry_after = patience(details.get("retryAfterSeconds"))
+    message = f"{what}: {status}{f' {reason}' if reason else ''}{f': {said}' if said else ''}"
+    if status == 504:
+        return KubeTimeout(message, status=status, reason=reason)
+    if status >= 500:
+        return KubeUnavailable(
+            message,
+            status=status,
+            reason=reason,
+            retry_after=retry_after,
+            outcome_unknown=status not in _NOT_DONE,
+        )
+    fallback = KubeInvalid if 400 <= status < 500 else KubeMalformed
+    kind = _BY_STATUS.get(status, fallback)
+    return kind(message, status=status, reason=reason, retry_after=retry_after)

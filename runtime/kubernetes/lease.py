@@ -1,0 +1,323 @@
+"""
+One leader at a time, by a Lease, and a leader that knows by itself when it no longer is one.
+
+Everything that decides is here and pure: `step` looks at the Lease and says what to write, `campaign`
+chains the calls of one round, `Leader` is the thread that makes them. Why two leaders never overlap:
+
+    leader A   |-- renew sent --|            is_leader() until sent + renew_deadline
+    server            |-- committed
+    follower B               |-- sees the record change      waits lease_duration from here
+
+B counts from when *it saw* the record change, on its own monotonic clock, so nobody's wall clock matters
+and B starts no earlier than commit + lease_duration. A counts from *before it sent* the renewal that was
+acknowledged, so it stops no later than commit + renew_deadline. Clocks may differ in speed by the ratio
+of the two (15 s to 10 s by default). An unacknowledged write never makes a leader, whatever a later read
+shows: a record that names us may be about to run out in the eyes of others.
+
+Every write carries the resourceVersion that was read, so of two candidates one gets 409.
+Record format: https://kubernetes.io/docs/concepts/architecture/leases/ (coordination.k8s.io/v1).
+
+Must not: decide anything but who leads. What a leader has under way when `is_leader()` turns false is for
+its caller: ask again right before each write.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from runtime.kubernetes.client import JSON, Kube, KubeConflict, KubeError, KubeNotFound, leases
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTiming:
+    """The pace of an election, in seconds; as client-go's defaults."""
+
+    lease_duration: float = 15.0  # others start no sooner than this after the last renewal they saw
+    renew_deadline: float = 10.0  # a leader stops deciding this long after the last acknowledged renewal
+    retry_period: float = 2.0  # between two rounds
+
+    def __post_init__(self) -> None:
+        if not self.lease_duration > self.renew_deadline > self.retry_period > 0:
+            raise ValueError(
+                f"lease_duration {self.lease_duration} > renew_deadline {self.renew_deadline} > "
+                f"retry_period {self.retry_period} > 0 must hold, for example 15 > 10 > 2"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What this candidate knows: the last record it saw, when that had changed, and its own tenure."""
+
+    spec: JSON | None = None
+    changed_at: float = 0.0
+    leads_until: float | None = None  # on the local clock; None: not leading
+    transitions: int = 0  # of the tenure that leads_until belongs to
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Somebody else leads, or may still believe so. Look again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWrite:
+    """Take or renew: create the Lease, or replace it as it was read."""
+
+    verb: Literal["create", "replace"]
+    body: JSON
+
+
+def step(
+    lease: JSON | None, me: str, observed: Observed, *, now: float, wall: str, timing: LeaseTiming
+) -> tuple[Observed, Follow | LeaseWrite]:
+    """What to do about the Lease just read (None: there is none). Pure.
+
+    now: the local monotonic clock, in seconds. wall: the time to write into the record, for people only.
+    """
+    if lease is None:
+        return observed, LeaseWrite("create", {"spec": _spec(me, {}, wall=wall, timing=timing)})
+    spec = lease.get("spec") or {}
+    # Only the record itself counts: editing a label of the Lease must not prolong anybody's tenure.
+    if observed.spec != spec:
+        observed = replace(observed, spec=spec, changed_at=now)
+    holder = spec.get("holderIdentity") or ""
+    duration = _duration_of(spec, timing)
+    if holder not in ("", me) and now < observed.changed_at + duration:
+        return observed, Follow()
+    body = {**lease, "spec": _spec(me, spec, wall=wall, timing=timing)}
+    return observed, LeaseWrite("replace", body)
+
+
+def _duration_of(spec: JSON, timing: LeaseTiming) -> float:
+    """How long the record's holder is to be believed: at least as long as it said itself."""
+    said = spec.get("leaseDurationSeconds")
+    return max(timing.lease_duration, float(said) if isinstance(said, int) else 0.0)
+
+
+def _spec(me: str, before: JSON, *, wall: str, timing: LeaseTiming) -> JSON:
+    mine = before.get("holderIdentity") == me
+    transitions = before.get("leaseTransitions")
+    count = transitions if isinstance(transitions, int) else 0
+    return {
+        **before,
+        "holderIdentity": me,
+        "leaseDurationSeconds": max(1, round(timing.lease_duration)),
+        "acquireTime": (before.get("acquireTime") or wall) if mine else wall,
+        "renewTime": wall,
+        # The first holder of a new Lease is transition 0, as in client-go.
+        "leaseTransitions": count if mine or not before else count + 1,
+    }
+
+
+def released(lease: JSON, *, wall: str) -> JSON:
+    """The Lease with nobody holding it, so that the next candidate need not wait."""
+    spec = {**(lease.get("spec") or {}), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": wall}
+    return {**lease, "spec": spec}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask for the Lease; answered by the object, or None where there is none."""
+
+
+Call = Read | LeaseWrite
+
+
+def campaign(
+    me: str,
+    observed: Observed,
+    *,
+    timing: LeaseTiming,
+    clock: Callable[[], float],
+    wall: Callable[[], str],
+) -> Generator[Call, JSON | None, Observed]:
+    """One round: yields the calls to make, is sent their answers (or thrown their KubeError), and returns
+    what is known afterwards. Raises the KubeError that ended the round; then nothing new is known but time.
+    """
+    lease = yield Read()
+    observed, action = step(lease, me, observed, now=clock(), wall=wall(), timing=timing)
+    if isinstance(action, Follow):
+        return replace(observed, leads_until=None)
+    asked_at = clock()
+    written = yield action
+    if lease is not None and action.body["spec"] == lease.get("spec"):
+        # A wall clock that stands still: others cannot see this renewal, so it prolongs nothing.
+        return observed
+    spec = (written or {}).get("spec") or action.body["spec"]
+    return Observed(
+        spec=spec,
+        changed_at=clock(),
+        leads_until=asked_at + timing.renew_deadline,
+        transitions=spec.get("leaseTransitions") or 0,
+    )
+
+
+def identity(pod: str) -> str:
+    """A name no other process ever has, not even this pod's container after a restart."""
+    return f"{pod}_{uuid.uuid4()}"
+
+
+def boottime() -> float:
+    """Seconds since boot, including time spent suspended: a machine that slept no longer leads."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _utc_now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Leader:
+    """A thread that campaigns for one Lease. `is_leader()` and `token()` may be asked from any thread.
+
+    on_change: told True or False when leadership is gained or lost, on the election thread. A loss by
+    the clock alone is told at the next round; `is_leader()` is false before.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: LeaseTiming | None = None,
+        on_change: Callable[[bool], None] | None = None,
+        clock: Callable[[], float] = boottime,
+        wall: Callable[[], str] = _utc_now,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.identity = identity
+        self._kube = kube
+        self._namespace, self._name = namespace, name
+        self._timing = timing or LeaseTiming()
+        self._on_change = on_change
+        self._clock = clock
+        self._wall = wall
+        self._rng = rng or random.Random()
+        # A round must end early enough for another to save the tenure.
+        self._call_timeout = self._timing.renew_deadline / 2
+        self._observed = Observed()  # replaced whole, so readers on other threads need no lock
+        self._said = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def token(self) -> int | None:
+        """The tenure's number (leaseTransitions) while leading, else None. Grows with every new leader."""
+        observed = self._observed
+        if observed.leads_until is None or self._clock() >= observed.leads_until:
+            return None
+        return observed.transitions
+
+    def is_leader(self) -> bool:
+        """Whether this process may decide, right now."""
+        return self.token() is not None
+
+    def holder(self) -> str:
+        """Who the last seen record says leads; empty where nobody does."""
+        return str((self._observed.spec or {}).get("holderIdentity") or "")
+
+    def start(self) -> None:
+        """Start the thread; at most once."""
+        if self._thread is not None:
+            raise RuntimeError(f"election {self._namespace}/{self._name} was started before")
+        self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop leading at once, end the thread, and release the Lease. Stop deciding before calling it."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+        self.resign()
+
+    def resign(self) -> None:
+        """Give the Lease back if the record names us; whatever fails, it runs out by itself."""
+        self._observed = replace(self._observed, leads_until=None)
+        self._announce()
+        for _ in range(2):  # twice: a renewal that we took for lost may land in between
+            try:
+                self._give_back()
+                return
+            except KubeConflict:
+                continue
+            except KubeError as error:
+                log.warning("lease not released", extra={"lease": self._name, "said": str(error)})
+                return
+
+    def tick(self) -> None:
+        """One round against the API server. What the thread does every retry_period."""
+        rounds = campaign(self.identity, self._observed, timing=self._timing, clock=self._clock, wall=self._wall)
+        try:
+            after = self._play(rounds)
+        except KubeConflict:
+            log.debug("lease contended", extra={"lease": self._name})
+        except KubeError as error:
+            log.warning("lease round failed", extra={"lease": self._name, "said": str(error)})
+        else:
+            # A renewal under way when stop() came must not bring the tenure back.
+            self._observed = replace(after, leads_until=None) if self._stopping.is_set() else after
+        self._announce()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.tick()
+            self._stopping.wait(self._timing.retry_period * (1.0 + 0.2 * self._rng.random()))
+
+    def _play(self, rounds: Generator[Call, JSON | None, Observed]) -> Observed:
+        answer: JSON | None = None
+        call = next(rounds)
+        while True:
+            answer = self._read() if isinstance(call, Read) else self._write(call)
+            try:
+                call = rounds.send(answer)
+            except StopIteration as done:
+                result: Any = done.value
+                assert isinstance(result, Observed)
+                return result
+
+    def _give_back(self) -> None:
+        lease = self._read()
+        if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self.identity:
+            return
+        self._kube.replace(self._path(), released(lease, wall=self._wall()), timeout=self._call_timeout)
+        log.info("lease released", extra={"lease": self._name})
+
+    def _read(self) -> JSON | None:
+        try:
+            return self._kube.get(self._path(), timeout=self._call_timeout)
+        except KubeNotFound:
+            return None
+
+    def _write(self, call: LeaseWrite) -> JSON:
+        if call.verb == "replace":
+            return self._kube.replace(self._path(), call.body, timeout=self._call_timeout)
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            **call.body,
+        }
+        return self._kube.create(leases(self._namespace), body, timeout=self._call_timeout)
+
+    def _path(self) -> str:
+        return leases(self._namespace, self._name)
+
+    def _announce(self) -> None:
+        leads = self.is_leader()
+        if leads == self._said:
+            return
+        self._said = leads
+        log.info("leading" if leads else "not leading", extra={"lease": self._name, "holder": self.holder()})
+        if self._on_change is not None:
+            self._on_change(leads)

@@ -1,0 +1,201 @@
+"""Requests and what is expected of the answers, the same for whatever API server answers them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.kubernetes.transport import Transport
+
+JSON = dict[str, Any]
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+GATE = {"name": "gpufraction.io/allocation"}
+_TIMEOUT = 40.0
+_DEADLINE = 20.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server said."""
+
+    code: int
+    body: JSON
+    warnings: str = ""
+
+    @property
+    def message(self) -> str:
+        return str(self.body.get("message", ""))
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request. `path` is below the namespace unless it begins with a slash; a function gets the objects given."""
+
+    method: str
+    path: str
+    body: Any = None
+    content_type: str = "application/json"
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Objects that are there, a request, and what its answer must be and say."""
+
+    ask: Ask | Callable[[Mapping[str, JSON]], Ask]
+    code: int
+    reason: str = ""
+    says: tuple[str, ...] = ()
+    """Parts of the message."""
+    shows: Any = None
+    """Parts of the object: every key here has this value there."""
+    given: tuple[Ask, ...] = ()
+
+
+class Api:
+    """One namespace of one API server, as one user."""
+
+    def __init__(self, transport: Transport, namespace: str) -> None:
+        self._transport, self.namespace = transport, namespace
+
+    def ask(self, ask: Ask) -> Answer:
+        """Send it."""
+        path = ask.path if ask.path.startswith("/") else f"/api/v1/namespaces/{self.namespace}/{ask.path}"
+        headers = {"Accept": "application/json"}
+        body = None
+        if ask.body is not None:
+            headers["Content-Type"] = ask.content_type
+            body = json.dumps(ask.body).encode()
+        response = self._transport.request(ask.method, path, ask.query, headers, body, _TIMEOUT, False)
+        text = response.read()
+        try:
+            answered = json.loads(text)
+        except ValueError:
+            answered = {"message": text.decode(errors="replace").strip()}
+        return Answer(response.status, answered, response.headers.get("warning", ""))
+
+    def done(self, ask: Ask) -> JSON:
+        """The object that answers; anything but a success fails the test."""
+        answer = self.ask(ask)
+        assert answer.code < 400, f"{ask.method} {ask.path}: {answer.code} {answer.message}"
+        return answer.body
+
+
+def check(api: Api, case: Case) -> None:
+    """Do what the case says and compare all that it promises, at once."""
+    given: dict[str, JSON] = {}
+    for each in case.given:
+        made = api.done(each)
+        given[made["metadata"]["name"]] = made
+    answer = api.ask(case.ask(given) if callable(case.ask) else case.ask)
+    want = {"code": case.code, "reason": case.reason, "unsaid": [], "shown": case.shows}
+    seen = {
+        "code": answer.code,
+        "reason": answer.body.get("reason", "") if answer.code >= 400 else "",
+        "unsaid": [part for part in case.says if part not in answer.message],
+        "shown": part_of(answer.body, case.shows),
+    }
+    assert seen == want, answer.message
+
+
+def part_of(found: Any, wanted: Any) -> Any:
+    """What of `found` is to be compared with `wanted`: of objects the wanted keys, of all else everything."""
+    if wanted is None:
+        return None
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return {
+            key: found.get(key) if value is None else part_of(found.get(key), value) for key, value in wanted.items()
+        }
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        return [part_of(*pair) for pair in zip(found, wanted, strict=True)]
+    return found
+
+
+def eventually(done: Callable[[], bool], missing: str) -> None:
+    """Wait until `done()`; fail with `missing`."""
+    deadline = time.monotonic() + _DEADLINE
+    while not done():
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.02)
+
+
+# -- requests -----------------------------------------------------------------------------------------------------
+
+
+def pod(name: str, limits: JSON | None = None, **spec: Any) -> JSON:
+    """A pod of one container; `limits` are the container's."""
+    container: JSON = {"name": "c", "image": "x", **({"resources": {"limits": limits}} if limits else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def gated(name: str, **spec: Any) -> JSON:
+    """A pod that waits behind our gate."""
+    return pod(name, schedulingGates=[GATE], **spec)
+
+
+def annotated(name: str, annotations: Mapping[str, Any]) -> JSON:
+    made = pod(name)
+    made["metadata"]["annotations"] = annotations
+    return made
+
+
+def create(body: Any, **query: str) -> Ask:
+    """A pod."""
+    return Ask("POST", "pods", body, query=query)
+
+
+def get(name: str) -> Ask:
+    return Ask("GET", f"pods/{name}")
+
+
+def patch(name: str, *operations: JSON, sub: str = "", **query: str) -> Ask:
+    """A JSON patch of a pod."""
+    return Ask("PATCH", f"pods/{name}{sub}", list(operations), JSON_PATCH, query)
+
+
+def merge(name: str, body: JSON, *, sub: str = "", **query: str) -> Ask:
+    """A merge patch of a pod."""
+    return Ask("PATCH", f"pods/{name}{sub}", body, MERGE, query)
+
+
+def bind(name: str, node: str, *, metadata: Mapping[str, Any] | None = None, **query: str) -> Ask:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **(metadata or {})}, "target": target}
+    return Ask("POST", f"pods/{name}/binding", body, query=query)
+
+
+def op(kind: str, path: str, value: Any = None) -> JSON:
+    """One operation of a JSON patch; without a value it has none."""
+    return {"op": kind, "path": path, **({} if value is None else {"value": value})}
+
+
+def required(terms: Sequence[JSON]) -> JSON:
+    """An affinity that requires one of the node selector terms."""
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def by_name(*nodes: str) -> JSON:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
+
+
+def by_zone(*zones: str) -> JSON:
+    return {"matchExpressions": [{"key": "zone", "operator": "In", "values": list(zones)}]}
+
+
+PLAIN = create(pod("p"))
+WAITING = create(gated("p"))
+
+
+def titled(tables: Mapping[str, Mapping[str, Case]]) -> dict[str, Case]:
+    """The cases of several tables under the topic of each and their own sentence."""
+    return {f"{topic}: {sentence}": case for topic, cases in tables.items() for sentence, case in cases.items()}

@@ -1,0 +1,121 @@
+"""
+A cluster of two replicas that is attacked. Whatever a test did: afterwards the same processes run as before, each
+within its manifest's memory limit, no reservation is left, and another tenant's pod is placed as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.embedded import ControlPlane
+from playground.machinery.gpuruntime import NodeGpus
+from playground.shapes import DEMO, GpuNode
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, pod
+from tests.cluster.hostile.footprint import Footprint
+from tests.cluster.system import invariants
+
+JSON = dict[str, Any]
+ASSUME_TTL = 2.0
+"""Seconds that a reservation waits for its pod here; long for a test, short for a person."""
+TENANT, NEIGHBOUR = "default", "neighbour"
+"""The namespace that attacks, and the one that must not notice."""
+DELAY = 1.0
+"""Seconds by which an attack may delay another tenant's pod, at most."""
+MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
+
+
+@dataclasses.dataclass
+class Hostile:
+    """The cluster, and what tests of attacks need again and again."""
+
+    cluster: Cluster
+    footprint: Footprint
+
+    @property
+    def kube(self) -> Kube:
+        """As an administrator."""
+        return self.cluster.kube
+
+    def create(self, made: PodBuilder, namespace: str = TENANT, *, dry_run: bool = False) -> JSON:
+        """Submit one pod."""
+        manifest = made.manifest()
+        manifest["metadata"]["namespace"] = namespace
+        return self.kube.create(paths.pods(namespace), manifest, {"dryRun": "All"} if dry_run else None)
+
+    def pods(self, namespace: str = TENANT) -> list[JSON]:
+        """Every pod of a namespace."""
+        return list(self.kube.list(paths.pods(namespace)).items)
+
+    def pids(self) -> dict[str, int]:
+        """Every program that should run, and its process id; 0 for one that has ended."""
+        programs = self.cluster.programs.items()
+        return {name: program.pid if program.alive() else 0 for name, program in programs if name != "certs"}
+
+    def figures(self, replica: int = 0) -> dict[str, float]:
+        """An allocator's metrics."""
+        return invariants.figures(self.cluster, replica)
+
+    def neighbour_is_served(self, within: float = scenarios._PATIENCE) -> float:
+        """Have another tenant's small pod placed and taken away again; how long it took, in seconds."""
+        made = pod("neighbour").asks("gpufraction.io/gpu-memory", "1Gi")
+        started = time.monotonic()
+        self.create(made, NEIGHBOUR)
+        path = paths.pods(NEIGHBOUR, "neighbour")
+        scenarios.wait_for(
+            lambda: bool(self.kube.get(path)["spec"].get("nodeName")),
+            lambda: f"the neighbour's pod is not placed: {scenarios.shown([self.kube.get(path)])}",
+            within,
+        )
+        took = time.monotonic() - started
+        self.kube.delete(path, {"gracePeriodSeconds": 0})
+        return took
+
+
+def hostile_cluster(
+    plane: MakePlane,
+    directory: Path,
+    *,
+    nodes: Sequence[GpuNode] = DEMO,
+    flags: Sequence[str] = (),
+    webhook: Sequence[str] = (),
+    components: Sequence[str] = (),
+) -> Iterator[Hostile]:
+    """A cluster with other settings, for a fixture to `yield from`."""
+    pace = ("--assume-ttl", f"{ASSUME_TTL:.0f}s", "--repair-every", "1s", "--placement-node-policy", "binpack")
+    cluster = Cluster(
+        nodes=nodes,
+        directory=directory,
+        settings={"allocator": (*pace, *flags), "webhook": tuple(webhook)},
+        replicas=2,
+        namespaces=(TENANT, NEIGHBOUR),
+        components=components,
+        control_plane=plane,
+    )
+    with cluster:
+        footprint = Footprint(cluster)
+        footprint.start()
+        try:
+            yield Hostile(cluster, footprint)
+        finally:
+            footprint.stop()
+
+
+def unharmed(attacked: Hostile) -> Iterator[Hostile]:
+    """What must be true after every attack, around one test."""
+    before = attacked.pids()
+    yield attacked
+    invariants.check(attacked.cluster, labelled=(TENANT, NEIGHBOUR))
+    for namespace in (TENANT, NEIGHBOUR):
+        scenarios.clear(attacked.kube, namespace)
+    invariants.check(attacked.cluster, labelled=(TENANT, NEIGHBOUR))
+    assert attacked.footprint.killed == []
+    assert attacked.pids() == before
+    attacked.neighbour_is_served()

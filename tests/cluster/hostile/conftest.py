@@ -1,0 +1,21 @@
+"""The attacked cluster as fixtures: one for all tests, left empty and in order by each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed
+from tests.clusters import control_planes
+
+
+@pytest.fixture(scope="session", params=control_planes())
+def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
+    yield from hostile_cluster(request.param, tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture
+def hostile(attacked: Hostile) -> Iterator[Hostile]:
+    """The cluster, empty; afterwards nothing has ended, nothing has leaked, and others are served."""
+    yield from unharmed(attacked)

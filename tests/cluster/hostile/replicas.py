@@ -1,0 +1,88 @@
+"""Which replica leads, the API server asking only one of them, and reviews that go straight to a replica's port."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+from playground import scenarios
+from runtime.kubernetes.client import KubeForbidden, KubeInvalid, KubeUnavailable
+from tests.builders import pod
+from tests.cluster.hostile.attack import Hostile
+
+JSON = dict[str, Any]
+
+
+def leader(hostile: Hostile) -> int:
+    """The number of the replica that leads; waits until one does."""
+    found: list[int] = []
+
+    def one_leads() -> bool:
+        numbers = [replica.number for replica in hostile.cluster.replicas]
+        found[:] = [number for number in numbers if hostile.figures(number).get("gpufraction_leader") == 1]
+        return len(found) == 1
+
+    scenarios.wait_for(one_leads, lambda: f"these replicas lead: {found}")
+    return found[0]
+
+
+@contextlib.contextmanager
+def asking(hostile: Hostile, *, leads: bool) -> Iterator[int]:
+    """While this is open the API server asks one replica: the one that leads, or one that does not."""
+    number = leader(hostile)
+    if not leads:
+        number = next(replica.number for replica in hostile.cluster.replicas if replica.number != number)
+    _ask_only(hostile, number)
+    try:
+        yield number
+    finally:
+        _ask_only(hostile, None)
+
+
+def _ask_only(hostile: Hostile, number: int | None) -> None:
+    """
+    The connections that the API server keeps are cut for that. A review that it was about to send by one of them fails,
+    so there is none until it has noticed.
+    """
+    hostile.cluster.ask_only(number)
+
+    def asks() -> bool:
+        try:
+            hostile.create(pod("probe").asks("gpufraction.io/gpu-memory", "1Mi"), dry_run=True)
+        except KubeUnavailable:
+            return False
+        except (KubeForbidden, KubeInvalid):  # a quota, or what an administrator demands: asked it has
+            return True
+        return True
+
+    scenarios.wait_for(lambda: asks() and asks(), lambda: "the API server does not reach the replica")
+
+
+def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:
+    """What a stranger is answered who reaches a replica's port."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    port = hostile.cluster.replicas[replica].webhook_port
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"{}")
+    finally:
+        connection.close()
+
+
+def asked(hostile: Hostile, replica: int) -> dict[str, float]:
+    """How often a replica's webhook was given each answer by its allocator, by the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", hostile.cluster.replicas[replica].health_port, timeout=20)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
+    name = 'gpufraction_allocator_questions_total{answer="'
+    return {line[len(name) :].split('"')[0]: float(line.split()[-1]) for line in lines if line.startswith(name)}

@@ -1,0 +1,194 @@
+"""Clients that reach the webhooks' ports and are nobody: what they open, send, and do not send."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import multiprocessing
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from contract import names
+from tests.cluster.hostile.attack import Hostile
+
+JSON = dict[str, Any]
+SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
+HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""The start of a ClientHello that never goes on."""
+
+
+def trusting(attacked: Hostile) -> ssl.SSLContext:
+    """As the API server does."""
+    return ssl.create_default_context(cafile=str(attacked.cluster.directory / "certs" / "ca.crt"))
+
+
+def plain(port: int, sent: bytes = b"") -> socket.socket:
+    """A TCP connection that has said that much."""
+    made = socket.create_connection(("127.0.0.1", port), 10)
+    made.sendall(sent)
+    return made
+
+
+def secured(port: int, context: ssl.SSLContext, sent: bytes = b"") -> ssl.SSLSocket:
+    """A TLS connection that has said that much."""
+    made = context.wrap_socket(plain(port), server_hostname=SERVER_NAME)
+    made.sendall(sent)
+    return made
+
+
+def post(port: int, context: ssl.SSLContext, body: bytes, *, path: str = "/mutate") -> tuple[int, bytes]:
+    """One request and its answer; status 0 where the server ends the connection instead."""
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with contextlib.closing(secured(port, context)) as made:
+        with contextlib.suppress(OSError):
+            made.sendall(head + body)
+        answer = http.client.HTTPResponse(made)
+        try:
+            answer.begin()
+            return answer.status, answer.read()
+        except (http.client.HTTPException, OSError):
+            return 0, b""
+
+
+def review(pod: JSON, *, uid: str = "stranger", **request: Any) -> bytes:
+    """A review as an API server would send it."""
+    asked = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": pod,
+        **request,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+
+
+class Crowd:
+    """
+    Clients that send these bodies to all webhooks by turns, again and again until the end; what came of it, counted.
+    With a pace each body is sent once, and each client waits so many seconds between two.
+
+    They are a process of their own, and polite: the processor that attackers need is not the cluster's.
+    """
+
+    def __init__(self, attacked: Hostile, clients: int, bodies: Sequence[bytes], *, pace: float = 0.0) -> None:
+        self.found: Counter[str] = Counter()
+        spawning = multiprocessing.get_context("spawn")
+        self._stop, self._counts = spawning.Event(), spawning.Queue()
+        ports = [replica.webhook_port for replica in attacked.cluster.replicas]
+        authority = str(attacked.cluster.directory / "certs" / "ca.crt")
+        self._process = spawning.Process(
+            target=_send, args=(ports, authority, clients, list(bodies), pace, self._stop, self._counts), daemon=True
+        )
+
+    def __enter__(self) -> Crowd:
+        self._process.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self.found.update(self._counts.get(timeout=60))
+        self._process.join(60)
+        self._process.close()
+        self._counts.close()
+
+
+def _send(
+    ports: list[int], authority: str, clients: int, bodies: list[bytes], pace: float, stop: Any, counts: Any
+) -> None:
+    """The process of a `Crowd`."""
+    os.nice(15)
+    context = ssl.create_default_context(cafile=authority)
+    found: Counter[str] = Counter()
+
+    turn = itertools.count()
+    lock = threading.Lock()
+
+    def client() -> None:
+        while not stop.is_set():
+            with lock:
+                number = next(turn)
+            if pace and number >= len(bodies):
+                return
+            port = ports[(number // len(bodies) + number) % len(ports)]
+            try:
+                key = str(post(port, context, bodies[number % len(bodies)])[0])
+            except OSError as error:
+                key = type(error).__name__
+            with lock:
+                found[key] += 1
+            stop.wait(pace)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts.put(dict(found))
+
+
+@contextlib.contextmanager
+def holding(opened: Callable[[int], Any], ports: Sequence[int], number: int) -> Iterator[None]:
+    """That many connections to each port, opened again as the server ends them."""
+    stop = threading.Event()
+
+    def keep(port: int) -> None:
+        held: list[Any] = []
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                held.append(opened(port))
+            if len(held) >= number:
+                held.pop(0).close()
+                stop.wait(0.02)
+        for each in held:
+            each.close()
+
+    threads = [threading.Thread(target=keep, args=(port,), daemon=True) for port in ports]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def probes_answer(attacked: Hostile, within: float = 2.0) -> list[str]:
+    """What kubelet's probes of both webhooks and both allocators come to; empty where all are answered in time."""
+    wrong = []
+    for replica in attacked.cluster.replicas:
+        for url in (attacked.cluster.webhook_url(replica.number), attacked.cluster.allocator_url(replica.number)):
+            host = url.removeprefix("http://")
+            for path in ("/healthz", "/readyz"):
+                started = time.monotonic()
+                connection = http.client.HTTPConnection(host, timeout=within)
+                try:
+                    connection.request("GET", path)
+                    status = connection.getresponse().status
+                    if status != 200 and (path == "/healthz" or "webhook" in url):
+                        wrong.append(f"{host}{path}: {status}")
+                except OSError as error:
+                    wrong.append(f"{host}{path}: {error} after {time.monotonic() - started:.1f} s")
+                finally:
+                    connection.close()
+    return wrong
+
+
+def complaints(attacked: Hostile) -> list[str]:
+    """Lines of the webhooks' logs that an administrator would have to look into."""
+    return [
+        line
+        for replica in attacked.cluster.replicas
+        for line in (attacked.cluster.directory / f"{replica.name('webhook')}.log").read_text().splitlines()
+        if "ERROR" in line or "CRITICAL" in line or "Traceback" in line
+    ]

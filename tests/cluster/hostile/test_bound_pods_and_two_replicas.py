@@ -1,0 +1,78 @@
+"""
+C4: a pod that names its node is served by whichever replica is asked, on that node, or is told why not. The answer does
+not depend on chance, and "the allocator is not answering" is said only where that is so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from playground import scenarios
+from runtime.kubernetes.client import KubeForbidden
+from tests.builders import PodBuilder, pod
+from tests.cluster.hostile.attack import Hostile
+from tests.cluster.hostile.replicas import asked, asking
+
+pytestmark = pytest.mark.hostile
+EITHER = pytest.mark.parametrize("leads", [True, False], ids=["the leader is asked", "a follower is asked"])
+
+
+def share(name: str, mib: int = 4096) -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", f"{mib}Mi")
+
+
+@EITHER
+def test_bound_pods_run_on_their_node(hostile: Hostile, leads: bool) -> None:
+    with asking(hostile, leads=leads):
+        for number in range(3):
+            hostile.create(share(f"bound-{number}").on("t4"))
+        found = scenarios.settled(hostile.kube, 3, running=3)
+    assert [each["spec"]["nodeName"] for each in found] == ["t4"] * 3
+
+
+@EITHER
+def test_a_full_node_is_told_as_full(hostile: Hostile, leads: bool) -> None:
+    with asking(hostile, leads=True):
+        for number in range(2):
+            hostile.create(share(f"fills-{number}", 15000).on("t4"))
+    scenarios.settled(hostile.kube, 2, running=2)
+    with asking(hostile, leads=leads):
+        with pytest.raises(KubeForbidden, match=r"found 't4', which cannot take the pod now: .* short of memory"):
+            hostile.create(share("late").on("t4"))
+        with pytest.raises(KubeForbidden, match=r"found 'nowhere', which cannot take the pod now: "):
+            hostile.create(share("lost").on("nowhere"))
+        with pytest.raises(KubeForbidden, match="no GPU of this cluster could ever serve it"):
+            hostile.create(share("huge", 1 << 20).on("t4"))
+
+
+@EITHER
+def test_what_a_claim_would_give_is_told_alike(hostile: Hostile, leads: bool) -> None:
+    claimed = pod("claims").annotated("egpuc.elasticgpu.io/a", "absent").container("main").on("t4")
+    with (
+        asking(hostile, leads=leads),
+        pytest.raises(KubeForbidden, match="cannot take the pod now: ElasticGPUClaims are"),
+    ):
+        hostile.create(claimed)
+
+
+def test_what_a_follower_is_asked_is_counted(hostile: Hostile) -> None:
+    with asking(hostile, leads=False) as number:
+        before = asked(hostile, number)
+        made = hostile.create(share("bound").on("t4"))
+        after = asked(hostile, number)
+    assert "nodeName" not in made["spec"], "another replica gives the share, so the pod waits for it"
+    assert after.pop("not-leading") == before.pop("not-leading", 0) + 1
+    assert after == before
+    (found,) = scenarios.settled(hostile.kube, 1, running=1)
+    assert found["spec"]["nodeName"] == "t4"
+
+
+def test_a_pod_of_another_scheduler_is_told_what_is_so(hostile: Hostile) -> None:
+    """Nobody would bind it, were it to wait."""
+    with asking(hostile, leads=False):
+        with pytest.raises(KubeForbidden, match="only the replica that leads can give it") as refused:
+            hostile.create(share("other").on("t4").spec(schedulerName="others"))
+        assert "not answering" not in str(refused.value)
+    with asking(hostile, leads=True):
+        hostile.create(share("other").on("t4").spec(schedulerName="others"))
+    scenarios.settled(hostile.kube, 1, running=1)

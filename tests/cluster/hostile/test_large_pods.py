@@ -1,0 +1,158 @@
+"""Pods that say far more than anybody needs: many containers, many expressions, much text."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from contract import names
+from contract.bounds import MOST_SELECTING
+from contract.model import MOST_ASKING
+from playground import scenarios
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeForbidden, KubeInvalid
+from tests.builders import PodBuilder, container, pod
+from tests.cluster.hostile.attack import TENANT, Hostile
+
+pytestmark = pytest.mark.hostile
+MEMORY = str(names.GPU_MEMORY)
+PODS = {"Real": (150, 150), "Embedded": (15, 4)}
+"""Large pods that wait, and ten times larger ones: the embedded API server, which is Python, takes seconds for each."""
+UNSERVED = "unserved"
+
+
+def of_containers(number: int) -> PodBuilder:
+    """A pod of containers that ask for 1 MiB each."""
+    asked = {"limits": {MEMORY: "1Mi"}}
+    return pod("many").spec(containers=[container(f"c{at}", resources=asked) for at in range(number)])
+
+
+def selecting(number: int) -> dict[str, Any]:
+    """Required node affinity of so many expressions, none of them like another's."""
+    return {"matchExpressions": [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(number)]}
+
+
+def placed(hostile: Hostile, name: str) -> None:
+    """Wait until a pod has its node."""
+    path = paths.pods(TENANT, name)
+    scenarios.wait_for(
+        lambda: bool(hostile.kube.get(path)["spec"].get("nodeName")),
+        lambda: f"not placed: {scenarios.shown([hostile.kube.get(path)])}",
+    )
+
+
+def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
+    """A1: each of 1,050 containers asks for a share. It is told how many may; as many as may are placed."""
+    with pytest.raises(KubeInvalid, match=r"spec.containers: found 1050 containers; a pod that asks .* at most 256"):
+        hostile.create(of_containers(1_050))
+    with pytest.raises(KubeInvalid, match=r"found 65 containers that ask for a share; let at most 64 containers"):
+        hostile.create(of_containers(MOST_ASKING + 1))
+    assert hostile.pods() == []
+    hostile.create(of_containers(MOST_ASKING))
+    placed(hostile, "many")
+
+
+def test_eight_thousand_expressions_are_refused(hostile: Hostile) -> None:
+    """A4: one pod with 8,000 expressions of node affinity; as many as may are placed."""
+    made = pod("large").asks(MEMORY, "1Mi")
+    with pytest.raises(KubeInvalid, match=r"found 8000 expressions and values; a pod that asks .* at most 1000"):
+        hostile.create(made.affinity(selecting(8_000)))
+    hostile.create(made.affinity(selecting(MOST_SELECTING - 10)))
+    placed(hostile, "large")
+
+
+def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) -> None:
+    """A4: annotations of 255 KiB, to which the share's would not fit: said at admission, by the annotation's name."""
+    made = pod("long").asks(MEMORY, "1Mi").annotated("example.com/notes", "x" * (255 << 10))
+    with pytest.raises(KubeInvalid, match=r"Kubernetes takes 262144 in all: shorten .*example.com/notes"):
+        hostile.create(made)
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(600)
+def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attacked: Hostile) -> None:
+    """A4: many pods that wait, each with as much affinity as may be, through admission."""
+    for at in range(number(attacked)):
+        created(attacked, wanting(at, MOST_SELECTING - 10))
+    survives(attacked, {"gpufraction_waiting_pods": float(number(attacked))})
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(600)
+def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a_restart(attacked: Hostile) -> None:
+    """A4: many gated pods with 8,000 expressions each, stored past admission and its policy."""
+    path = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
+    binding = attacked.kube.get(f"{path}/gpufraction-pod-create")
+    attacked.kube.delete(f"{path}/gpufraction-pod-create")
+    attacked.kube.create(paths.namespaces(), {"metadata": {"name": UNSERVED}})
+    attacked.cluster.await_account(UNSERVED)
+    try:
+        for at in range(number(attacked, larger=True)):
+            created(attacked, wanting(at, 8_000).gated(), UNSERVED)
+    finally:
+        kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
+        attacked.kube.create(path, {**binding, "metadata": kept})
+    survives(attacked, {"gpufraction_unreadable_pods": float(number(attacked, larger=True))}, UNSERVED)
+
+
+def number(attacked: Hostile, *, larger: bool = False) -> int:
+    """How many pods this control plane can be given in a minute or two."""
+    return PODS[type(attacked.cluster.control_plane).__name__][larger]
+
+
+def wanting(at: int, expressions: int) -> PodBuilder:
+    """A pod that no node of the cluster suits, unlike any other."""
+    own = [{"key": f"pod{at}-{n}", "operator": "DoesNotExist"} for n in range(expressions)]
+    nowhere = {"key": "zone", "operator": "In", "values": ["nowhere"]}
+    return pod(f"p{at}").asks(MEMORY, "1Mi").affinity({"matchExpressions": [nowhere, *own]})
+
+
+def created(attacked: Hostile, made: PodBuilder, namespace: str = TENANT) -> None:
+    """Create the pod; an API server notices a moment late that a policy is gone."""
+    deadline = time.monotonic() + 10
+    manifest = made.manifest()
+    manifest["metadata"]["namespace"] = namespace
+    while True:
+        try:
+            attacked.kube.create(paths.pods(namespace), manifest, timeout=60)
+            return
+        except (KubeForbidden, KubeInvalid):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def survives(attacked: Hostile, figures: dict[str, float], namespace: str = TENANT) -> None:
+    """The leader comes to these figures, again after a restart of both, within its memory; others are served."""
+    programs = [attacked.cluster.programs[name] for name in ("allocator", "allocator-1")]
+    reaches(attacked, figures)
+    assert attacked.footprint.killed == []
+    attacked.neighbour_is_served()
+    for program in programs:
+        program.kill()
+    for program in programs:
+        program.start()
+    reaches(attacked, figures)
+    attacked.neighbour_is_served(within=180)  # the new leader fences every pod that waits first, and each is large
+    peaks = {name: f"{peak >> 20} MiB" for name, peak in attacked.footprint.peaks.items() if "allocator" in name}
+    print(peaks)
+    assert attacked.footprint.killed == []
+    for each in attacked.pods(namespace):
+        attacked.kube.delete(paths.pods(namespace, each["metadata"]["name"]), {"gracePeriodSeconds": 0})
+    reaches(attacked, dict.fromkeys(figures, 0.0))
+
+
+def reaches(attacked: Hostile, figures: dict[str, float]) -> None:
+    """Wait until some replica's metrics say this."""
+
+    def found() -> list[dict[str, float]]:
+        seen = []
+        for replica in range(2):
+            with contextlib.suppress(OSError):
+                seen.append({name: attacked.figures(replica).get(name, -1) for name in figures})
+        return seen
+
+    scenarios.wait_for(lambda: figures in found(), lambda: f"wanted {figures}, found {found()}", 90)

@@ -1,0 +1,128 @@
+"""C3: what the API server refuses to store is told in its words, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names
+from playground import scenarios
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeError
+from tests.builders import PodBuilder, pod
+from tests.cluster.hostile.attack import TENANT, Hostile
+
+pytestmark = pytest.mark.hostile
+JSON = dict[str, Any]
+HOLD = "example.com/hold"
+"""Another system's gate: until it is gone the pod waits, and then it is placed by a write."""
+SAID = "no placements of these, says somebody else"
+NAME = "example-refuses"
+
+
+@contextlib.contextmanager
+def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[None]:
+    """Somebody else's policy on updates of pods that are labelled for it: what is `refused`, in CEL."""
+    path = paths.validatingadmissionpolicies()
+    bindings = path.replace("policies", "policybindings")
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": resources}
+    hostile.kube.create(
+        path,
+        {
+            "metadata": {"name": NAME},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "resourceRules": [rule],
+                    "objectSelector": {"matchLabels": {"refused": "yes"}},
+                },
+                "validations": [
+                    {
+                        "expression": f"!('probe' in object.metadata.labels) && !({refused})",
+                        "message": SAID,
+                        "reason": "Forbidden",
+                    }
+                ],
+            },
+        },
+    )
+    bound = {"policyName": NAME, "validationActions": ["Deny"]}
+    hostile.kube.create(bindings, {"metadata": {"name": NAME}, "spec": bound})
+    try:
+        scenarios.wait_for(lambda: is_refused(hostile), lambda: "the policy does not count yet")
+        yield
+    finally:
+        hostile.kube.delete(f"{bindings}/{NAME}")
+        hostile.kube.delete(f"{path}/{NAME}")
+
+
+def is_refused(hostile: Hostile) -> bool:
+    """Whether the policy counts by now; what it is asked about is not carried out."""
+    try:
+        probe = {"metadata": {"labels": {"probe": "yes"}}}
+        hostile.kube.patch_merge(paths.pods(TENANT, "held"), probe, {"dryRun": "All"})
+    except KubeError as error:
+        return SAID in str(error)
+    return False
+
+
+def held() -> PodBuilder:
+    made = pod("held").labelled("refused", "yes").asks("gpufraction.io/gpu-memory", "1Gi")
+    return made.gated(HOLD)
+
+
+def let_go(hostile: Hostile) -> None:
+    path = paths.pods(TENANT, "held")
+    gates = [gate["name"] for gate in hostile.kube.get(path)["spec"]["schedulingGates"]]
+    hostile.kube.patch_json(path, [{"op": "remove", "path": f"/spec/schedulingGates/{gates.index(HOLD)}"}])
+
+
+def condition(hostile: Hostile) -> JSON:
+    return scenarios.condition(hostile.kube.get(paths.pods(TENANT, "held")))
+
+
+def warnings(hostile: Hostile) -> list[str]:
+    """What Warning Events say of the pod, with their reasons."""
+    found = hostile.kube.list(paths.events(TENANT)).items
+    ours = [each for each in found if each["involvedObject"].get("name") == "held" and each["type"] == "Warning"]
+    return [f"{each['reason']}: {each['message']}" for each in ours]
+
+
+def is_placed(hostile: Hostile) -> bool:
+    return bool(hostile.kube.get(paths.pods(TENANT, "held"))["spec"].get("nodeName"))
+
+
+PLACED = f"has(object.metadata.annotations) && '{names.ALLOCATION}' in object.metadata.annotations"
+TOLD = (
+    "has(object.status.conditions) && "
+    "object.status.conditions.exists(c, has(c.reason) && c.reason == 'PlacementRefused')"
+)
+OF_STATUS = "has(request.subResource) && request.subResource == 'status'"
+
+
+def test_a_placement_that_a_policy_refuses_is_told_in_its_words(hostile: Hostile) -> None:
+    hostile.create(held())
+    with policy(hostile, ["pods"], PLACED):
+        let_go(hostile)
+        scenarios.wait_for(
+            lambda: condition(hostile).get("reason") == "PlacementRefused", lambda: f"told {condition(hostile)}"
+        )
+        assert SAID in condition(hostile)["message"]
+        scenarios.wait_for(lambda: bool(warnings(hostile)), lambda: "there is no Event")
+        assert [SAID in each for each in warnings(hostile)] == [True]
+        assert warnings(hostile)[0].startswith("PlacementRefused: waiting: node ")
+        hostile.neighbour_is_served()
+    scenarios.wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)
+
+
+def test_where_the_condition_is_refused_too_there_is_an_event(hostile: Hostile) -> None:
+    hostile.create(held())
+    with policy(hostile, ["pods", "pods/status"], f"{OF_STATUS} ? {TOLD} : {PLACED}"):
+        let_go(hostile)
+        scenarios.wait_for(lambda: bool(warnings(hostile)), lambda: f"no Event, and told {condition(hostile)}")
+        assert SAID in warnings(hostile)[0]
+        hostile.neighbour_is_served()
+    scenarios.wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)

@@ -1,0 +1,143 @@
+"""
+A2: whoever reaches the allocator's socket, through the webhook or past it, ends nothing and leaves nothing behind.
+
+The allocator's own door is asked here, without a cluster: what a stranger can have the webhook ask is tried there.
+"""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator.scheduler.options import SchedulerOptions
+from allocator.server import http
+from contract.encoding import protocol
+from contract.metrics import metrics_of
+from runtime.metrics import Metrics
+from runtime.process import serve_http
+from runtime.unixhttp import UnixClient
+from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.one_gpu import ONE_GPU, worker
+from tests.unit.allocator.poison import Picky
+
+JSON = dict[str, Any]
+pytestmark = pytest.mark.hostile
+ODD = 777 << 20
+
+
+class Door:
+    """The socket of an allocator that leads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.faults: list[tuple[str, str]] = []
+        self.desk = Desk([ONE_GPU], engine=Picky(ODD), options=SchedulerOptions(assume_ttl=40.0))
+        self.path = folder / "a.sock"
+        routes = http.socket_routes(self.desk.controller, Metrics(metrics_of("allocator")), faulted=self._faulted)
+        self.server = serve_http(routes, self.path, name="socket", limits=http.SOCKET_LIMITS)
+        self.client = UnixClient(self.path)
+
+    def _faulted(self, place: str, about: str) -> str:
+        self.faults.append((place, about))
+        return "fault-1"
+
+    def ask(self, document: Any) -> tuple[int, JSON]:
+        answer = self.client.post(protocol.RESERVE_PATH, document, timeout=10)
+        return answer.status, answer.json()
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    made = Door(tmp_path)
+    yield made
+    assert made.ask(asked())[1]["verdict"] == "placed", "everybody else is served"
+    assert made.desk.controller.look().assumed == 1
+    made.client.close()
+    made.server.close()
+
+
+def asked(**changes: Any) -> JSON:
+    """A question as the webhook asks it, with other parts."""
+    return {**protocol.question_to_json(question(worker("p", mib=1000))), **changes}
+
+
+def with_pod(**changes: Any) -> JSON:
+    document = copy.deepcopy(asked())
+    for part, values in changes.items():
+        document["pod"][part] = {**document["pod"][part], **values} if isinstance(values, dict) else values
+    return document
+
+
+LONG = "n" * 1_200
+CURE = "give at most 63 of a-z, 0-9 and -"
+REFUSED: dict[str, tuple[JSON, str]] = {
+    "no namespace": (asked(namespace=""), f"namespace: found ''; {CURE}"),
+    "a way up": (asked(namespace=".."), f"namespace: found '..'; {CURE}"),
+    "a path": (asked(namespace="a/../../secrets"), f"namespace: found 'a/../../secrets'; {CURE}"),
+    "a long namespace": (asked(namespace=LONG), f"namespace: found '{'n' * 37}...{'n' * 37}'; {CURE}"),
+    "a line break": (asked(namespace="a\nb"), f"namespace: found 'a\\nb'; {CURE}"),
+    "a namespace that is a list": (asked(namespace=["a"]), "namespace is not text"),
+    "no uid": (asked(uid=""), "uid: found ''; give 1 to 128 printable characters"),
+    "a long id": (
+        asked(held=LONG),
+        f"held: found '{'n' * 37}...{'n' * 37}'; give 1 to 128 printable characters, or nothing",
+    ),
+    "a pod's name that is a path": (
+        with_pod(metadata={"name": "../x"}),
+        "pod.metadata.name: found '../x'; give at most 253 of a-z, 0-9, - and .",
+    ),
+    "a long beginning of a name": (
+        with_pod(metadata={"generateName": LONG}),
+        f"pod.metadata.generateName: found '{'n' * 37}...{'n' * 37}'; give at most 253 of a-z, 0-9, - and .",
+    ),
+    "another namespace in the pod": (
+        with_pod(metadata={"namespace": "kube-system"}),
+        "pod.metadata.namespace: found 'kube-system'; give 'default', or nothing",
+    ),
+    "a spec that is a list": (with_pod(spec=[1]), "pod: spec is not an object"),
+    "containers that are numbers": (with_pod(spec={"containers": [1]}), "pod.spec.containers is not a list of objects"),
+    "containers that are one": (with_pod(spec={"containers": 7}), "pod.spec.containers is not a list of objects"),
+    "annotations of numbers": (
+        with_pod(metadata={"annotations": {"a": 1}}),
+        "pod.metadata.annotations is not a map of text",
+    ),
+    "no pod": (asked(pod=None), "the question is not an object with a pod"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_question_is_refused_in_words(door: Door, case: tuple[JSON, str]) -> None:
+    document, said = case
+    assert door.ask(document) == (400, {"error": said})
+    assert (door.desk.controller.look().assumed, door.faults) == (0, [])
+
+
+def raw(door: Door, length: int, body: bytes) -> bytes:
+    """What is answered to a body that says to be so long."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        made.settimeout(10)
+        made.connect(str(door.path))
+        made.sendall(b"POST /v1/reserve HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (length, body))
+        return made.recv(4096)
+
+
+def test_a_question_of_megabytes_is_not_read(door: Door) -> None:
+    answer = raw(door, 1_200_000, b"")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b'{"error":"body of 1200000 bytes, at most 1048576 are accepted"}')
+
+
+def test_a_question_nested_beyond_reading_is_refused(door: Door) -> None:
+    assert raw(door, 500_000, b"[" * 500_000).startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_error_of_ours_is_answered_and_ends_nothing(door: Door) -> None:
+    document = protocol.question_to_json(question(worker("odd", mib=777)))
+    said = {"error": "an error of gpufraction; the allocator's log has it as fault fault-1"}
+    assert [door.ask(document) for _ in range(3)] == [(500, said)] * 3
+    assert door.faults == [("admission", "default/odd")] * 3
+    assert door.desk.controller.look().assumed == 0

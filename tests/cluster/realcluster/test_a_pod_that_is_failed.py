@@ -1,0 +1,71 @@
+"""Kubernetes' own kubelet, and a pod that the allocator has failed: it is not started, or ended where it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from allocator.scheduler.succession import LatePod
+from allocator.workers.fence import failing
+from contract import names
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from tests.cluster.realcluster.hollow import JSON, create, found, t4
+
+pytestmark = pytest.mark.realcluster
+
+
+def fail(cluster: Cluster, name: str) -> None:
+    """As the allocator does, with its rights."""
+    annotations = found(cluster, name)["metadata"]["annotations"]
+    seen = tuple(key for key in annotations if key.startswith(names.DEVICES_PREFIX))
+    assert seen
+    late = LatePod(f"default/{name}", found(cluster, name)["metadata"]["uid"], "its share is taken", seen)
+    kube = Kube.connect(kubeconfig=str(cluster.directory / "kubeconfig-allocator"), user_agent="allocator")
+    kube.patch_merge(paths.pods("default", name), failing(late))
+
+
+def states(cluster: Cluster, name: str) -> list[str]:
+    """In what state the kubelet says that each container is."""
+    return [next(iter(c["state"]), "") for c in found(cluster, name)["status"].get("containerStatuses") or []]
+
+
+def ended(cluster: Cluster, name: str) -> JSON:
+    """What stands in the pod's status in the end."""
+    status: JSON = found(cluster, name)["status"]
+    return {key: status.get(key) for key in ("phase", "reason")}
+
+
+FAILED = {"phase": "Failed", "reason": "DeadlineExceeded"}
+
+
+def test_one_that_runs_is_ended(hollow: Cluster) -> None:
+    create(hollow, t4("late"))
+    scenarios.settled(hollow.kube, 1, running=1)
+    fail(hollow, "late")
+    scenarios.wait_for(
+        lambda: states(hollow, "late") == ["terminated"], lambda: f"it is {found(hollow, 'late')['status']}"
+    )
+    assert ended(hollow, "late") == FAILED
+
+
+def test_one_that_has_not_started_is_not_started(hollow: Cluster) -> None:
+    absent = {"configMapKeyRef": {"name": "absent", "key": "key"}}
+    made = t4("late").manifest()
+    made["spec"]["containers"][0]["env"] = [{"name": "ABSENT", "valueFrom": absent}]
+    hollow.kube.create(paths.pods("default"), made)
+    scenarios.wait_for(
+        lambda: states(hollow, "late") == ["waiting"], lambda: f"it is {found(hollow, 'late')['status']}"
+    )
+    fail(hollow, "late")
+    scenarios.wait_for(lambda: ended(hollow, "late") == FAILED, lambda: f"it is {found(hollow, 'late')['status']}")
+    hollow.kube.create(paths.configmaps("default"), {"metadata": {"name": "absent"}, "data": {"key": "value"}})
+    try:
+        # Another pod of the node starts meanwhile: the kubelet is at work.
+        create(hollow, t4("next"))
+        scenarios.wait_for(lambda: scenarios.is_running(found(hollow, "next")), lambda: "the kubelet starts nobody")
+        assert ended(hollow, "late") == FAILED
+        assert "running" not in states(hollow, "late")
+    finally:
+        hollow.kube.delete(paths.configmaps("default", "absent"))

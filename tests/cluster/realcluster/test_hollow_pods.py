@@ -1,0 +1,120 @@
+"""
+What else may happen to a pod with a share where everything is Kubernetes' own: resized, debugged, limited, applied.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from contract import names
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.scenarios import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeForbidden, KubeInvalid
+from runtime.kubernetes.transport import connect_transport
+from tests.builders import PodBuilder, pod
+from tests.cluster.conformance.asking import Api, Ask
+from tests.cluster.realcluster.hollow import JSON, create, found, t4
+from tests.cluster.system import invariants
+
+pytestmark = pytest.mark.realcluster
+
+
+def test_cpu_that_is_resized_changes_nothing_of_the_share(hollow: Cluster) -> None:
+    made = create(hollow, t4("grows").needs(cpu="100m").limited(cpu="200m"))
+    scenarios.settled(hollow.kube, 1)
+    before = scenarios.held(found(hollow, "grows"))
+    path = paths.pods("default", "grows", "resize")
+    name = made["spec"]["containers"][0]["name"]
+    more = {"name": name, "resources": {"requests": {"cpu": "150m"}, "limits": {"cpu": "300m"}}}
+    hollow.kube.patch_strategic(path, {"spec": {"containers": [more]}})
+
+    def allocated() -> str:
+        (container,) = found(hollow, "grows")["status"]["containerStatuses"]
+        return str(container.get("allocatedResources", {}).get("cpu"))
+
+    wait_for(lambda: allocated() == "150m", lambda: str(found(hollow, "grows")["status"]))
+    assert scenarios.held(found(hollow, "grows")) == before
+    share = {"name": name, "resources": {"limits": {"gpufraction.io/gpu-memory": "2Gi"}}}
+    with pytest.raises(KubeInvalid, match="only cpu and memory resources are mutable"):
+        hollow.kube.patch_strategic(path, {"spec": {"containers": [share]}})
+
+
+def test_a_container_for_debugging_takes_no_share(hollow: Cluster) -> None:
+    create(hollow, t4("watched"))
+    scenarios.settled(hollow.kube, 1)
+    path = paths.pods("default", "watched", "ephemeralcontainers")
+    debugger: JSON = {"name": "debugger", "image": "registry.example/tools:1"}
+    hollow.kube.patch_strategic(path, {"spec": {"ephemeralContainers": [debugger]}})
+    wait_for(
+        lambda: "running" in str(found(hollow, "watched")["status"].get("ephemeralContainerStatuses")),
+        lambda: str(found(hollow, "watched")["status"]),
+    )
+    asking = {**debugger, "name": "asks", "resources": {"limits": {"gpufraction.io/gpu-memory": "1Gi"}}}
+    with pytest.raises(KubeInvalid, match="cannot be set for an Ephemeral Container"):
+        hollow.kube.patch_strategic(path, {"spec": {"ephemeralContainers": [asking]}})
+
+
+def test_what_a_limit_range_gives_is_asked_for_and_what_it_forbids_is_not_kept(hollow: Cluster) -> None:
+    item = {
+        "type": "Container",
+        "default": {"gpufraction.io/gpu-memory": "2Gi"},
+        "max": {"gpufraction.io/gpu-memory": "4Gi"},
+    }
+    path = paths.path("v1", "limitranges", "default")
+    hollow.kube.create(path, {"metadata": {"name": "gpus"}, "spec": {"limits": [item]}})
+    try:
+        # The API server's plugin reads limits from a watch of its own.
+        with_default = pod("given").container("main").spec(nodeSelector={"gpushare": "true"})
+        wait_for(lambda: has_share(hollow, with_default), lambda: "the LimitRange gives nothing yet")
+        create(hollow, with_default)
+        with pytest.raises(KubeForbidden, match=r"maximum gpufraction.io/gpu-memory usage per Container is 4Gi"):
+            create(hollow, t4("beyond", 8192))
+        (given,) = scenarios.settled(hollow.kube, 1)
+        assert sum(scenarios.held(given).values()) == 2 << 30
+        invariants.check(hollow, looking=False)
+    finally:
+        hollow.kube.delete(f"{path}/gpus")
+
+
+def has_share(cluster: Cluster, builder: PodBuilder) -> bool:
+    made = cluster.kube.create(paths.pods("default"), builder.manifest(), {"dryRun": "All"})
+    return names.REQUEST in made["metadata"].get("annotations", {})
+
+
+def test_a_namespace_ends_with_the_pods_that_run_and_wait_there(hollow: Cluster) -> None:
+    hollow.label_namespace("team")
+    for number in range(4):
+        create(hollow, t4(f"pod-{number}", 10_000, "team"), "team")
+    there = scenarios.settled(hollow.kube, 4, "team", running=2)
+    assert scenarios.outcome(there).waiting == 2
+    hollow.kube.delete(paths.namespaces("team"))
+
+    def ended() -> bool:
+        return not scenarios.all_pods(hollow.kube, "team")
+
+    wait_for(ended, lambda: scenarios.shown(scenarios.all_pods(hollow.kube, "team")))
+    invariants.check(hollow, looking=False)
+    assert invariants.figures(hollow)['gpufraction_reservations{state="confirmed"}'] == 0
+
+
+def test_what_is_applied_twice_is_the_same_pod(hollow: Cluster) -> None:
+    """Server-side apply of a Deployment in another system's words: its owner keeps the words, its pods have ours."""
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": pod("x").asks("nvidia.com/gpumem", 3000).asks("nvidia.com/gpu", 1).manifest()["spec"],
+        },
+    }
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    path = paths.deployments("default", "web")
+    transport = connect_transport(kubeconfig=str(hollow.kubeconfig), context=None, user_agent="test")
+    tenant, versions = Api(transport, "default"), set()
+    for _ in range(3):
+        apply = Ask("PATCH", path, deployment, "application/apply-patch+yaml", {"fieldManager": "tenant"})
+        versions.add(tenant.done(apply)["metadata"]["generation"])
+    (running,) = scenarios.settled(hollow.kube, 1)
+    assert (versions, sum(scenarios.held(running).values())) == ({1}, 3000 << 20)

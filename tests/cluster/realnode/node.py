@@ -1,0 +1,145 @@
+"""
+A real node: kubelet and a container runtime on a machine of its own, registered with a control plane.
+
+Pods have a network namespace with nothing in it: the CNI plugin is a few lines of shell that hand out an address that
+nobody can reach, so that this machine's network stays as it is. Images are there before any pod asks.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from playground.api.values import User
+from playground.probes import free_port
+from playground.programs import Program
+from playground.real import Real
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeNotFound
+from tests.cluster.realnode.assets import NodeAssets
+from tests.cluster.realnode.images import busybox_image
+from tests.cluster.realnode.machine import Machine, wait_until
+from tests.cluster.realnode.runtimes import ContainerRuntime, MakeRuntime
+
+JSON = dict[str, Any]
+IMAGE = "localhost/realnode/busybox:1"
+_CNI = """\
+#!/bin/sh
+case $CNI_COMMAND in
+ADD) cat <<EOF
+{"cniVersion": "1.0.0", "interfaces": [{"name": "$CNI_IFNAME", "sandbox": "$CNI_NETNS"}],
+ "ips": [{"address": "10.88.0.2/16", "interface": 0}]}
+EOF
+;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}' ;;
+esac
+"""
+_NETWORK = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "nothing"}]}
+
+
+class RealNode:
+    """`name`: of the Node. `files`: written to the machine before anything starts, text by path."""
+
+    def __init__(
+        self,
+        assets: NodeAssets,
+        plane: Real,
+        kube: Kube,
+        *,
+        runtime: MakeRuntime,
+        folder: Path,
+        name: str = "real",
+        gpus: int = 2,
+        files: dict[str, str] | None = None,
+    ) -> None:
+        self._assets, self._plane, self._kube = assets, plane, kube
+        self.name, self._files = name, files or {}
+        self.machine = Machine(folder, gpus=gpus, keep=[assets.folder])
+        self.runtime: ContainerRuntime = runtime(assets, self.machine, IMAGE)
+        self.kubelet: Program | None = None
+
+    def start(self) -> None:
+        """Start it; its Node is Ready when this returns."""
+        self.machine.start()
+        for path, text in self._files.items():
+            self.machine.write(path, text)
+        for plugin in ("nothing", "loopback"):
+            self.machine.write(f"/opt/cni/bin/{plugin}", _CNI, mode=0o755)
+        self.machine.write("/etc/cni/net.d/10-nothing.conflist", json.dumps(_NETWORK))
+        self.runtime.start()
+        archive = self.machine.folder / "busybox.tar"
+        busybox_image(Path(self._assets.program("busybox")), archive, IMAGE)
+        self.runtime.load(archive)
+        self._start_kubelet()
+
+    def stop(self) -> None:
+        """End it and all that runs on it. Its Node stays."""
+        self.machine.stop()
+
+    def restart_kubelet(self) -> None:
+        """End kubelet and start it again; containers run on."""
+        assert self.kubelet is not None
+        self.kubelet.terminate()
+        self.kubelet.wait()
+        self.kubelet.start()
+
+    def log_of(self, pod: JSON, container: str, *, restart: int = 0) -> str:
+        """What a container printed, from the file that kubelet had it written to; empty where there is none yet."""
+        about = pod["metadata"]
+        folder = self.machine.path(f"/var/log/pods/{about['namespace']}_{about['name']}_{about['uid']}/{container}")
+        try:
+            lines = (folder / f"{restart}.log").read_text().splitlines()
+        except FileNotFoundError:
+            return ""
+        # Each line has a time, the stream and whether it is whole (CRI's log format).
+        return "".join(line.split(" ", 3)[3] + "\n" for line in lines)
+
+    def _start_kubelet(self) -> None:
+        user = User(f"system:node:{self.name}", ("system:nodes",))
+        self.machine.write("/etc/kubernetes/kubelet.kubeconfig", self._plane.kubeconfig(user), mode=0o600)
+        self.machine.write("/etc/kubernetes/kubelet.json", json.dumps(self._configuration()))
+        command = [
+            self._assets.program("kubelet"),
+            "--config=/etc/kubernetes/kubelet.json",
+            "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
+            f"--hostname-override={self.name}",
+            "--node-labels=nvidia.com/gpu.present=true",
+            "--v=2",
+        ]
+        self.kubelet = self.machine.program("kubelet", command)
+        self.kubelet.start()
+        wait_until(self._ready, lambda: f"node {self.name} is not ready: {self.kubelet and self.kubelet.tail()}", 90.0)
+
+    def _configuration(self) -> JSON:
+        """What a test's node needs otherwise than kubelet has it: loopback, nobody's firewall, no disk to run short."""
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": f"unix://{self.runtime.socket}",
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            "clusterDNS": ["10.96.0.10"],
+            "clusterDomain": "cluster.local",
+            "address": "127.0.0.1",
+            "port": free_port(),
+            "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "evictionHard": {"memory.available": "10Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "nodeStatusUpdateFrequency": "2s",
+            "syncFrequency": "2s",
+        }
+
+    def _ready(self) -> bool:
+        assert self.kubelet is not None
+        self.kubelet.check()
+        try:
+            node = self._kube.get(paths.nodes(self.name))
+        except KubeNotFound:
+            return False
+        conditions = {c["type"]: c["status"] for c in (node.get("status") or {}).get("conditions") or ()}
+        return conditions.get("Ready") == "True" and not node["spec"].get("taints")

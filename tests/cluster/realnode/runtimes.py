@@ -1,0 +1,110 @@
+"""
+The container runtimes that a real node is tried with, behind one interface.
+
+Another one takes a class with these members and a line in `RUNTIMES`. Files are where the runtime has them on a real
+node: from them the agent concludes how GPUs reach containers.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from playground.programs import Program
+from tests.cluster.realnode.assets import NodeAssets
+from tests.cluster.realnode.crio import Crio
+from tests.cluster.realnode.machine import Machine, wait_until
+
+
+class ContainerRuntime(Protocol):
+    """What kubelet runs containers with. It is made with the machine, which is not started yet."""
+
+    name: str
+    socket: str
+    """Where it speaks CRI, on the machine."""
+
+    def start(self) -> None:
+        """Write its files and start it, and wait until it listens."""
+        ...
+
+    def load(self, archive: Path) -> None:
+        """Have it know the image in an OCI archive, which the machine can read."""
+        ...
+
+    def restart(self) -> None:
+        """End it and start it again; containers run on."""
+        ...
+
+
+MakeRuntime = Callable[[NodeAssets, Machine, str], ContainerRuntime]
+
+
+class Containerd:
+    """containerd 2: CDI and NRI are on as it ships, NVIDIA's runtime is the handler `nvidia`, which starts runc."""
+
+    name = "containerd"
+    socket = "/run/containerd/containerd.sock"
+    needs = ("containerd", "containerd-shim-runc-v2", "ctr")
+
+    def __init__(self, assets: NodeAssets, machine: Machine, pause: str) -> None:
+        self._assets, self._machine, self._pause = assets, machine, pause
+        self._program: Program | None = None
+
+    def start(self) -> None:
+        self._machine.write("/etc/containerd/config.toml", self._configuration())
+        path = {"PATH": f"{self._assets.folder}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self._program = self._machine.program("containerd", [self._assets.program("containerd")], path)
+        self._listen()
+
+    def restart(self) -> None:
+        assert self._program is not None
+        self._program.terminate()
+        self._program.wait()
+        self._listen()
+
+    def _listen(self) -> None:
+        program = self._program
+        assert program is not None
+        program.start()
+
+        def answers() -> bool:
+            program.check()
+            return self._ctr("version").returncode == 0
+
+        wait_until(answers, lambda: f"containerd does not answer: {program.tail()}")
+
+    def load(self, archive: Path) -> None:
+        done = self._ctr("--namespace", "k8s.io", "images", "import", str(archive))
+        assert done.returncode == 0, done.stdout
+
+    def _ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._machine.run([self._assets.program("ctr"), *arguments])
+
+    def _configuration(self) -> str:
+        runtime = '[plugins."io.containerd.cri.v1.runtime"'
+        handlers = {"runc": "runc", "nvidia": "nvidia-container-runtime"}
+        lines = [
+            "version = 3",
+            '[plugins."io.containerd.cri.v1.images".pinned_images]',
+            f'sandbox = "{self._pause}"',
+            f"{runtime}]",
+            # Not every root may have the kernel spare a process, and a test's node need not.
+            "restrict_oom_score_adj = true",
+            f"{runtime}.cni]",
+            'bin_dirs = ["/opt/cni/bin"]',
+            f"{runtime}.containerd]",
+            'default_runtime_name = "runc"',
+        ]
+        for name, binary in handlers.items():
+            handler = f"{runtime}.containerd.runtimes.{name}"
+            lines += [f"{handler}]", 'runtime_type = "io.containerd.runc.v2"']
+            lines += [f"{handler}.options]", f'BinaryName = "{self._assets.program(binary)}"']
+        return "\n".join(lines) + "\n"
+
+
+RUNTIMES: dict[str, tuple[MakeRuntime, Sequence[str]]] = {
+    "containerd": (Containerd, Containerd.needs),
+    "cri-o": (Crio, Crio.needs),
+}

@@ -1,0 +1,116 @@
+"""
+What the agent finds and does on a real node: whose a process is, what comes beside the GPU, and what outlives restarts.
+
+By the ids and control groups of real containers, and by the CDI description of its own that real runtimes read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contract import names
+from nodeagent.isolation.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
+from playground import scenarios
+from runtime.kubernetes import paths
+from tests.cluster.realnode.cluster import JSON, NODE, RealNodeCluster, container
+from tests.cluster.realnode.inside import Inside
+from tests.cluster.realnode.test_what_containers_see import CLOSED, share
+from tests.cluster.realnode.ways import Way
+
+pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
+_PRELOAD = "/var/lib/gpufraction/preload"
+_ELF = b"\x7fELF\x02" + bytes(13) + {"x86_64": 62, "aarch64": 183}[os.uname().machine].to_bytes(2, "little")
+"""As much of a library as the agent looks at."""
+
+
+@pytest.fixture
+def node(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
+    """The node; the agent is afterwards what it was."""
+    yield real
+    real.show_cards()
+    real.start_agent()
+
+
+def process_of(pod: JSON) -> int:
+    """The first process of the pod's only container."""
+    cid = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            if re.search(rf"[-/]{cid}(\.scope)?$", path.read_text(), re.MULTILINE):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # it has ended meanwhile
+    return min(found)
+
+
+def resources(node: RealNodeCluster) -> dict[str, str]:
+    """Our resources in the node's capacity."""
+    capacity = node.kube.get(paths.nodes(NODE))["status"]["capacity"]
+    return {name: amount for name, amount in capacity.items() if name.startswith(names.GROUP)}
+
+
+def with_library(seen: Inside) -> Inside:
+    """The same container with the preloaded library."""
+    environment = dict(sorted({**seen.environment, ISOLATION_VARIABLE: "preload"}.items()))
+    files = sorted((*seen.files, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER))
+    return replace(seen, environment=environment, files=tuple(files))
+
+
+def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: RealNodeCluster, way: Way) -> None:
+    node.start_agent("--overuse-patience", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
+    # It takes its time to go, and several looks see it meanwhile.
+    deaf = container(command=("sh", "-c", "trap '' TERM; echo done; while :; do sleep 1; done"), gpu_memory="4Gi")
+    submitted = node.submit("deaf", deaf, terminationGracePeriodSeconds=4)
+    node.submit("modest", container(gpu_memory="4Gi"))
+    greedy, modest = (process_of(node.running(name)) for name in ("deaf", "modest"))
+    node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
+    node.await_gone("deaf")
+    events = node.told("deaf", submitted["metadata"]["uid"])
+    told = [line.partition("; ")[2] for line in events if line.startswith("GpuMemoryOveruse")]
+    assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 1 s"]
+    assert not any(line.startswith("GpuMemoryOveruse") for line in node.told("modest"))
+    assert scenarios.is_running(node.running("modest"))
+
+
+def test_what_runs_outlives_kubelet_runtime_and_agent(node: RealNodeCluster, way: Way) -> None:
+    """
+    Kubelet takes the pod in again by the node's capacity, which nobody writes meanwhile.
+
+    A runtime that was ended may have its containers started anew (CRI-O was seen to): they see what they saw.
+    """
+    node.submit("a", container(gpu_memory="14Gi"))
+    node.submit("b", container(gpu_memory="3Gi"))
+    pod, before = node.running("b"), resources(node)
+    assert set(before) == {names.GPU_MEMORY, names.GPU_CORES}
+    node.stop_agent()
+    node.restart_runtime()
+    node.node.restart_kubelet()
+    os.kill(process_of(pod), 9)
+    assert node.inside("b", restart=1) == share(3072, 1)
+    restarts = node.running("a")["status"]["containerStatuses"][0]["restartCount"]
+    assert node.inside("a", restart=restarts) == share(14336, 0)
+    assert resources(node) == before
+
+
+def test_the_preloaded_library_comes_beside_the_gpu(node: RealNodeCluster, way: Way) -> None:
+    if not way.kind:
+        pytest.skip("devices that the toolkit makes up for itself stand no others beside them")
+    name = f"libvgpu.so.{hashlib.sha256(_ELF).hexdigest()[:12]}"
+    folder = node.node.machine.path(_PRELOAD)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(_ELF)
+    for file, text in (("current", name), ("ld.so.preload", LIBRARY_IN_CONTAINER)):
+        node.node.machine.write(f"{_PRELOAD}/{file}", f"{text}\n")
+    node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/var/run/cdi")
+    node.await_gpunode(lambda status: status["isolation"] == ["preload", "watch"])
+    node.submit("a", container(gpu_memory="4Gi"), container("idle"))
+    assert node.inside("a") == with_library(share(4096, 0))
+    assert node.inside("a", "idle") == CLOSED

@@ -1,0 +1,121 @@
+"""
+The ways by which GPUs come into containers on a node, each as an administrator of NVIDIA's container toolkit has it.
+
+The programs are NVIDIA's own; the driver is a library of ours in the node's files, by which they find out the cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from playground.programs import Program
+from tests.cluster.realnode.assets import NodeAssets
+from tests.cluster.realnode.machine import Machine, NoMachine, wait_until
+
+JSON = dict[str, Any]
+DRIVER = "550.54.15"
+TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
+DESCRIPTION = "/var/run/cdi/nvidia.yaml"
+PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
+
+
+def _delivery(mode: str, classes: Sequence[str], kind: str, *, annotation: bool = False) -> JSON:
+    return {
+        "byAnnotation": annotation,
+        "cdiKind": kind,
+        "modes": [mode],
+        "mounts": "",
+        "oneGpuPerContainer": False,
+        "runtimeClasses": list(classes),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """
+    `mode`: of the toolkit's runtime, empty where it is not installed. `kind`: of the CDI description that is there.
+    `agent`: flags of the agent. `pod`: what a pod with a share has to say for itself. `needs`: a program of the folder
+    that not every way needs.
+    """
+
+    delivery: JSON
+    mode: str = ""
+    kind: str = ""
+    agent: tuple[str, ...] = ()
+    pod: Mapping[str, str] = field(default_factory=dict)
+    plugin: bool = False
+    needs: tuple[str, ...] = ()
+
+
+_CLASS = {"runtimeClassName": "nvidia"}
+WAYS = {
+    "cdi": Way(_delivery("env-class-cdi", ["nvidia"], "nvidia.com/gpu"), "cdi", "nvidia.com/gpu", pod=_CLASS),
+    # As it is installed: the runtime describes the cards for itself whenever a container starts.
+    "auto": Way(_delivery("env-class", ["nvidia"], ""), "auto", pod=_CLASS),
+    # As NVIDIA's GPU operator has it with cdi.nriPluginEnabled; the description is the device plugin's.
+    "nri": Way(
+        _delivery("nri-annotation", [""], PLUGIN_KIND, annotation=True),
+        kind=PLUGIN_KIND,
+        agent=("--delivery", f"nri:{PLUGIN_KIND}"),
+        plugin=True,
+        needs=("nvidia-ctk-installer",),
+    ),
+}
+
+
+def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
+    """Have the node deliver GPUs that way; the program that has to run meanwhile, where there is one."""
+    machine.run(["rm", "-f", TOOLKIT, DESCRIPTION])
+    if way.mode:
+        machine.write(TOOLKIT, _configuration(assets, way.mode))
+    if way.kind:
+        vendor, _, name = way.kind.partition("/")
+        generate = [
+            "cdi",
+            "generate",
+            "--mode=nvml",
+            f"--vendor={vendor}",
+            f"--class={name}",
+            f"--output={DESCRIPTION}",
+        ]
+        hook = f"--nvidia-cdi-hook-path={assets.program('nvidia-cdi-hook')}"
+        done = machine.run([assets.program("nvidia-ctk"), *generate, hook])
+        if done.returncode:
+            raise NoMachine(f"nvidia-ctk describes no cards: {done.stdout}")
+    return _plugin(assets, machine) if way.plugin else None
+
+
+def _configuration(assets: NodeAssets, mode: str) -> str:
+    return f"""\
+[nvidia-container-runtime]
+mode = "{mode}"
+runtimes = ["{assets.program("runc")}"]
+[nvidia-container-runtime-hook]
+path = "{assets.program("nvidia-container-runtime-hook")}"
+[nvidia-ctk]
+path = "{assets.program("nvidia-ctk")}"
+"""
+
+
+def _plugin(assets: NodeAssets, machine: Machine) -> Program:
+    """The toolkit's NRI plugin, which is a part of its installer."""
+    source = machine.folder / "artifacts"
+    (source / "usr/bin").mkdir(parents=True, exist_ok=True)
+    for program in assets.folder.glob("nvidia-*"):
+        link = source / "usr/bin" / program.name
+        if not link.exists():
+            link.symlink_to(program.resolve())
+    flags = ["--enable-nri-plugin", "--nri-namespace=gpu-operator", "--nri-socket=/var/run/nri/nri.sock"]
+    flags += [f"--toolkit-source-root={source}", "--toolkit-install-dir=/opt/nri", "--ignore-errors"]
+    flags += ["--pid-file=/run/nvidia/toolkit/toolkit.pid", "--driver-root=/", "--restart-mode=none"]
+    plugin = machine.program("nri-plugin", [assets.program("nvidia-ctk-installer"), *flags])
+    plugin.start()
+
+    def started() -> bool:
+        plugin.check()
+        return "Started plugin" in plugin.tail()
+
+    wait_until(started, lambda: f"NVIDIA's NRI plugin does not start: {plugin.tail()}")
+    return plugin

@@ -1,0 +1,208 @@
+"""
+The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
+
+1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
+2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
+3. A container sees exactly the GPUs of its allocation; without one it sees none.
+4. Every pod that asked is placed, or waits with a reason.
+5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
+   which the allocator would not place it now.
+6. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from typing import Any
+
+from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
+from allocator.claims import objects
+from allocator.claims.rendering import CLAIMED
+from allocator.server.http import WAITING_PATH
+from contract import names, pods
+from contract.model import Allocation, Compute, PodRequest
+from contract.nodes.inventories import inventory_from_object
+from contract.scheduling import reasons
+from contract.scheduling.reasons import Code
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
+from runtime.unixhttp import SocketError, UnixClient
+
+JSON = dict[str, Any]
+
+
+FAULTS = ("gpufraction_faults_total", "gpufraction_worker_restarts_total", "gpufraction_quarantined_pods")
+
+
+def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking: bool = True) -> None:
+    """Wait until the watch is quiet, then assert all of it; not what containers see, where not `looking`."""
+    assert faults(cluster) == {}
+
+    def agree() -> bool:
+        wanted = {"assumed": 0, "confirmed": _held(cluster)}
+        return all(found == wanted for found in _reservations(cluster))
+
+    scenarios.wait_for(
+        agree, lambda: f"{_held(cluster)} pods and ElasticGPUs hold shares, the ledgers say {_reservations(cluster)}"
+    )
+    found = _explained(cluster, labelled)
+    _nothing_overbooked(cluster, found)
+    for pod in found:
+        if pod["metadata"]["namespace"] in labelled:
+            _placed_or_waiting(pod)
+            if looking and scenarios.is_running(pod):
+                _sees_its_gpus_only(cluster, pod)
+
+
+def faults(cluster: Cluster) -> dict[str, float]:
+    """Errors that were isolated in the allocators of all replicas, by metric and labels; none where all is well."""
+    found = (figures(cluster, replica.number).items() for replica in cluster.replicas)
+    return {name: value for each in found for name, value in each if name.startswith(FAULTS) and value}
+
+
+def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
+    """
+    The pods once everybody's condition says what is so: it is written after the pod, and pods still come. Figures that
+    changed are told within a minute.
+    """
+    found: list[JSON] = []
+    wrong: list[str] = []
+
+    def done() -> bool:
+        found[:] = _unfinished(cluster)
+        ours = [pod for pod in found if pod["metadata"]["namespace"] in labelled]
+        line = _line(cluster) if any(map(scenarios.waits, ours)) else {}
+        wrong[:] = [f"{pods.key(pod)}: {said}" for pod in ours if (said := _untrue(pod, line))]
+        return not wrong
+
+    scenarios.wait_for(done, lambda: f"conditions that are not so: {'; '.join(wrong)}")
+    return found
+
+
+_CODES = frozenset(map(reasons.name_of, Code))
+
+
+def _untrue(pod: JSON, line: dict[str, str]) -> str:
+    """What of the pod's condition `Allocated` is not so; empty where all is."""
+    said, request = scenarios.condition(pod), pods.admitted(pod)
+    if names.GATE in pods.gates(pod):
+        if said.get("status") != "False" or not said.get("reason"):
+            return f"waits, and says {said}"
+        code = line.get(pods.key(pod))
+        by_claim = request is not None and request.claim
+        # Others than `Code` are no node's: another's gate, a claim, a preemption that is under way.
+        if code in _CODES and said["reason"] in _CODES and said["reason"] != code and not by_claim:
+            return f"waits for {code}, and says {said}"
+        return ""
+    placed = scenarios.is_running(pod) and _allocation(pod) is not None
+    return f"runs with a share, and says {said}" if placed and said.get("status") != "True" else ""
+
+
+def _line(cluster: Cluster) -> dict[str, str]:
+    """Why each pod of the line waits, by `namespace/name`, as the leader's allocator would decide now."""
+    for replica in cluster.replicas:
+        if figures(cluster, replica.number).get("gpufraction_leader") or len(cluster.replicas) == 1:
+            try:
+                answer = UnixClient(replica.socket, max_answer=1 << 28).get(WAITING_PATH, timeout=10)
+            except (SocketError, OSError):
+                return {}
+            return {each["pod"]: each["code"] for each in answer.json()}
+    return {}
+
+
+def _unfinished(cluster: Cluster) -> list[JSON]:
+    return [pod for pod in cluster.kube.list(paths.pods()).items if not pods.finished(pod)]
+
+
+def _holders(cluster: Cluster) -> list[JSON]:
+    return [pod for pod in _unfinished(cluster) if _allocation(pod) is not None]
+
+
+def _booked(cluster: Cluster) -> list[objects.ElasticShare]:
+    """The ElasticGPUs that carry a share."""
+    found = cluster.kube.list(paths.path(scenarios.ELASTIC, "elasticgpus")).items
+    return [share for share in map(objects.share, found) if share.allocation is not None]
+
+
+def _held(cluster: Cluster) -> int:
+    return len(_holders(cluster)) + len(_booked(cluster))
+
+
+def _allocation(pod: JSON) -> Any:
+    request = pods.admitted(pod)
+    if request is None or names.GATE in pods.gates(pod):
+        return None
+    return pods.allocation_of(pod, request)
+
+
+def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
+    ledger = Ledger()
+    for pod in found:
+        allocation, request = _allocation(pod), pods.admitted(pod)
+        if allocation is not None and request is not None:
+            ledger.confirm(_holding(pods.uid(pod), request, allocation))
+    for share in _booked(cluster):
+        assert share.allocation is not None
+        ledger.confirm(_holding(f"{OWN}{share.name}", CLAIMED, share.allocation))
+    path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
+    known = {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
+    assert {holding.allocation.node for holding in ledger} <= known.keys()
+    assert [uuid for i in known.values() for uuid in ledger.overfull(i.node, i.gpus)] == []
+
+
+def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservation:
+    return Reservation(key, key, request, allocation, Compute(), ReservationState.CONFIRMED, 0.0)
+
+
+def _reservations(cluster: Cluster) -> list[dict[str, int]]:
+    """What each replica's ledger says."""
+    found = (figures(cluster, replica.number) for replica in cluster.replicas)
+    return [
+        {state: int(each.get(f'gpufraction_reservations{{state="{state}"}}', -1)) for state in ("assumed", "confirmed")}
+        for each in found
+    ]
+
+
+def figures(cluster: Cluster, replica: int = 0) -> dict[str, float]:
+    """An allocator's metrics by name and labels; none while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{cluster.allocator_url(replica)}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def _placed_or_waiting(pod: JSON) -> None:
+    if names.REQUEST not in pods.annotations_of(pod):
+        return
+    gated = names.GATE in pods.gates(pod)
+    assert gated or _allocation(pod) is not None, f"{pods.key(pod)} asked and is neither placed nor waiting"
+    if gated:
+        assert scenarios.waits(pod), f"{pods.key(pod)} waits without a reason"
+
+
+def _sees_its_gpus_only(cluster: Cluster, pod: JSON) -> None:
+    allocation = _allocation(pod)
+    held = {c.container: {s.uuid for s in c.shares} for c in allocation.containers} if allocation else {}
+    for container in pod["spec"]["containers"]:
+        text = scenarios.printed(cluster.kube, pod, container["name"])
+        seen = set(re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)", text, re.MULTILINE))
+        if allocation is not None:
+            name = container["name"]
+            right = seen == held.get(name, set())
+            # What a controller removes while we look has no containers to read any more.
+            assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
+
+
+def _gone(cluster: Cluster, pod: JSON) -> bool:
+    metadata = pod["metadata"]
+    try:
+        now = cluster.kube.get(paths.pods(metadata["namespace"], metadata["name"]))["metadata"]
+    except KubeNotFound:
+        return True
+    return now["uid"] != metadata["uid"] or "deletionTimestamp" in now

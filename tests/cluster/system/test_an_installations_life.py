@@ -1,0 +1,261 @@
+"""
+An installation changed, upgraded and taken away: what is not asked is not touched, and pods that run go on as they are.
+
+It has a cluster of its own, with the component hide-gpus and resources under other names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import names
+from playground import installing, scenarios
+from playground.cluster import Cluster
+from playground.shapes import gpu_node
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeError, KubeNotFound
+from tests.builders import PodBuilder, pod
+from tests.cluster.system import invariants
+from tests.clusters import control_planes
+
+pytestmark = pytest.mark.system
+JSON = dict[str, Any]
+HIDE_GPUS = installing.BASE.parent / "components" / "hide-gpus" / "webhook.yaml"
+CONFIGURATION = paths.mutatingwebhookconfigurations("gpufraction-webhook")
+RENAMED = "resourceName: example.com/vgpu\nresourceMem: example.com/vgpumem\n"
+
+
+@pytest.fixture(scope="module", params=control_planes())
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with installation(request, tmp_path_factory.mktemp("installed")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=control_planes())
+def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """One for the test that takes it apart."""
+    with installation(request, tmp_path) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def installation(request: pytest.FixtureRequest, directory: Path) -> Iterator[Cluster]:
+    settings = {"webhook": ("--hide-gpus=true",), "allocator": ("--assume-ttl", "2s")}
+    nodes = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
+    with Cluster(
+        nodes=nodes, directory=directory, settings=settings, replicas=2, control_plane=request.param
+    ) as cluster:
+        options = paths.configmaps(names.NAMESPACE, names.OPTIONS)
+        cluster.kube.patch_merge(options, {"data": {names.OPTIONS_FILE: RENAMED}})
+        apply_configuration(cluster)
+        look_after_it(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(installed: Cluster) -> Iterator[Cluster]:
+    yield installed
+    invariants.check(installed)
+    scenarios.clear(installed.kube)
+    invariants.check(installed)
+
+
+def apply_configuration(cluster: Cluster) -> None:
+    """What `kubectl apply -k` makes of it, with hide-gpus: what the manifests say is put back, the authority stays."""
+    (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")
+    (component,) = installing.documents(HIDE_GPUS)
+    whole = {**base, "webhooks": [*base["webhooks"], *component["webhooks"]]}
+    reached, _ = cluster.reached(whole)
+    cluster.kube.patch_strategic(CONFIGURATION, reached)
+
+
+def look_after_it(cluster: Cluster) -> None:
+    """What the keeper of certificates does every minute, until the API server goes by it."""
+
+    def goes_by_it() -> bool:
+        cluster.programs["certs"].run()
+        return asks(cluster, vgpu("probe")) and hides(cluster, pod("probe"))
+
+    scenarios.wait_for(goes_by_it, lambda: "the API server does not go by the configuration")
+
+
+def asks(cluster: Cluster, builder: PodBuilder) -> bool:
+    """Whether such a pod would be taken for one that asks for a share."""
+    return names.REQUEST in (would_be(cluster, builder)["metadata"].get("annotations") or {})
+
+
+def hides(cluster: Cluster, builder: PodBuilder) -> bool:
+    """Whether its container would be given an environment."""
+    return "env" in would_be(cluster, builder)["spec"]["containers"][0]
+
+
+def would_be(cluster: Cluster, builder: PodBuilder) -> JSON:
+    """The pod, had it been created; empty parts where the webhook cannot be called yet."""
+    try:
+        return cluster.kube.create(paths.pods("default"), builder.manifest(), {"dryRun": "All"})
+    except KubeError:
+        return {"metadata": {}, "spec": {"containers": [{}]}}
+
+
+def share(name: str, mib: int = 1000) -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", f"{mib}Mi")
+
+
+def vgpu(name: str) -> PodBuilder:
+    """A share by the names that this cluster has for the resources."""
+    return pod(name).asks("example.com/vgpu", 1).asks("example.com/vgpumem", 3000)
+
+
+def created(cluster: Cluster, *builders: PodBuilder) -> None:
+    """Create pods."""
+    for builder in builders:
+        cluster.kube.create(paths.pods("default"), builder.manifest())
+
+
+# -- who sees what ------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_nothing_sees_nothing_and_who_has_a_share_sees_that(cluster: Cluster) -> None:
+    created(cluster, pod("plain").env("NVIDIA_VISIBLE_DEVICES", "all"), share("has"))
+    has, plain = sorted(scenarios.settled(cluster.kube, 2, running=2), key=lambda p: str(p["metadata"]["name"]))
+    assert f"NVIDIA_VISIBLE_DEVICES={names.NO_DEVICES}" in scenarios.printed(cluster.kube, plain).splitlines()
+    assert "UUID" not in scenarios.printed(cluster.kube, plain)
+    (uuid,) = scenarios.held(has)
+    assert f"NVIDIA_VISIBLE_DEVICES={uuid}" in scenarios.printed(cluster.kube, has).splitlines()
+
+
+def test_what_is_put_into_a_running_pod_sees_nothing(cluster: Cluster) -> None:
+    resources = [each["name"] for each in cluster.kube.get("/api/v1")["resources"]]
+    if "pods/ephemeralcontainers" not in resources:
+        pytest.skip("this API server has no ephemeral containers")
+    created(cluster, share("has"))
+    scenarios.settled(cluster.kube, 1, running=1)
+    debug = {"name": "debug", "image": "x", "terminationMessagePolicy": "File"}
+    path = paths.pods("default", "has", "ephemeralcontainers")
+    after = cluster.kube.patch_strategic(path, {"spec": {"ephemeralContainers": [debug]}})
+    (found,) = after["spec"]["ephemeralContainers"]
+    assert found["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": names.NO_DEVICES}]
+
+
+# -- resources under other names ----------------------------------------------------------------------------------
+
+
+def test_a_share_by_another_name_is_a_share(cluster: Cluster) -> None:
+    created(cluster, vgpu("renamed"))
+    (found,) = scenarios.settled(cluster.kube, 1, running=1)
+    assert list(scenarios.held(found).values()) == [3000 * 1024**2]
+    assert "0MiB / 3000MiB" in scenarios.printed(cluster.kube, found)
+
+
+def test_it_is_one_again_after_the_manifests_were_applied_again(cluster: Cluster) -> None:
+    apply_configuration(cluster)
+    # With hide-gpus even a pod that the conditions do not name comes by, as one of the others.
+    gone = [{"name": name, "$patch": "delete"} for name in ("others.gpufraction.io", "debuggers.gpufraction.io")]
+    cluster.kube.patch_strategic(CONFIGURATION, {"webhooks": gone})
+    scenarios.wait_for(lambda: not asks(cluster, vgpu("probe")), lambda: "the conditions are still the old ones")
+    cluster.programs["certs"].run()
+    scenarios.wait_for(lambda: asks(cluster, vgpu("probe")), lambda: "the conditions do not follow")
+    created(cluster, vgpu("renamed"))
+    scenarios.settled(cluster.kube, 1, running=1)
+    apply_configuration(cluster)
+    look_after_it(cluster)
+
+
+# -- upgrade and uninstall ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("installed", control_planes(long=True), indirect=True)
+def test_an_upgrade_leaves_running_pods_alone(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        created(cluster, share(name, 10_000))
+    scenarios.settled(cluster.kube, 2, running=2)
+    before = quiet(cluster, 2)
+    created(cluster, share("waits", 10_000))
+    scenarios.settled(cluster.kube, 3, running=2)
+    for document in installing.to_apply():
+        installing.apply(cluster.kube, document)
+    apply_configuration(cluster)
+    look_after_it(cluster)
+    for replica in cluster.replicas:
+        for program in (cluster.programs[replica.name(part)] for part in ("webhook", "allocator")):
+            program.terminate()
+            program.wait()
+            program.start()
+        scenarios.wait_for(partial(serves, cluster, replica.number), lambda: "the new replica does not serve")
+    assert versions(cluster, before) == before
+    cluster.kube.delete(paths.pods("default", "a"))
+    scenarios.settled(cluster.kube, 2, running=2)
+
+
+def serves(cluster: Cluster, replica: int) -> bool:
+    """Whether both programs of a replica are up."""
+    return cluster.webhook_answers(replica) and bool(invariants.figures(cluster, replica))
+
+
+def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
+    """It takes the cluster apart, in the order of docs/operations.md."""
+    kube = doomed.kube
+    for name in ("a", "b", "waits"):
+        created(doomed, share(name, 10_000))
+    scenarios.settled(kube, 3, running=2)
+    invariants.check(doomed)
+    before = versions(doomed)
+    policies = list(installing.shipped(installing.BASE.parent / "policies"))
+    kube.delete(CONFIGURATION)
+    remove(doomed, policies)
+    for program in doomed.programs.values():
+        program.terminate()
+    for program in doomed.programs.values():
+        program.wait()
+    remove(doomed, [each for each in installing.shipped() if each not in policies])
+    scenarios.wait_for(lambda: not gpunodes(doomed), lambda: "our objects are still there")
+    assert versions(doomed) == before
+    created(doomed, pod("plain"))
+    scenarios.wait_for(
+        lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), lambda: "pods do not start"
+    )
+    # A pod that waits does so for ever; now that the policies are gone, whoever may write it may delete it.
+    kube.delete(paths.pods("default", "waits"))
+    scenarios.wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, lambda: "it does not go")
+    assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}
+
+
+def remove(cluster: Cluster, documents: list[JSON]) -> None:
+    """What `kubectl delete --ignore-not-found --wait=false` does with them."""
+    for document in documents:
+        with contextlib.suppress(KubeNotFound):
+            cluster.kube.delete(installing.path_of(document, named=True))
+
+
+def gpunodes(cluster: Cluster) -> list[JSON]:
+    """Those that are there; none where nobody knows the kind any more."""
+    try:
+        return cluster.kube.list(paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
+    except KubeNotFound:
+        return []
+
+
+def quiet(cluster: Cluster, count: int) -> dict[str, str]:
+    """Versions of the pods once nobody writes to them any more."""
+    invariants.check(cluster)
+    scenarios.wait_for(
+        lambda: all(scenarios.condition(p).get("status") == "True" for p in scenarios.all_pods(cluster.kube)),
+        lambda: "pods were not told of their share",
+    )
+    found = versions(cluster)
+    assert len(found) == count
+    return found
+
+
+def versions(cluster: Cluster, of: dict[str, str] | None = None) -> dict[str, str]:
+    """The pods' uids and resourceVersions by name; of those in `of`, where it is given."""
+    found = {p["metadata"]["name"]: p["metadata"] for p in scenarios.all_pods(cluster.kube)}
+    return {
+        name: f"{about['uid']}@{about['resourceVersion']}" for name, about in found.items() if of is None or name in of
+    }

@@ -1,0 +1,153 @@
+"""Claims on a whole cluster: what users do, and what they see of it on the API server."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from kubectl_gpufraction.__main__ import main
+from playground import scenarios
+from playground.cluster import Cluster
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+
+pytestmark = pytest.mark.system
+JSON = dict[str, Any]
+PROVISIONER = "gpushare.provisioner.elasticgpu.io"
+
+
+def claims(name: str | None = None) -> str:
+    return paths.path(scenarios.ELASTIC, "elasticgpuclaims", "default", name)
+
+
+def make(cluster: Cluster, name: str, *, memory: int = 2, cores: int = 10, of: str = "") -> None:
+    amounts = {f"{PROVISIONER}/gpu-memory": memory, f"{PROVISIONER}/gpu-core": cores}
+    spec = {"resources": {"requests": amounts}, **({"elasticGPUClassName": of} if of else {})}
+    document = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": name}, "spec": spec}
+    cluster.kube.create(claims(), document)
+
+
+def make_class(cluster: Cluster, name: str, **about: str) -> None:
+    document = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClass", "metadata": {"name": name}}
+    path = paths.path(scenarios.ELASTIC, "elasticgpuclasses")
+    cluster.kube.create(path, {**document, "provisioner": PROVISIONER, **about})
+
+
+def user_of(name: str, claim: str) -> PodBuilder:
+    return pod(name).container("main").annotated("egpuc.elasticgpu.io/any", claim).tolerates("nvidia.com/gpu")
+
+
+def create(cluster: Cluster, *made: PodBuilder) -> None:
+    for each in made:
+        cluster.kube.create(paths.pods("default"), each.manifest())
+
+
+def named(cluster: Cluster) -> dict[str, JSON]:
+    return {claim["metadata"]["name"]: claim for claim in scenarios.all_claims(cluster.kube)}
+
+
+def phase(cluster: Cluster, name: str) -> str:
+    claim = named(cluster).get(name)
+    return "gone" if claim is None else str((claim.get("status") or {}).get("phase", ""))
+
+
+def becomes(cluster: Cluster, name: str, wanted: str) -> None:
+    scenarios.wait_for(
+        lambda: phase(cluster, name) == wanted, lambda: f"{name} is {phase(cluster, name)}, not {wanted}"
+    )
+
+
+def found(cluster: Cluster, name: str) -> JSON:
+    return cluster.kube.get(paths.pods("default", name))
+
+
+def told(cluster: Cluster, name: str, reason: str) -> str:
+    """Wait until the pod's condition gives this reason; the message."""
+    scenarios.wait_for(
+        lambda: scenarios.condition(found(cluster, name)).get("reason") == reason,
+        lambda: f"{name} is told {scenarios.condition(found(cluster, name))}",
+    )
+    return str(scenarios.condition(found(cluster, name))["message"])
+
+
+def test_a_pod_that_names_a_missing_claim_waits_is_told_and_starts(cluster: Cluster) -> None:
+    create(cluster, user_of("p", "mine"))
+    assert "ElasticGPUClaim mine is not in the namespace" in told(cluster, "p", "ClaimMissing")
+
+    def messages() -> list[str]:
+        events = cluster.kube.list(paths.events("default")).items
+        return [each["message"] for each in events if each["involvedObject"]["name"] == "p"]
+
+    scenarios.wait_for(lambda: any("ElasticGPUClaim mine" in text for text in messages()), lambda: f"{messages()}")
+    assert pods.gates(found(cluster, "p")) == (names.GATE,)
+    make(cluster, "mine")
+    scenarios.settled(cluster.kube, 1, running=1)
+    becomes(cluster, "mine", "Bound")
+
+
+def test_pods_of_one_claim_share_it_and_it_stays_until_the_last_is_gone(cluster: Cluster) -> None:
+    make(cluster, "mine", memory=10, cores=60)
+    create(cluster, user_of("p", "mine"), user_of("q", "mine"))
+    shares = [scenarios.held(each) for each in scenarios.settled(cluster.kube, 2, running=2)]
+    assert shares[0] == shares[1]
+    cluster.kube.delete(claims("mine"))
+    cluster.kube.delete(paths.pods("default", "p"))
+    scenarios.settled(cluster.kube, 1, running=1)
+    assert phase(cluster, "mine") == "Bound"
+    assert "deletionTimestamp" in named(cluster)["mine"]["metadata"]
+    cluster.kube.delete(paths.pods("default", "q"))
+    becomes(cluster, "mine", "gone")
+
+
+def test_a_claim_that_waits_for_its_first_pod_is_bound_where_that_can_go(cluster: Cluster) -> None:
+    make_class(cluster, "picky", egpuBindingMode="WaitForFirstConsumer")
+    make(cluster, "mine", of="picky")
+    scenarios.wait_for(
+        lambda: (named(cluster)["mine"].get("status") or {}).get("reason") == "WaitForFirstConsumer",
+        lambda: f"it says {named(cluster)['mine'].get('status')}",
+    )
+    create(cluster, user_of("p", "mine").spec(nodeSelector={"gpu": "on"}))
+    assert scenarios.settled(cluster.kube, 1, running=1)[0]["spec"]["nodeName"] == "v100"
+
+
+def test_what_claims_hold_nobody_else_is_given_until_they_are_deleted(cluster: Cluster) -> None:
+    there = {"gpushare": "true"}
+    for number in range(2):
+        make(cluster, f"card-{number}", cores=100)
+        create(cluster, user_of(f"p{number}", f"card-{number}").spec(nodeSelector=there))
+    scenarios.settled(cluster.kube, 2, running=2)
+    for number in range(2):
+        cluster.kube.delete(paths.pods("default", f"p{number}"))
+    scenarios.settled(cluster.kube, 0)
+    create(cluster, pod("late").asks("aliyun.com/gpu-mem", 1).spec(nodeSelector=there))
+    told(cluster, "late", "Exclusive")
+    cluster.kube.delete(claims("card-0"))
+    scenarios.settled(cluster.kube, 1, running=1)
+
+
+def test_a_leader_that_is_killed_while_claims_are_bound_leaves_nothing_undone(cluster: Cluster) -> None:
+    make_class(cluster, "now")
+    allocator = cluster.programs["allocator"]
+    for number in range(6):
+        make(cluster, f"c{number}", memory=1, cores=1, of="now")
+    create(cluster, *(user_of(f"p{number}", f"c{number}") for number in range(6)))
+    allocator.kill()
+    allocator.start()
+    scenarios.settled(cluster.kube, 6, running=6)
+    for number in range(6):
+        becomes(cluster, f"c{number}", "Bound")
+
+
+def test_kubectl_shows_claims_by_their_short_names_and_the_plugin_counts_them_once(cluster: Cluster) -> None:
+    make(cluster, "mine", memory=2)
+    create(cluster, user_of("p", "mine"), user_of("q", "mine"))
+    made = scenarios.settled(cluster.kube, 2, running=2)
+    [uuid] = scenarios.held(made[0])
+    out = io.StringIO()
+    arguments = ["nodes", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+    assert main(arguments, out=out, err=out, environment={}) == 0
+    assert f'"{uuid}"' in out.getvalue()
+    assert out.getvalue().count("claim/default/mine") == 1

@@ -1,0 +1,247 @@
+"""
+A cluster of two replicas in which every program goes to the API server through a proxy of its own.
+
+One for all tests of trouble; each leaves it empty, with every program running and every fault gone, and the invariants
+are checked before and after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from playground import scenarios
+from playground.cluster import Cluster, Replica
+from playground.embedded import ControlPlane
+from playground.machinery.gpuruntime import NodeGpus
+from playground.programs import Program
+from playground.scenarios import Outcome
+from playground.shapes import GpuNode, gpu_node
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+from tests.cluster.system import invariants
+from tests.cluster.trouble.proxy import Action, Fault, Hold, Proxy, Request, Wanted
+from tests.clusters import control_planes
+
+LEASE, RENEW = 3.0, 2.0
+"""
+Seconds. A commit has 0.8 of what lies between. Short, since tests wait for them: a machine that is busy for longer has
+the leader change once more often, which no test may mind.
+"""
+ASSUME_TTL = 2.0
+PATIENCE = 60.0
+"""Seconds: beyond two changes of the leader and the longest pauses between two tries, on a busy machine."""
+HOLD = "example.com/hold"
+"""Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
+URGENT = "urgent"
+"""A PriorityClass: whoever has it is before all others in line."""
+NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
+LONG = pytest.mark.parametrize("running", control_planes(long=True), indirect=True)
+MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
+
+
+def card(name: str) -> PodBuilder:
+    """A pod that takes more than half of a card, so that the cluster has room for two."""
+    return pod(name).asks("gpufraction.io/gpu-memory", "10000Mi")
+
+
+class Troubled:
+    """The cluster, its proxies by program, and what tests do to both."""
+
+    def __init__(
+        self,
+        plane: MakePlane,
+        directory: Path,
+        *,
+        nodes: Sequence[GpuNode] = NODES,
+        flags: Sequence[str] = (),
+        components: Sequence[str] = (),
+    ) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        self._paused: set[Program] = set()
+        pace: tuple[str, ...] = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s")
+        # Tests hold pods up that were given a share; after one of them no other would be given any for a while.
+        pace = (*pace, "--election-retry", "300ms", "--sharing-max-unconfirmed", "0")
+        self.cluster = Cluster(
+            nodes=nodes,
+            directory=directory,
+            settings={"allocator": (*pace, "--assume-ttl", f"{ASSUME_TTL}s", *flags)},
+            components=components,
+            replicas=2,
+            control_plane=plane,
+            route=self._route,
+        )
+
+    def _route(self, program: str, kubeconfig: str) -> str:
+        proxy = self.proxies[program] = Proxy()
+        return proxy.kubeconfig(kubeconfig)
+
+    # -- who is who -----------------------------------------------------------------------------------------------
+
+    @property
+    def allocators(self) -> list[Program]:
+        """Those of both replicas."""
+        return [self.cluster.programs[replica.name("allocator")] for replica in self.cluster.replicas]
+
+    def leader(self) -> Program:
+        """The allocator that leads, once one of those that run does."""
+        found: list[Program] = []
+
+        def leads() -> bool:
+            found[:] = [each for each in self.allocators if self.leads(each)]
+            return len(found) == 1
+
+        scenarios.wait_for(leads, lambda: f"{len(found)} replicas say that they lead")
+        return found[0]
+
+    def follower(self) -> Program:
+        """The other one."""
+        leader = self.leader()
+        return next(each for each in self.allocators if each is not leader)
+
+    def replica_of(self, program: Program) -> Replica:
+        """The replica that an allocator belongs to."""
+        return self.cluster.replicas[self.allocators.index(program)]
+
+    def leads(self, program: Program) -> bool:
+        """Whether a replica says that it leads."""
+        return self._figures(program).get("gpufraction_leader") == 1
+
+    def answers(self, program: Program) -> bool:
+        """Whether a replica runs and has seen the cluster."""
+        return bool(self._figures(program))
+
+    def _figures(self, program: Program) -> dict[str, float]:
+        if program in self._paused or not program.alive():
+            return {}
+        return invariants.figures(self.cluster, self.allocators.index(program))
+
+    # -- doing ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def fault(
+        self, wanted: Wanted, action: Action, *, times: int | None = None, only: Program | None = None
+    ) -> Iterator[Fault]:
+        """Have it happen meanwhile to both allocators, or to one program only."""
+        fault = Fault(wanted, action, times)
+        programs = self.allocators if only is None else [only]
+        with contextlib.ExitStack() as stack:
+            for program in programs:
+                stack.enter_context(self.proxies[program.name].suffering(fault))
+            yield fault
+
+    @contextlib.contextmanager
+    def hold(self, wanted: Wanted, released: threading.Event) -> Iterator[Fault]:
+        """Hold up one request meanwhile, until it is released."""
+        with self.fault(wanted, Hold(released), times=1) as fault:
+            yield fault
+
+    @contextlib.contextmanager
+    def weather(self, seed: int, *actions: tuple[float, Action]) -> Iterator[list[Fault]]:
+        """Each action happens meanwhile to that part of what the allocators ask, by a chance that the seed makes."""
+        rng, lock = random.Random(seed), threading.Lock()
+
+        def by_chance(part: float) -> Wanted:
+            def wanted(asked: Request) -> bool:
+                with lock:
+                    return rng.random() < part
+
+            return wanted
+
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(self.fault(by_chance(part), action)) for part, action in actions]
+
+    def cut_watches(self) -> int:
+        """Cut the allocators' watches; how many."""
+        return sum(self.proxies[program.name].cut() for program in self.allocators)
+
+    def pause(self, program: Program) -> None:
+        """Stop it where it is (SIGSTOP), until `resume`."""
+        self._paused.add(program)
+        os.kill(program.pid, signal.SIGSTOP)
+
+    def resume(self, program: Program) -> None:
+        """Let it go on."""
+        os.kill(program.pid, signal.SIGCONT)
+        self._paused.discard(program)
+
+    def create(self, *made: PodBuilder) -> None:
+        """Submit pods, one after the other."""
+        for builder in made:
+            self.cluster.kube.create(paths.pods("default"), builder.manifest())
+
+    def held(self, *made: PodBuilder) -> None:
+        """Submit pods behind another's gate, and wait until both allocators have seen them."""
+        self.create(*(builder.gated(HOLD) for builder in made))
+        scenarios.wait_for(
+            lambda: all(self._figures(each).get("gpufraction_waiting_pods") == len(made) for each in self.allocators),
+            lambda: "the allocators do not see the pods",
+        )
+
+    def let_go(self, *pods: str) -> None:
+        """Take the other's gate off."""
+        for name in pods:
+            path = paths.pods("default", name)
+            gates = [gate["name"] for gate in self.cluster.kube.get(path)["spec"]["schedulingGates"]]
+            where = f"/spec/schedulingGates/{gates.index(HOLD)}"
+            self.cluster.kube.patch_json(
+                path, [{"op": "test", "path": f"{where}/name", "value": HOLD}, {"op": "remove", "path": where}]
+            )
+
+    def delete(self, name: str) -> None:
+        """Delete a pod."""
+        self.cluster.kube.delete(paths.pods("default", name))
+
+    def becomes(self, wanted: Outcome, timeout: float = PATIENCE) -> list[dict[str, Any]]:
+        """Wait until that has come of the pods that are there; the pods."""
+        found: list[dict[str, Any]] = []
+
+        def so() -> bool:
+            found[:] = scenarios.all_pods(self.cluster.kube)
+            return len(found) == wanted.running + wanted.waiting and scenarios.outcome(found) == wanted
+
+        scenarios.wait_for(so, lambda: f"{scenarios.outcome(found)} of {scenarios.shown(found)}", timeout)
+        return found
+
+    def mend(self) -> None:
+        """Have every program running again."""
+        for program in tuple(self._paused):
+            self.resume(program)
+        for program in self.cluster.programs.values():
+            if program.name != "certs" and not program.alive():
+                program.start()
+        scenarios.wait_for(lambda: all(map(self.answers, self.allocators)), lambda: "an allocator is not back")
+        self.leader()
+
+
+@pytest.fixture(scope="session", params=control_planes())
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
+    troubled = Troubled(request.param, tmp_path_factory.mktemp("troubled"))
+    try:
+        with troubled.cluster:
+            troubled.cluster.kube.create(paths.priorityclasses(), {"metadata": {"name": URGENT}, "value": 1000})
+            yield troubled
+    finally:
+        for proxy in troubled.proxies.values():
+            proxy.close()
+
+
+@pytest.fixture
+def trouble(running: Troubled) -> Iterator[Troubled]:
+    """The cluster, empty and in order; afterwards every invariant holds, with the test's pods and without them."""
+    running.leader()
+    try:
+        yield running
+    finally:
+        running.mend()
+    invariants.check(running.cluster)
+    scenarios.clear(running.cluster.kube)
+    invariants.check(running.cluster)

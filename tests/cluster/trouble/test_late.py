@@ -1,0 +1,178 @@
+"""What a leader that is gone had under way, and what arrives when its successor has decided: no share goes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from playground import scenarios
+from playground.machinery.podrun import START_SECONDS
+from playground.scenarios import Outcome
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from tests.cluster.system import another, invariants
+from tests.cluster.trouble import requests
+from tests.cluster.trouble.conftest import URGENT, Troubled, card
+from tests.cluster.trouble.proxy import Refuse
+
+pytestmark = pytest.mark.system
+JSON = dict[str, Any]
+BUSY = Refuse(429, "TooManyRequests", retry_after=1)
+BOTH = Outcome(running=2, nodes=("t4",), gpus=2)
+SLOW = "slow"
+_HELD = 25.0
+"""Seconds for which a webhook may hold a pod up: less than the 30 that an API server gives it."""
+
+
+def test_a_placement_that_arrives_after_the_next_leader_has_decided_changes_nothing(trouble: Troubled) -> None:
+    trouble.held(card("a"))
+    released = threading.Event()
+    leader, other = trouble.leader(), trouble.follower()
+    try:
+        # Nobody may tell the pod that it waits: that alone would make another version of it.
+        with trouble.hold(requests.commits("a"), released) as late, trouble.fault(requests.told("a"), BUSY) as untold:
+            trouble.let_go("a")
+            scenarios.wait_for(lambda: late.hits == 1, lambda: "the placement was not written")
+            leader.kill()
+            trouble.create(*(card(name).spec(priorityClassName=URGENT) for name in ("b", "c")))
+            scenarios.wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+            scenarios.wait_for(lambda: running(trouble) == {"b", "c"}, lambda: f"{running(trouble)} run")
+            scenarios.wait_for(lambda: untold.hits > 0, lambda: "nothing was decided about it")
+            released.set()
+            scenarios.wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
+        assert late.carried_out[0] in (409, 422)
+        trouble.becomes(Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",)))
+    finally:
+        released.set()
+
+
+def test_nothing_is_decided_until_every_waiting_pod_was_touched(trouble: Troubled) -> None:
+    trouble.held(card("a"))
+    leader, other = trouble.leader(), trouble.follower()
+    with trouble.fault(requests.commits("a"), BUSY, only=other) as untouched:
+        leader.kill()
+        trouble.let_go("a")
+        scenarios.wait_for(lambda: untouched.hits > 1, lambda: "it was not tried again")
+        trouble.create(card("b"))
+        assert running(trouble) == set()
+    trouble.becomes(BOTH)
+
+
+def by_its_successor(trouble: Troubled) -> None:
+    """The leader is killed, and the other takes over."""
+    leader, other = trouble.leader(), trouble.follower()
+    leader.kill()
+    scenarios.wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+
+
+def by_itself(trouble: Troubled) -> None:
+    """The leader has waited for the pod as long as it does."""
+    leader = trouble.allocators.index(trouble.leader())
+
+    def given_back() -> bool:
+        figures = invariants.figures(trouble.cluster, leader)
+        return figures.get('gpufraction_reservations{state="assumed"}') == 0
+
+    scenarios.wait_for(given_back, lambda: "the reservation is not given back")
+
+
+GIVEN_AWAY: dict[str, Callable[[Troubled], None]] = {"by the next leader": by_its_successor, "by itself": by_itself}
+STARTS = {"before it starts": "30", "though it has started": "0"}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize("given_away", GIVEN_AWAY.values(), ids=GIVEN_AWAY.keys())
+def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
+    trouble: Troubled, given_away: Callable[[Troubled], None], start: str
+) -> None:
+    with a_slow_webhook(trouble) as (released, held):
+        with creating(trouble, held, start) as name:
+            given_away(trouble)
+            trouble.create(card("b"), card("c"))
+            scenarios.wait_for(lambda: running(trouble) == {"b", "c"}, lambda: f"{running(trouble)} run")
+            released.set()
+        found: JSON = {}
+
+        def failed() -> bool:
+            found.update(trouble.cluster.kube.get(paths.pods("default", name)))
+            return pods.finished(found)
+
+        scenarios.wait_for(failed, lambda: f"{name} is {found.get('status')}")
+    assert found["spec"]["nodeName"] == "t4", "it was bound when it was admitted"
+    status = found["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    scenarios.wait_for(lambda: told(trouble, name) == ("False", names.SHARE_TAKEN), lambda: "it is not told")
+    if start != "0":
+        assert not any(s.get("started") for s in status.get("containerStatuses", ()))
+        assert scenarios.printed(trouble.cluster.kube, found, "main") == ""
+    assert running(trouble) == {"b", "c"}, "nobody else had to go"
+    late = sum(invariants.figures(trouble.cluster, n).get("gpufraction_late_pods_total", 0) for n in (0, 1))
+    assert late >= 1
+
+
+def told(trouble: Troubled, name: str) -> tuple[str, str]:
+    """What a pod's condition says of its share."""
+    said = scenarios.condition(trouble.cluster.kube.get(paths.pods("default", name)))
+    return said.get("status", ""), said.get("reason", "")
+
+
+def running(trouble: Troubled) -> set[str]:
+    """The names of the pods that run."""
+    return {p["metadata"]["name"] for p in scenarios.all_pods(trouble.cluster.kube) if scenarios.is_running(p)}
+
+
+@contextlib.contextmanager
+def a_slow_webhook(trouble: Troubled) -> Iterator[tuple[threading.Event, list[str]]]:
+    """Somebody's webhook after ours, which holds up pods that were given a share until it is released; their names."""
+    released, held = threading.Event(), list[str]()
+
+    def slow(request: JSON) -> JSON:
+        if request.get("dryRun"):
+            return another.adding_a_container(request)
+        if names.ALLOCATION in pods.annotations_of(request["object"]):
+            held.append(request["object"]["metadata"]["name"])
+            released.wait(_HELD)
+        return {"allowed": True}
+
+    probe, path = card("probe").labelled(SLOW, "yes").manifest(), paths.pods("default")
+    try:
+        with another.registered(trouble.cluster.kube, slow, label=SLOW):
+            scenarios.wait_for(
+                lambda: len(trouble.cluster.kube.create(path, probe, {"dryRun": "All"})["spec"]["containers"]) == 2,
+                lambda: "the other webhook is not called",
+            )
+            yield released, held
+            released.set()
+    finally:
+        released.set()
+
+
+@contextlib.contextmanager
+def creating(trouble: Troubled, held: list[str], start: str) -> Iterator[str]:
+    """A pod is being created meanwhile that was given a share, and is not stored before the end; its name."""
+    # The follower's webhook would only let it wait.
+    trouble.cluster.programs[trouble.replica_of(trouble.follower()).name("webhook")].kill()
+    kube = Kube.connect(kubeconfig=str(trouble.cluster.kubeconfig), user_agent="late")
+    path = paths.pods("default")
+    with ThreadPoolExecutor(1) as client:
+        for number in range(10):
+            made = card(f"late-{number}").labelled(SLOW, "yes").annotated(START_SECONDS, start).manifest()
+            name = made["metadata"]["name"]
+            stored = client.submit(kube.create, path, made, timeout=_HELD + 10)
+            scenarios.wait_for(
+                lambda name=name, stored=stored: name in held or stored.done(),  # type: ignore[misc]
+                lambda: "it is neither held up nor stored",
+            )
+            if name in held:
+                yield name
+                stored.result()
+                return
+            trouble.delete(name)  # it has to wait: somebody else may have begun to lead
+            scenarios.wait_for(lambda: not scenarios.all_pods(trouble.cluster.kube), lambda: "it is still there")
+    pytest.fail("no pod is given a share when it is admitted")

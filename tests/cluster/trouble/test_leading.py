@@ -1,0 +1,123 @@
+"""Leaders that are cut off, paused or killed, and clocks that are wrong: one decides at a time, no share goes twice."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from playground import scenarios
+from playground.programs import Program
+from playground.scenarios import Outcome
+from tests.cluster.system import invariants
+from tests.cluster.trouble import requests
+from tests.cluster.trouble.conftest import LONG, Troubled, card
+from tests.cluster.trouble.proxy import Alter, Drop, Refuse
+
+pytestmark = pytest.mark.system
+FULL = Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",))
+JSON = dict[str, Any]
+CLOCK = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+def test_a_leader_that_is_cut_off_is_followed_by_the_other(trouble: Troubled) -> None:
+    leader, other = trouble.leader(), trouble.follower()
+    with trouble.fault(requests.everything, Drop(), only=leader):
+        trouble.proxies[leader.name].cut()
+        scenarios.wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), lambda: "nobody took over")
+        trouble.create(card("a"), card("b"), card("c"))
+        trouble.becomes(FULL)
+        before = len(written(trouble, leader))
+    trouble.becomes(FULL)
+    assert len(written(trouble, leader)) == before
+
+
+def test_who_loses_the_lead_with_a_placement_in_doubt_finds_out_what_became_of_it(trouble: Troubled) -> None:
+    leader, other = trouble.leader(), trouble.follower()
+    trouble.held(card("a"), card("b"), card("c"))
+    with (
+        trouble.fault(requests.commits(), Drop(), only=leader) as dropped,
+        trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader),
+    ):
+        trouble.let_go("a", "b", "c")
+        scenarios.wait_for(lambda: dropped.hits > 0, lambda: "nothing was written")
+        scenarios.wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), lambda: "nobody took over")
+        trouble.becomes(FULL)
+        # The ledgers of both are held against the pods while the one that was in doubt cannot lead again.
+        invariants.check(trouble.cluster)
+
+
+@LONG
+def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubled) -> None:
+    leader, other = trouble.leader(), trouble.follower()
+    with trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader):
+        scenarios.wait_for(lambda: not trouble.leads(leader), lambda: "it goes on leading")
+        # Pods that it admits from now on wait; the other places them when its time has come.
+        trouble.create(card("a"), card("b"), card("c"))
+        trouble.becomes(FULL)
+        scenarios.wait_for(lambda: trouble.leads(other), lambda: "the other does not lead")
+
+
+@LONG
+def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterwards(trouble: Troubled) -> None:
+    with trouble.fault(requests.everything, Drop()):
+        trouble.cut_watches()
+        scenarios.wait_for(lambda: not any(map(trouble.leads, trouble.allocators)), lambda: "somebody leads")
+        trouble.create(card("a"), card("b"), card("c"))
+        assert scenarios.outcome(scenarios.all_pods(trouble.cluster.kube)).running == 0
+    trouble.becomes(FULL)
+
+
+@LONG
+def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled) -> None:
+    leader, other = trouble.leader(), trouble.follower()
+    trouble.held(card("a"), card("b"), card("c"))
+    trouble.pause(leader)
+    trouble.let_go("a", "b", "c")
+    scenarios.wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+    trouble.becomes(FULL)
+    before = len(written(trouble, leader))
+    trouble.resume(leader)
+    scenarios.wait_for(lambda: trouble.answers(leader), lambda: "it does not go on")
+    trouble.becomes(FULL)
+    assert len(written(trouble, leader)) == before
+
+
+def shifted(seconds: float) -> Callable[[JSON], JSON]:
+    """A lease as a replica writes it whose clock is wrong by so much: that is where its clock shows."""
+
+    def change(lease: JSON) -> JSON:
+        spec = {**lease["spec"]}
+        for field in ("renewTime", "acquireTime"):
+            if spec.get(field):
+                there = datetime.datetime.strptime(spec[field], CLOCK) + datetime.timedelta(seconds=seconds)
+                spec[field] = there.strftime(CLOCK)
+        return {**lease, "spec": spec}
+
+    return change
+
+
+def test_clocks_that_are_hours_apart_neither_bring_a_second_leader_nor_keep_one_away(trouble: Troubled) -> None:
+    one, another = trouble.allocators
+    with (
+        trouble.fault(requests.renewals, Alter(shifted(5 * 3600)), only=one),
+        trouble.fault(requests.renewals, Alter(shifted(-5 * 3600)), only=another),
+    ):
+        first = trouble.leader()
+        trouble.create(card("a"))
+        first.kill()
+        trouble.create(card("b"), card("c"))
+        trouble.becomes(FULL)
+        first.start()
+        scenarios.wait_for(lambda: trouble.answers(first), lambda: "it is not back")
+        trouble.delete("a")
+        trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+        trouble.leader()
+
+
+def written(trouble: Troubled, program: Program) -> list[str]:
+    """The pods that a replica has placed."""
+    commits = requests.commits()
+    return [asked.path for asked, _ in trouble.proxies[program.name].passed if commits(asked)]

@@ -1,0 +1,93 @@
+"""Watches that are cut, refused or too old: what happened meanwhile is seen, and nothing is believed that is not so."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from playground import scenarios
+from playground.scenarios import Outcome
+from tests.cluster.trouble import requests
+from tests.cluster.trouble.conftest import LONG, Troubled, card
+from tests.cluster.trouble.proxy import Drop, Hold, Refuse
+from tests.clusters import forget_history
+
+pytestmark = pytest.mark.system
+FULL = Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",))
+
+IN_THE_WAY = {
+    "too many requests": Refuse(429, "TooManyRequests", retry_after=1),
+    "a fault of its own": Refuse(500, "InternalError"),
+    "no answer": Drop(),
+}
+
+
+@pytest.mark.parametrize("action", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
+def test_a_share_that_comes_free_while_nobody_may_watch_is_given_on(trouble: Troubled, action: Refuse | Drop) -> None:
+    trouble.create(card("a"), card("b"))
+    trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    trouble.create(card("c"))
+    trouble.becomes(FULL)
+    with trouble.fault(requests.watches, action, times=4) as fault:
+        assert trouble.cut_watches() > 0
+        trouble.delete("a")
+        trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    assert fault.hits == 4
+
+
+def test_watches_that_are_cut_again_and_again_lose_nothing(trouble: Troubled) -> None:
+    for number in range(6):
+        trouble.create(card(f"p{number}"))
+        trouble.cut_watches()
+        if number >= 2:
+            trouble.delete(f"p{number - 2}")
+            trouble.cut_watches()
+    trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+
+
+@pytest.mark.parametrize("refused", [0, 2])
+def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, refused: int) -> None:
+    """`refused`: so many of those lists are."""
+    trouble.create(card("a"), card("b"), card("c"))
+    trouble.becomes(FULL)
+    with (
+        trouble.fault(requests.watches, Drop()) as away,
+        trouble.fault(requests.lists, Refuse(429, "TooManyRequests"), times=refused) as fault,
+    ):
+        trouble.cut_watches()
+        scenarios.wait_for(lambda: away.hits > 0, lambda: "nobody watches")
+        trouble.delete("a")
+        forget_history(trouble.cluster.control_plane)
+        away.times = 0
+        trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+        scenarios.wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
+
+
+@LONG
+def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
+    """As by a load balancer that holds the connection of a server that is gone."""
+    trouble.create(card("a"), card("b"), card("c"))
+    trouble.becomes(FULL)
+    released = threading.Event()
+    try:
+        with trouble.fault(requests.watches, Hold(released), times=6) as fault:
+            trouble.cut_watches()
+            scenarios.wait_for(lambda: fault.hits == 6, lambda: f"{fault.hits} watches were asked for")
+            trouble.delete("a")
+            trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    finally:
+        released.set()
+
+
+@LONG
+def test_a_new_leader_whose_first_lists_are_refused_decides_nothing_before_it_has_one(trouble: Troubled) -> None:
+    trouble.create(card("a"), card("b"))
+    trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    leader, other = trouble.leader(), trouble.follower()
+    with trouble.fault(requests.lists, Refuse(500, "InternalError"), times=3, only=other) as fault:
+        leader.kill()
+        trouble.create(card("c"))
+        trouble.delete("a")
+        trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
+    assert fault.hits == 3

@@ -1,0 +1,223 @@
+"""
+Many pods at once from several clients, some deleted again, while leaders are killed: what must hold then.
+
+The same storm in two sizes: small in the ordinary tests, 1,000 pods in `make storm`. Everything random comes from one
+seed, which a failure prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import names, pods
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.programs import Program
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import (
+    Kube,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeNotFound,
+    KubeTooManyRequests,
+    KubeUnavailable,
+)
+from tests.builders import PodBuilder, pod
+
+JSON = dict[str, Any]
+_PATIENCE, _PAUSE = 60.0, 0.1
+_AGAIN = "create it again in a moment"
+KEPT = "storm-keeps"
+"""A label of pods that no client deletes again."""
+
+
+@dataclass
+class Storm:
+    """
+    One storm. `strike` is what goes wrong, `strike_every` in seconds; it gives whether it hit. `deleted` is the part of
+    the pods that is deleted again. A `seed` is the same storm again, as far as threads and processes let it.
+    """
+
+    cluster: Cluster
+    pods: int
+    clients: int = 4
+    strike: Callable[[Storm], bool] = lambda storm: storm.kill_leader()
+    strike_every: float = 3.0
+    deleted: float = 0.1
+    seed: int = 1
+    make: Callable[[str, random.Random], PodBuilder] = field(default_factory=lambda: made)
+    """A pod of that name."""
+    evicted: Callable[[], Collection[str]] = tuple
+    """The names of the pods that the allocator has evicted so far."""
+    deletes: set[str] = field(default_factory=set)
+    """The names of the pods that were asked to be deleted."""
+    created: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    strikes: int = 0
+    _half: threading.Event = field(default_factory=threading.Event)
+    _gusts: int = 0
+    _killed: str = ""
+
+    def blow(self) -> None:
+        """
+        Create and delete until all pods were created, and strike meanwhile: once at half time at the latest, however
+        quick the machine is. Then bring everybody back. It may blow again.
+        """
+        stop = threading.Event()
+        self._half.clear()
+        striking = threading.Thread(target=self._strike, args=(stop,), name="striking", daemon=True)
+        striking.start()
+        try:
+            with ThreadPoolExecutor(self.clients, thread_name_prefix="client") as clients:
+                list(clients.map(self._client, range(self.clients)))
+        finally:
+            stop.set()
+            self._half.set()
+            striking.join()
+        self._gusts += 1
+        for program in self.cluster.programs.values():
+            if not program.alive() and program.name != "certs":
+                program.start()
+
+    def _client(self, number: int) -> None:
+        kube = Kube.connect(kubeconfig=str(self.cluster.kubeconfig), user_agent=f"client-{number}")
+        rng = random.Random(f"{self.seed}-{self._gusts}-{number}")
+        mine: list[str] = []
+        each = self.pods // self.clients
+        for index in range(each):
+            if index == each // 2:
+                self._half.set()
+            name = f"storm-{self._gusts}-{number}-{index}"
+            builder = self.make(name, rng)
+            if self._create(kube, builder) and not builder.manifest()["metadata"].get("labels", {}).get(KEPT):
+                mine.append(name)
+            if mine and rng.random() < self.deleted:
+                self._delete(kube, mine.pop(rng.randrange(len(mine))))
+
+    def _create(self, kube: Kube, builder: PodBuilder) -> bool:
+        manifest = builder.manifest()
+        name = manifest["metadata"]["name"]
+        try:
+            self._insist(lambda: kube.create(paths.pods("default"), manifest))
+        except KubeConflict:  # an earlier try was taken after all
+            pass
+        except KubeError as error:
+            self.refused.append(f"{name}: {error}")
+            return False
+        self.created.append(name)
+        return True
+
+    def _delete(self, kube: Kube, name: str) -> None:
+        self.deletes.add(name)
+        with contextlib.suppress(KubeNotFound):  # by an earlier try
+            self._insist(lambda: kube.delete(paths.pods("default", name)))
+        self.created.remove(name)
+
+    def _insist(self, write: Callable[[], object]) -> None:
+        """Write until it is answered: whatever is down is back in a moment, as for any client of a cluster."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                write()
+                return
+            except (KubeUnavailable, KubeTooManyRequests, KubeForbidden) as error:
+                # A percentage is refused while nobody can say what a quota has to count for it; a controller, too,
+                # creates the pod again then.
+                if time.monotonic() > deadline or (isinstance(error, KubeForbidden) and _AGAIN not in str(error)):
+                    raise
+                time.sleep(_PAUSE)
+
+    def _strike(self, stop: threading.Event) -> None:
+        """Until stopped and until it has hit once."""
+        self._half.wait(self.strike_every)
+        before = self.strikes
+        while not stop.is_set() or self.strikes == before:
+            hit = self.strike(self)
+            self.strikes += hit
+            if hit:
+                stop.wait(self.strike_every)
+            else:
+                time.sleep(_PAUSE)
+
+    def kill_leader(self) -> bool:
+        """SIGKILL for the allocator that the Lease names, unless that was killed already; it is back in a moment."""
+        leader, identity = self._leader()
+        if leader is None or identity == self._killed:
+            return False
+        leader.kill()
+        self._killed = identity
+        time.sleep(0.5)  # as long as a kubelet takes at the least
+        leader.start()
+        return True
+
+    def _leader(self) -> tuple[Program | None, str]:
+        """The allocator that the Lease names, and by which name."""
+        path = paths.path("coordination.k8s.io/v1", "leases", names.NAMESPACE, "gpufraction-allocator")
+        try:
+            holder = str(self.cluster.kube.get(path)["spec"].get("holderIdentity") or "")
+        except KubeError:
+            return None, ""
+        for replica in self.cluster.replicas:
+            if holder.startswith(f"replica-{replica.number}_"):
+                return self.cluster.programs[replica.name("allocator")], holder
+        return None, holder
+
+    def settle(self, timeout: float) -> list[JSON]:
+        """Wait until every pod that was created runs or waits with a reason, and nothing that waits would fit."""
+        found: list[JSON] = []
+
+        def quiet() -> bool:
+            found[:] = [p for p in scenarios.all_pods(self.cluster.kube) if "deletionTimestamp" not in p["metadata"]]
+            return not self._amiss(found) and all(
+                scenarios.is_running(p) or scenarios.waits(p) or pods.finished(p) for p in found
+            )
+
+        scenarios.wait_for(
+            quiet,
+            lambda: f"seed {self.seed}: amiss {self._amiss(found)}; " + "; ".join(_troubled(found)),
+            timeout,
+            every=0.5,  # a list of a thousand pods costs what the cluster needs itself to come to rest
+        )
+        return found
+
+    def _amiss(self, found: list[JSON]) -> set[str]:
+        """The names of those who should be there and are not, and of those who are and should not."""
+        return {p["metadata"]["name"] for p in found} ^ (set(self.created) - set(self.evicted()))
+
+
+def _troubled(found: list[JSON]) -> Iterator[str]:
+    """How many are there, and the first of those that neither run nor wait with a reason."""
+    settled = (scenarios.is_running, scenarios.waits, pods.finished)
+    silent = [each for each in found if not any(so(each) for so in settled)]
+    yield f"{len(found)} there, {len(silent)} neither run nor wait with a reason"
+    for each in silent[:5]:
+        yield f"{pods.key(each)} {each.get('status')} {each['spec'].get('schedulingGates')}"
+
+
+def made(name: str, rng: random.Random) -> PodBuilder:
+    """A pod of some dialect, of some size, tolerating the GPU pool's taint or not."""
+    builder = pod(name)
+    match rng.randrange(6):
+        case 0:
+            builder = builder.asks("aliyun.com/gpu-mem", rng.choice((1, 2, 4)))
+        case 1:
+            builder = builder.asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", rng.choice((1000, 3000)))
+        case 2:
+            builder = builder.asks("nano-gpu/gpu-percent", rng.choice((5, 20, 50)))
+        case 3:
+            builder = builder.asks("gpufraction.io/gpu-memory", rng.choice(("512Mi", "2Gi", "7Gi")))
+        case 4:
+            builder = builder.asks("gpufraction.io/gpu-memory", "1Gi").asks("gpufraction.io/gpu-count", 2)
+        case _:
+            builder = builder.asks("nvidia.com/gpu", 1)
+    if rng.random() < 0.2:
+        builder = builder.annotated(names.PLACEMENT, "affinity")
+    return builder.tolerates("nvidia.com/gpu") if rng.random() < 0.7 else builder

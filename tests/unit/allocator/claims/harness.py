@@ -1,0 +1,272 @@
+"""
+Claims on a bench: the playground's API server in this process, the allocator's real writers, and replicas that a test
+lets see, decide, write and die in any order.
+
+What a replica knows it learns by `look`, kind by kind, as late as the test wants.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
+from allocator.cache.nodes import facts, trim
+from allocator.claims import objects
+from allocator.claims.lifecycle import Step
+from allocator.claims.rendering import CLAIMED
+from allocator.queue.reporting import EventRecord
+from allocator.scheduler.options import SchedulerOptions
+from allocator.workers import binder as pod_writer
+from allocator.workers import claims_writer
+from allocator.workers.binder import BindFailed, BindSucceeded
+from allocator.workers.fence import Fencer
+from contract import names, pods
+from contract.model import Allocation, Compute, PodRequest
+from playground import installing
+from playground.api.api import Api
+from runtime.kubernetes.client import Kube
+from tests.builders import NodeBuilder, pod
+from tests.unit.allocator.harness import Desk, admitted
+from tests.wires import Wire
+
+JSON = dict[str, Any]
+KINDS = (objects.CLASSES, objects.CLAIMS, objects.SHARES, "pods")
+CLAIM_OF = "egpuc.elasticgpu.io/a"
+DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml"))
+
+
+class Bench:
+    """The cluster, and the replica that leads."""
+
+    def __init__(self, *nodes: NodeBuilder, options: SchedulerOptions | None = None) -> None:
+        self.api = Api()
+        self.wire = Wire(self.api, spares_reads=True)
+        self.kube = Kube(self.wire)
+        for document in DEFINITIONS:
+            self.create(installing.path_of(document), document)
+        self.nodes = {each.name: each for each in nodes}
+        self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
+        """What the replica that leads next has seen of the kinds that it does not list anew."""
+        self.noted: list[EventRecord] = []
+        """Events on claims, of all replicas."""
+        self.options = options or SchedulerOptions()
+        self.tenure = 0
+        self.now = 100.0
+        self.take_over()
+
+    # -- what users do --------------------------------------------------------------------------------------------
+
+    def create(self, path: str, document: JSON) -> JSON:
+        code, made = self.api.call("POST", path, body=document)
+        assert code < 300, made
+        return made
+
+    def a_class(self, name: str, **about: Any) -> JSON:
+        """An ElasticGPUClass of ours."""
+        document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
+        return self.create(
+            claims_writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about}
+        )
+
+    def a_claim(
+        self, name: str, *, memory: object = 2, cores: object = 1, of: str = "", namespace: str = "default"
+    ) -> JSON:
+        """An ElasticGPUClaim."""
+        amounts = {f"{objects.PROVISIONER}/gpu-memory": memory, f"{objects.PROVISIONER}/gpu-core": cores}
+        asked = {key: value for key, value in amounts.items() if value is not None}
+        document: JSON = {
+            "apiVersion": objects.GROUP_VERSION,
+            "kind": objects.CLAIM,
+            "metadata": {"name": name},
+            "spec": {"resources": {"requests": asked}, **({"elasticGPUClassName": of} if of else {})},
+        }
+        return self.create(claims_writer.path(objects.CLAIMS, namespace), document)
+
+    def a_pod(self, name: str, claim: str = "", *, memory: str = "", **spec: Any) -> JSON:
+        """A pod behind our gate, as it stands after admission."""
+        builder = pod(name).spec(automountServiceAccountToken=False, **spec).container("main")
+        builder = builder.annotated(CLAIM_OF, claim) if claim else builder.asks(names.GPU_MEMORY, memory)
+        return self.create("/api/v1/namespaces/default/pods", admitted(builder, gated=True))
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object as a user would; a pod's containers are gone at once."""
+        path = _path(plural, name)
+        code, document = self.api.call("DELETE", path, query={"gracePeriodSeconds": "0"} if plural == "pods" else {})
+        assert code < 300 or code == 404, document
+
+    def ended(self, name: str) -> None:
+        """The pod's containers have finished."""
+        body = {"status": {"phase": "Succeeded"}}
+        merge = "application/merge-patch+json"
+        self.api.call("PATCH", f"{_path('pods', name)}/status", body=body, content_type=merge)
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def all(self, plural: str) -> dict[str, JSON]:
+        """Every object of a kind by name."""
+        code, found = self.api.call("GET", _path(plural))
+        assert code == 200
+        return {item["metadata"]["name"]: item for item in found["items"]}
+
+    def get(self, plural: str, name: str) -> JSON:
+        return self.all(plural)[name]
+
+    def phase(self, name: str) -> str:
+        """The phase of a claim; empty where it has none or is gone."""
+        return str((self.all(objects.CLAIMS).get(name, {}).get("status") or {}).get("phase", ""))
+
+    def share_of(self, name: str) -> objects.ElasticShare:
+        """The ElasticGPU of a claim."""
+        return objects.share(self.get(objects.SHARES, self.get(objects.CLAIMS, name)["spec"]["elasticGPUName"]))
+
+    def told(self, name: str) -> str:
+        """What a pod was told last, in a word."""
+        return self.news.get(str(self.get("pods", name)["metadata"]["uid"]), "")
+
+    # -- what replicas do -----------------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """
+        The replica that led is gone, and what it had under way has ended. Another has listed what is booked; of claims
+        and classes it knows what it saw as a follower.
+        """
+        self.wire.carry_out_late()
+        self.tenure += 1
+        self.desk = Desk(
+            self.nodes.values(), synced=False, elected=True, tenure=self.tenure, now=self.now, options=self.options
+        )
+        self.news: dict[str, str] = {}
+        self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
+        self.cards()
+        for kind in KINDS:
+            found = list(self.seen[kind].values())
+            if kind == "pods":
+                self.desk.controller.replace_pods(map(pods.trim, found), tenure=self.tenure)
+            else:
+                self.desk.controller.replace_claims(kind, found, tenure=self.tenure)
+        self._bar()
+
+    def _bar(self) -> None:
+        """Nothing goes wrong with these writes, which are about waiting pods and not about claims."""
+        with ThreadPoolExecutor(1) as writers:
+            Fencer(
+                Kube(Wire(self.api)),
+                self.desk.controller,
+                word=lambda: f"word-{self.tenure}",
+                timeout=1,
+                writers=writers,
+                failed=lambda: None,
+            ).bar()
+        self.look("pods")
+
+    def cards(self) -> None:
+        """The replica sees the nodes and their GPUs as they are now."""
+        self.desk.controller.replace_kept_out([])
+        self.desk.controller.replace_nodes(facts(trim(each.json())) for each in self.nodes.values())
+        self.desk.controller.replace_inventories(each.inventory() for each in self.nodes.values())
+
+    def overbooked(self) -> list[str]:
+        """GPUs that were promised twice over, as pods and ElasticGPUs say."""
+        ledger = Ledger()
+        for each in self.all("pods").values():
+            request = pods.admitted(each)
+            allocation = pods.allocation_of(each, request) if request else None
+            if request is not None and allocation is not None and not pods.finished(each):
+                ledger.confirm(_holding(pods.uid(each), request, allocation))
+        for share in map(objects.share, self.all(objects.SHARES).values()):
+            if share.allocation is not None:
+                ledger.confirm(_holding(OWN + share.name, CLAIMED, share.allocation))
+        ledger.check_invariants()
+        inventories = [each.inventory() for each in self.nodes.values()]
+        return [uuid for each in inventories for uuid in ledger.overfull(each.node, each.gpus)]
+
+    def follows(self, kind: str) -> None:
+        """The watch of the replica that leads next brings what has changed of claims or classes."""
+        self.follower[kind] = self.all(kind)
+
+    def look(self, *kinds: str) -> None:
+        """The watch brings what has changed of these kinds, or of all."""
+        controller = self.desk.controller
+        for kind in kinds or KINDS:
+            before, now = self.seen[kind], self.all(kind)
+            self.seen[kind] = now
+            for name, old in before.items():
+                if name not in now or now[name]["metadata"]["uid"] != old["metadata"]["uid"]:
+                    if kind == "pods":
+                        controller.drop_pod(old["metadata"]["uid"])
+                    else:
+                        controller.drop_claim(kind, old)
+            for name, new in now.items():
+                if before.get(name) != new:
+                    controller.put_pod(pods.trim(new)) if kind == "pods" else controller.put_claim(kind, new)
+
+    def decide(self) -> None:
+        """Go down the line and write the commits."""
+        commits, news = self.desk.controller.place_waiting()
+        for told in news:
+            self.news[told.uid] = told.code
+            if isinstance(told, EventRecord):
+                self.noted.append(told)
+        for commit in commits:
+            outcome = pod_writer.write(self.kube, commit, 0)
+            if isinstance(outcome, BindSucceeded):
+                self.desk.controller.committed(commit, outcome.pod)
+            elif isinstance(outcome, BindFailed):
+                self.desk.controller.not_committed(commit, outcome.pod)
+            else:
+                self.desk.controller.commit_unknown(commit)
+
+    def work(self, most: int = 1000) -> int:
+        """Write what claims need, at most so many writes; how many there were."""
+        _, bindings, steps = self.desk.controller.take_claim_work()
+        for number, bind in enumerate(bindings, 1):
+            if number > most:
+                return most
+            self.desk.controller.bound(bind, claims_writer.bind(self.kube, bind, timeout=1))
+        for number, step in enumerate(steps, len(bindings) + 1):
+            if number > most:
+                return most
+            self.step(step)
+        return len(bindings) + len(steps)
+
+    def step(self, step: Step) -> None:
+        self.desk.controller.stepped(step, claims_writer.step(self.kube, step, timeout=1))
+
+    def passes(self, seconds: float) -> None:
+        """Time passes, and what it brings is done."""
+        self.now += seconds
+        self.desk.now = self.now
+        self.desk.controller.settle()
+        for commit in self.desk.controller.doubtful():
+            outcome = pod_writer.write(self.kube, commit, 0)
+            if isinstance(outcome, BindSucceeded):
+                self.desk.controller.committed(commit, outcome.pod)
+            elif isinstance(outcome, BindFailed):
+                self.desk.controller.not_committed(commit, outcome.pod)
+            else:
+                self.desk.controller.commit_unknown(commit)
+
+    def quiet(self) -> None:
+        """Everybody sees, decides and writes until nothing changes any more."""
+        still = 0
+        for _ in range(80):
+            before = {kind: self.all(kind) for kind in KINDS}
+            self.look()
+            self.decide()
+            self.work()
+            self.passes(11)
+            still = still + 1 if before == {kind: self.all(kind) for kind in KINDS} == self.seen else 0
+            if still == 3:  # what failed is tried again after a pause
+                return
+        raise AssertionError("it never becomes quiet")
+
+
+def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservation:
+    return Reservation(key, key, request, allocation, Compute(), ReservationState.CONFIRMED, 0.0)
+
+
+def _path(plural: str, name: str | None = None) -> str:
+    if plural == "pods":
+        return f"/api/v1/namespaces/default/pods{f'/{name}' if name else ''}"
+    return claims_writer.path(plural, "default" if plural == objects.CLAIMS else "", name)

@@ -1,0 +1,227 @@
+"""Any sequence of placements, releases and changes of nodes: the fast engine decides as the plain one, tie for tie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Placement
+from allocator.scoring import estimator
+from allocator.scoring.classes import supply_of
+from allocator.scoring.estimator import Learner
+from allocator.scoring.policy import Policy
+from allocator.scoring.tables import Tables
+from contract.encoding.quantity import GIB
+from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes
+from contract.scheduling.demand import per_gpu
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import PodNeeds, Requirement, Toleration
+from contract.scheduling.request import SchedulingRequest
+from tests.builders import node
+
+AFFINITIES = (
+    None,
+    None,
+    (),
+    ((),),
+    ((Requirement("pool", "Exists"),), (Requirement("pool", "In", ("y",)),)),
+    ((Requirement("pool", "NotIn", ("x", "nobody")),),),
+    ((Requirement("pool", "DoesNotExist"),), (Requirement("size", "Gt", ("3",)), Requirement("pool", "Exists"))),
+    ((Requirement("metadata.name", "In", ("a", "c"), field=True),),),
+)
+LIMITS = Limits(max_sharers=3, memory_factor=1.25)
+NAMES = ("a", "b", "c", "d")
+MODELS = (("Tesla T4", 15109), ("V100", 32768), ("A10", 23028))
+
+wishes = st.sampled_from(
+    (
+        Wishes(),
+        Wishes(use_models=("t4", "A10")),
+        Wishes(avoid_models=("V100",)),
+        Wishes(use_uuids=("GPU-a-0", "GPU-c-1")),
+        Wishes(avoid_uuids=("GPU-b-0",)),
+        Wishes(least_memory=20 << 30),
+    )
+)
+
+
+@st.composite
+def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
+    by_bytes = draw(st.booleans())
+    cores = draw(st.sampled_from((0, 0, 10, 30, 50, 100)))
+    percent = 0 if by_bytes else draw(st.sampled_from((10, 33, 50, 100)))
+    return FractionRequest(
+        container=name,
+        count=draw(st.sampled_from((1, 1, 1, 2, 3))),
+        memory=draw(st.sampled_from((1, 3, 7, 15, 40))) * GIB if by_bytes else 0,
+        percent=percent,
+        cores=cores,
+        exclusive=percent == 100 and cores == 100,
+        init=draw(st.integers(0, 4)) == 0,
+        wishes=draw(wishes),
+        one_numa=draw(st.integers(0, 4)) == 0,
+    )
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> SchedulingRequest:
+    names = ("x", "y", "z")[: draw(st.sampled_from((1, 1, 1, 2, 3)))]
+    same = len(names) > 1 and draw(st.booleans())
+    containers = [draw(fractions(name)) for name in names]
+    if same:  # such a dialect asks by bytes, with one count
+        containers = [
+            replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False)
+            for f in containers
+        ]
+    policies = st.sampled_from(("", "binpack", "spread"))
+    needs = PodNeeds(
+        compute=Compute(cpu=draw(st.sampled_from((0, 500, 9000))), memory=draw(st.sampled_from((0, GIB))), pods=1),
+        node_name=draw(st.sampled_from(("", "", "", "b"))),
+        node_selector=draw(st.sampled_from(((), (), (("pool", "x"),), (("pool", "nobody"),)))),
+        affinity=draw(st.sampled_from(AFFINITIES)),
+        tolerations=draw(st.sampled_from(((), (Toleration("gpu", "Exists"),), (Toleration("", "Exists"),)))),
+        host_ports=draw(st.sampled_from((frozenset(), frozenset(), frozenset({("", "TCP", 80)})))),
+        isolation=draw(st.sampled_from(("", "", "", "mps", "hard"))),
+        runtime_class=draw(st.sampled_from(("", "", "nvidia"))),
+    )
+    request = PodRequest("any", tuple(containers), same, draw(policies), draw(policies))
+    return SchedulingRequest(request, replace(needs, several=request.several))
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> NodeState:
+    made = node(name).allocatable(cpu=16_000, pods=6)
+    for _ in range(draw(st.integers(0, 4))):
+        model, mib = draw(st.sampled_from(MODELS))
+        sick, withheld = draw(st.sampled_from((*[("", "")] * 8, ("XID 79", ""), ("", "Cordoned"), ("", "NotShared"))))
+        made = made.gpu(model, mib=mib, sick=sick, withheld=withheld)
+    if draw(st.booleans()):
+        made = made.labelled("pool", draw(st.sampled_from(("x", "y"))))
+    if draw(st.booleans()):
+        made = made.labelled("size", draw(st.sampled_from(("2", "4", "large"))))
+    for key in draw(st.sampled_from(((), (), ("gpu",), ("gpu", "team")))):
+        made = made.tainted(key)
+    if draw(st.integers(0, 6)) == 0:
+        made = made.cordoned()
+    if draw(st.integers(0, 6)) == 0:
+        made = made.not_ready()
+    if draw(st.integers(0, 3)) == 0:
+        made = made.port_taken(80)
+    # The options of a pool are a node's; the engines look at each GPU.
+    pool = draw(
+        st.sampled_from((PoolSharing(), PoolSharing(), PoolSharing(2, 3.0), PoolSharing(5), PoolSharing(0, 1.5, True)))
+    )
+    gpus = [replace(gpu, numa=draw(st.sampled_from((-1, 0, 0, 1))), sharing=pool) for gpu in made.state().gpus]
+    ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True))
+    return replace(
+        made.state(),
+        gpus=tuple(gpus),
+        delivery=draw(st.sampled_from(ways)),
+        isolation=draw(st.sampled_from(((), ("driver", "watch"), ("watch",)))),
+    )
+
+
+class TwoEngines(RuleBasedStateMachine):
+    policy = Policy("binpack", "spread")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshot: dict[str, NodeState] = {}
+        self.fast = Engine(limits=LIMITS, policy=self.policy)
+        self.placed: list[tuple[SchedulingRequest, Placement]] = []
+
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def node_joins_or_changes(self, data: st.DataObject, name: str) -> None:
+        self._put(data.draw(nodes(name)))
+        self.placed = [(a, c) for a, c in self.placed if c.node != name]
+
+    @rule(name=st.sampled_from(NAMES))
+    def node_leaves(self, name: str) -> None:
+        self.snapshot.pop(name, None)
+        self.fast.drop(name)
+        self.placed = [(a, c) for a, c in self.placed if c.node != name]
+
+    @rule(name=st.sampled_from(NAMES), cordoned=st.booleans(), ready=st.booleans())
+    def facts_change(self, name: str, cordoned: bool, ready: bool) -> None:
+        if name in self.snapshot:
+            self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready))
+
+    @rule(ask=asks())
+    def decide(self, ask: SchedulingRequest) -> None:
+        want = reference.decide(self.snapshot, ask, limits=LIMITS, policy=self.policy, tables=self.fast.tables)
+        assert self.fast.decide(ask) == want
+        assert self.fast.could_ever(ask) == reference.could_ever(self.snapshot, ask, limits=LIMITS)
+        if isinstance(want, Placement):
+            self.placed.append((ask, want))
+            self._book(want.node)
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        if self.placed:
+            _, chosen = self.placed.pop(data.draw(st.integers(0, len(self.placed) - 1)))
+            self._book(chosen.node)
+
+    def _book(self, name: str) -> None:
+        here = [(ask, chosen) for ask, chosen in self.placed if chosen.node == name]
+        usage = []
+        for gpu in self.snapshot[name].gpus:
+            taken = Usage()
+            for ask, chosen in here:
+                placed = ((c.container, s.uuid, s.memory) for c in chosen.containers for s in c.shares)
+                demand = per_gpu(ask.request, placed).get(gpu.uuid)
+                taken = demand.added_to(taken) if demand else taken
+            assert taken.memory <= LIMITS.capacity(gpu)
+            assert taken.cores <= 100
+            assert taken.sharers <= LIMITS.sharers(gpu)
+            assert not taken.exclusive or taken.sharers == 1
+            usage.append(taken)
+        cpu = sum(ask.needs.compute.cpu for ask, _ in here)
+        self._put(replace(self.snapshot[name], usage=tuple(usage), requested=Compute(cpu=cpu, pods=len(here))))
+
+    def _put(self, state: NodeState) -> None:
+        self.snapshot[state.name] = state
+        self.fast.put(state)
+
+
+class TwoEnginesThatLearn(TwoEngines):
+    """What is learnt is forgotten fast here, so that the demand drifts within one sequence."""
+
+    policy = Policy("value")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learner = Learner(half_life=4)
+        self.steps: Iterator[None] = iter(())
+
+    @rule(ask=asks(), times=st.integers(1, 5))
+    def somebody_asks(self, ask: SchedulingRequest, times: int) -> None:
+        for _ in range(times):
+            self.learner.see(ask.request, ask.needs.compute.cpu)
+
+    def _lesson(self) -> Tables | None:
+        return estimator.make("value", self.learner.target(), supply_of(self.snapshot, LIMITS))
+
+    @rule()
+    def tables_are_swapped(self) -> None:
+        self.fast.adopt(self._lesson())
+
+    @rule()
+    def tables_begin_to_be_swapped(self) -> None:
+        made = self._lesson()
+        self.steps = self.fast.adopting(made) if made is not None else iter(())
+
+    @rule()
+    def the_swap_goes_on(self) -> None:
+        next(self.steps, None)
+
+
+TestTwoEngines = TwoEngines.TestCase
+TestTwoEngines.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestTwoEnginesThatLearn = TwoEnginesThatLearn.TestCase
+TestTwoEnginesThatLearn.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,143 @@
+"""A controller on a bench: a clock that tests turn, ids that count up, and pods as the API server would show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.cache.cache import Cache
+from allocator.cache.nodes import facts, trim
+from allocator.claims import objects
+from allocator.engine.engine import Engine
+from allocator.faults import surfaced
+from allocator.queue.reporting import Binding
+from allocator.scheduler.core import Controller
+from allocator.scheduler.options import SchedulerOptions
+from allocator.scoring.policy import DEFAULT_POLICY, Policy
+from contract import dialects, names, pods
+from contract.encoding import codec
+from contract.encoding.protocol import Question
+from contract.model import Allocation, PodRequest
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits
+from tests.builders import NodeBuilder, PodBuilder, pod
+
+JSON = dict[str, Any]
+
+
+@dataclass
+class Desk:
+    """A controller with what it is told and what it does."""
+
+    nodes: Iterable[NodeBuilder] = ()
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    limits: Limits = DEFAULT_LIMITS
+    policy: Policy = DEFAULT_POLICY
+    synced: bool = True
+    now: float = 100.0
+    leads: bool = True
+    elected: bool = False
+    tenure: int | None = None
+    made: int = 0
+    woken: int = 0
+    forgotten: list[str] = field(default_factory=list)
+    asked: list[tuple[PodRequest, int]] = field(default_factory=list)
+    engine: Engine | None = None
+    faults: list[tuple[str, str]] | None = None
+    """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
+
+    give_way: Callable[[], object] = lambda: None
+    """Called between two turns of what takes long."""
+
+    def __post_init__(self) -> None:
+        self.controller = Controller(
+            cluster=Cache(engine=self.engine or Engine(limits=self.limits, policy=self.policy), faulted=self._faulted),
+            options=self.options,
+            clock=lambda: self.now,
+            new_id=self._new_id,
+            leading=lambda: self.leads,
+            wake=self._wake,
+            tenure=(lambda: self.tenure) if self.elected else None,
+            forgotten=self.forgotten.append,
+            asked=lambda request, cpu: self.asked.append((request, cpu)),
+            faulted=self._faulted,
+            give_way=self._give_way,
+        )
+        if self.synced:
+            self.sync()
+
+    def sync(self, existing: Iterable[JSON] = ()) -> None:
+        """The first lists."""
+        builders = list(self.nodes)
+        self.controller.replace_nodes(facts(trim(b.json())) for b in builders)
+        self.controller.replace_inventories(b.inventory() for b in builders)
+        self.no_claims()
+        self.controller.replace_pods(pods.trim(pod) for pod in existing)
+
+    def no_claims(self) -> None:
+        """The lists of a cluster that has none of them, nor any card that is kept out."""
+        self.controller.replace_kept_out([])
+        for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
+            self.controller.replace_claims(plural, [])
+
+    def _new_id(self) -> str:
+        self.made += 1
+        return f"id-{self.made}"
+
+    def _give_way(self) -> None:
+        self.give_way()
+
+    def _faulted(self, place: str, about: str) -> str:
+        if self.faults is None:
+            return surfaced(place, about)
+        self.faults.append((place, about))
+        return f"fault-{len(self.faults)}"
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def request_of(pod: JSON) -> PodRequest:
+    """What the pod asks for; it must be servable."""
+    request = dialects.read(pod)
+    assert isinstance(request, PodRequest), request
+    return request
+
+
+def remade(commit: Binding) -> PodBuilder:
+    """The pod of a commit as its author wrote it: one container, in our own dialect. The line keeps an outline only."""
+    entry, (fraction,) = commit.pod, commit.pod.ask.request.containers
+    made = pod(entry.key.split("/", 1)[1]).uid(entry.uid).created(entry.created).spec(priority=entry.priority)
+    made = made.asks("gpufraction.io/gpu-memory", fraction.memory)
+    return made.asks("gpufraction.io/gpu-count", fraction.count) if fraction.count > 1 else made
+
+
+def question(builder: PodBuilder, *, dry_run: bool = False, held: str = "", uid: str = "review-1") -> Question:
+    """The webhook's question about a pod."""
+    pod = builder.json()
+    namespace = pod["metadata"]["namespace"]
+    return Question(uid, namespace, request_of(pod), pods.trim(pod), dry_run, held)
+
+
+def admitted(builder: PodBuilder, *, allocation: Allocation | None = None, gated: bool = False) -> JSON:
+    """The pod as it stands on the API server after admission: accounting resources in, annotations written."""
+    pod = builder.json()
+    request = request_of(pod)
+    for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+        for amounts in container.get("resources", {}).values():
+            for resource in dialects.RESOURCES & amounts.keys():
+                del amounts[resource]
+    for fraction in request.containers:
+        for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+            if container["name"] == fraction.container:
+                resources = pods.accounting(fraction, fraction.memory * fraction.count)
+                container["resources"].setdefault("limits", {}).update(resources)
+                container["resources"].setdefault("requests", {}).update(resources)
+    annotations = pod["metadata"].setdefault("annotations", {})
+    annotations[names.REQUEST] = codec.request_to_text(request)
+    if allocation is not None:
+        annotations[names.ALLOCATION] = codec.allocation_to_text(allocation)
+        annotations.update(codec.container_annotations(allocation))
+    if gated:
+        pod["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
+    return pod

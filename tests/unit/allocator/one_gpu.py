@@ -1,0 +1,41 @@
+"""A node with one GPU, a pod that has it, and pods that wait behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allocator.queue.reporting import Binding
+from contract.encoding.protocol import Placed
+from contract.model import Allocation
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question
+
+JSON = dict[str, Any]
+ONE_GPU = node("t4").gpus(1)
+FULL = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 5109 MiB, wanted 10000)"
+
+
+def worker(name: str, *, created: str = "2030-01-01T00:00:00Z", mib: int = 10_000) -> PodBuilder:
+    return pod(name).uid(f"uid-{name}").created(created).asks("gpufraction.io/gpu-memory", f"{mib}Mi")
+
+
+def waiting(builder: PodBuilder) -> JSON:
+    return admitted(builder, gated=True)
+
+
+def running(builder: PodBuilder, allocation: Allocation) -> JSON:
+    return admitted(builder.on(allocation.node), allocation=allocation)
+
+
+def occupied() -> tuple[Desk, Allocation]:
+    """A desk whose only GPU is taken by the pod `first`."""
+    desk = Desk([ONE_GPU])
+    answer = desk.controller.reserve(question(worker("first")))
+    assert isinstance(answer, Placed)
+    desk.controller.put_pod(running(worker("first"), answer.allocation))
+    desk.controller.place_waiting()
+    return desk, answer.allocation
+
+
+def keys(commits: list[Binding]) -> list[str]:
+    return [commit.pod.key for commit in commits]

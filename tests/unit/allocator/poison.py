@@ -1,0 +1,62 @@
+"""Pods and engines that raise: stand-ins for an error of ours that nobody has found yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Decision
+from contract.model import FractionRequest
+from contract.scheduling.request import SchedulingRequest
+
+JSON = dict[str, Any]
+
+
+class Boom(Exception):
+    """What is raised."""
+
+
+class Bomb(dict[str, Any]):
+    """A part of a pod that raises when it is read, while it is armed."""
+
+    armed = True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if self.armed:
+            raise Boom(key)
+        return super().get(key, default)
+
+
+class Fuse(list[JSON]):
+    """A list that raises when it is gone through, while it is armed."""
+
+    armed = False
+
+    def __iter__(self) -> Iterator[JSON]:
+        if self.armed:
+            raise Boom("list")
+        return super().__iter__()
+
+
+def poisoned(pod: JSON) -> tuple[JSON, Bomb]:
+    """The pod with a spec that raises, and that spec."""
+    bomb = Bomb(pod["spec"])
+    return {**pod, "spec": bomb}, bomb
+
+
+class Picky(Engine):
+    """An engine that raises for a share of so many bytes. `looked` counts how often it was asked for one."""
+
+    def __init__(self, memory: int) -> None:
+        super().__init__()
+        self.memory, self.looked = memory, 0
+
+    def decide(self, ask: SchedulingRequest) -> Decision:
+        self._look(ask.request.containers[0])
+        return super().decide(ask)
+
+    def _look(self, fraction: FractionRequest) -> None:
+        if fraction.memory == self.memory:
+            self.looked += 1
+            raise Boom(fraction.container)

@@ -1,0 +1,364 @@
+"""A pod of higher priority has room made for it: asked for once, kept until it is placed, and nobody goes in vain."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from allocator.preemption import tracker
+from allocator.queue.reporting import EventRecord, Eviction, Report, StatusUpdate
+from allocator.scheduler.options import SchedulerOptions
+from allocator.server import debug
+from allocator.workers.evictor import Evictor
+from contract import pods
+from contract.encoding.protocol import Placed, Wait
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question, remade
+from tests.wires import Answer, Script, status_body
+
+JSON = dict[str, Any]
+ON = SchedulerOptions(preemption=True)
+WHY = "a pod of higher priority waits for a GPU share, and node a is where the fewest pods must go"
+
+
+def worker(name: str, size: str = "8Gi", *, priority: int = 0, at: str = "2030-01-01T00:00:00Z") -> PodBuilder:
+    made = pod(name).uid(f"uid-{name}").created(at).asks("gpufraction.io/gpu-memory", size)
+    return made.spec(priority=priority)
+
+
+class Bench(Desk):
+    """One card of 16 GiB on node `a`, taken by `old` and `young`, and the pod `vip` that waits for all of it."""
+
+    def run(self, builder: PodBuilder) -> JSON:
+        answer = self.controller.reserve(question(builder))
+        assert isinstance(answer, Placed), answer
+        made = admitted(builder.on(answer.allocation.node), allocation=answer.allocation)
+        self.controller.put_pod(pods.trim(made))
+        return made
+
+    def wait(self, builder: PodBuilder) -> None:
+        self.controller.put_pod(pods.trim(admitted(builder, gated=True)))
+        self.controller.place_waiting()
+
+    def second(self) -> list[Report]:
+        """A second passes, and the line is tried where that was asked for."""
+        self.now += 1
+        self.controller.settle()
+        commits, told = self.controller.place_waiting()
+        for commit in commits:
+            self.controller.committed(commit, pods.trim(admitted(remade(commit), allocation=commit.allocation)))
+        self.controller.check_invariants()
+        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in commits)]
+
+    @property
+    def kept(self) -> str:
+        return ", ".join(f"{kept.node} for {kept.uid}" for kept in self.controller.view().kept)
+
+    def end(self, made: JSON) -> None:
+        ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
+        self.controller.put_pod(pods.trim(ending))
+
+
+def full(options: SchedulerOptions = ON, *, vip: PodBuilder | None = None) -> tuple[Bench, JSON, JSON]:
+    desk = Bench([node("a").gpu(mib=16384)], options=options)
+    old = desk.run(worker("old", at="2030-01-01T00:00:01Z"))
+    young = desk.run(worker("young", at="2030-01-01T00:00:02Z"))
+    desk.wait(vip or worker("vip", priority=10))
+    return desk, old, young
+
+
+def evict(name: str) -> Eviction:
+    return Eviction(f"default/{name}", f"uid-{name}", None, "preemption", WHY)
+
+
+def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
+    desk, _, young = full()
+    assert desk.controller.preempt() == [evict("young")]
+    desk.controller.preempted(evict("young"), "evicted")
+    summary = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB, wanted 8192)"
+    more = "waits for pods of lower priority on node a, evicted to make room"
+    assert desk.second() == [
+        EventRecord("Pod", "default/young", "uid-young", "GPUSharePreempted", f"evicted: {WHY}"),
+        StatusUpdate("default/vip", "uid-vip", False, "Preempting", f"{summary}; {more}", turned=False),
+    ]
+    assert desk.kept == "a for uid-vip"
+    desk.end(young)
+    assert desk.controller.preempt() == [], "one whose victims are on their way asks for no more"
+    desk.controller.drop_pod("uid-young")
+    assert [news.key for news in desk.second()] == ["default/vip"]
+    desk.second()
+    assert (desk.kept, desk.controller.look().waiting) == ("", 0)
+
+
+def test_what_came_free_is_kept_from_everybody_of_the_same_or_lower_priority() -> None:
+    desk, _, _ = full()
+    desk.controller.preempt()
+    desk.controller.drop_pod("uid-young")
+    answers = [desk.controller.reserve(question(worker(f"p{i}", "1Gi", priority=i))) for i in (0, 10)]
+    assert [type(answer) for answer in answers] == [Wait, Wait]
+    assert "default/vip" in [news.key for news in desk.second()]
+
+
+def test_a_pod_of_yet_higher_priority_goes_before_it() -> None:
+    desk, _, _ = full()
+    desk.controller.preempt()
+    desk.controller.drop_pod("uid-young")
+    assert isinstance(desk.controller.reserve(question(worker("urgent", "1Gi", priority=11))), Placed)
+
+
+NOBODY_GOES = {
+    "it is off unless switched on": (SchedulerOptions(), worker("vip", priority=10)),
+    "the same priority never preempts": (ON, worker("vip", priority=0)),
+    "a pod that must not preempt": (ON, worker("vip", priority=10).spec(preemptionPolicy="Never")),
+    "a pod that waits for something else first": (ON, worker("vip", priority=10).spec(schedulingGates=[])),
+    "room for it would not be enough": (ON, worker("vip", "17Gi", priority=10)),
+}
+
+
+@pytest.mark.parametrize("case", NOBODY_GOES.values(), ids=NOBODY_GOES.keys())
+def test_nobody_goes_where(case: tuple[SchedulerOptions, PodBuilder]) -> None:
+    options, vip = case
+    desk = full(options, vip=worker("other"))[0]
+    desk.controller.drop_pod("uid-other")
+    made = admitted(vip, gated=True)
+    if not vip.json()["spec"].get("schedulingGates", [0]):
+        made["spec"]["schedulingGates"].append({"name": "example.com/hold"})
+    desk.controller.put_pod(pods.trim(made))
+    desk.controller.place_waiting()
+    assert (desk.controller.preempt(), desk.kept) == ([], "")
+
+
+def test_a_pod_whose_disruption_budget_forbids_it_is_spared_and_another_goes() -> None:
+    desk, _, _ = full()
+    assert desk.controller.preempt() == [evict("young")]
+    desk.controller.preempted(evict("young"), "budget")
+    desk.second()
+    assert desk.controller.preempt() == [evict("old")]
+
+
+def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later() -> None:
+    desk, _, _ = full()
+    for name in ("young", "old"):
+        assert desk.controller.preempt() == [evict(name)]
+        desk.controller.preempted(evict(name), "budget")
+        desk.second()
+    assert desk.controller.preempt() == []
+    (told,) = [news for news in desk.second() if isinstance(news, StatusUpdate)]
+    assert (told.code, told.reason.split("; ")[1]) == (
+        "PreemptionBlocked",
+        "1 pod of lower priority could make room, but disruption budgets do not allow it now",
+    )
+    assert desk.kept == ""
+    desk.now += 30
+    desk.second()
+    for name in ("young", "old"):
+        assert desk.controller.preempt() == [evict(name)]
+        desk.controller.preempted(evict(name), "budget")
+        assert desk.second() == [], "it is not told again what it was told before"
+    assert desk.controller.preempt() == []
+    assert desk.second() == []
+
+
+def test_an_eviction_that_fails_is_tried_again_after_pauses_that_grow() -> None:
+    desk, _, _ = full()
+    asked = []
+    for _ in range(200):
+        if desk.controller.preempt():
+            asked.append(desk.now - 100)
+            desk.controller.preempted(evict("young"), "failed")
+        desk.second()
+    assert asked == [0, 30, 90]
+
+
+def test_room_that_somebody_else_took_is_made_again_only_after_a_pause() -> None:
+    desk, _, _ = full()
+    desk.controller.preempt()
+    desk.wait(worker("first", priority=20))
+    desk.controller.drop_pod("uid-young")
+    assert "default/first" in [news.key for news in desk.second()]
+    desk.second()
+    assert (desk.controller.preempt(), desk.kept) == ([], "")
+    desk.now += 30
+    desk.second()
+    assert desk.controller.preempt() == [evict("old")]
+
+
+def test_whoever_leads_next_waits_for_those_who_end_already() -> None:
+    first, old, young = full()
+    first.controller.preempt()
+    ending = {**young, "metadata": {**young["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
+    then = Bench([node("a").gpu(mib=16384)], options=ON)
+    then.controller.replace_pods(map(pods.trim, (old, ending, admitted(worker("vip", priority=10), gated=True))))
+    then.controller.place_waiting()
+    assert (then.controller.preempt(), then.kept) == ([], "a for uid-vip")
+    then.controller.drop_pod("uid-young")
+    assert "default/vip" in [news.key for news in then.second()]
+
+
+LEAVES = {
+    "is deleted": lambda desk: desk.controller.drop_pod("uid-vip"),
+    "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES.values(), ids=LEAVES.keys())
+def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
+    desk, _, _ = full()
+    desk.controller.preempt()
+    assert desk.kept == "a for uid-vip"
+    leave(desk)
+    desk.second()
+    desk.now += 5
+    desk.second()
+    assert desk.kept == ""
+
+
+def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
+    desk, _, young = full(SchedulerOptions(preemption=True, keep_after=0))
+    desk.controller.preempt()
+    desk.end(young)
+    desk.now += 601
+    desk.second()
+    assert desk.kept == ""
+    desk.now += 30
+    desk.second()
+    assert desk.controller.preempt() == [evict("old")]
+
+
+def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None:
+    desk = Bench([node("a").gpu(mib=16384)], options=SchedulerOptions(preemption=True, keep_after=60.0))
+    desk.run(worker("low"))
+    desk.run(worker("high", priority=30))
+    desk.wait(worker("large", "16Gi", priority=20))
+    desk.now += 60
+    desk.second()
+    assert desk.kept == "a for uid-large"
+    desk.wait(worker("vip", priority=10))
+    assert (desk.controller.preempt(), desk.kept) == ([], "a for uid-large")
+
+
+# -- several at a time --------------------------------------------------------------------------------------------
+
+
+def crowd(*cards: int, vips: int) -> Bench:
+    """Nodes with so many cards each, on every card two of no priority, and pods of a high one that wait for half."""
+    desk = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
+    for number in range(2 * sum(cards)):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    for number in range(vips):
+        desk.wait(worker(f"vip-{number}", priority=10, at=f"2030-01-01T00:01:{number:02}Z"))
+    return desk
+
+
+def all_plans(desk: Bench) -> list[list[str]]:
+    """The victims of every plan that is begun now, and their evictions are granted."""
+    found = []
+    while orders := desk.controller.preempt():
+        found.append([order.uid for order in orders])
+        for order in orders:
+            desk.controller.preempted(order, "evicted")
+        desk.second()
+    return found
+
+
+def test_a_line_of_pods_does_not_wait_for_one_grace_period_after_the_other() -> None:
+    desk = crowd(1, 2, vips=5)
+    plans = all_plans(desk)
+    victims = [uid for plan in plans for uid in plan]
+    assert ([len(plan) for plan in plans], len(set(victims))) == ([1] * 5, 5)
+    for uid in victims:
+        desk.controller.drop_pod(uid)
+    assert {news.key for news in desk.second() if getattr(news, "code", "") == "placed"} == {
+        f"default/vip-{number}" for number in range(5)
+    }
+    desk.second()
+    assert (desk.kept, desk.controller.look().waiting) == ("", 0)
+
+
+def test_what_is_made_free_for_one_is_left_alone_by_another_on_the_same_node() -> None:
+    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    for number in range(4):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, for_small = all_plans(desk)
+    assert (len(for_large), len(for_small)) == (2, 1)
+    desk.controller.drop_pod(for_large[0])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == [], "half of it is for the large one"
+    desk.controller.drop_pod(for_small[0])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/small"]
+    desk.controller.drop_pod(for_large[1])
+    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/large"]
+
+
+def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
+    desk = Bench([node("a").gpu(mib=16384)], options=ON)
+    desk.run(worker("low", "16Gi"))
+    for number in range(2):
+        desk.wait(worker(f"vip-{number}", "8Gi", priority=10))
+    assert [order.uid for order in desk.controller.preempt()] == ["uid-low"]
+    desk.second()
+    assert desk.controller.preempt() == [], "the same one goes for both"
+    assert desk.kept == "a for uid-vip-0, a for uid-vip-1"
+    desk.controller.drop_pod("uid-low")
+    assert len([n for n in desk.second() if getattr(n, "code", "") == "placed"]) == 2
+
+
+def test_a_plan_that_a_budget_forbids_ends_and_no_other() -> None:
+    desk = crowd(1, 1, vips=2)
+    first = desk.controller.preempt()
+    desk.controller.preempted(first[0], "evicted")
+    desk.second()
+    second = desk.controller.preempt()
+    desk.controller.preempted(second[0], "budget")
+    assert desk.kept.endswith("for uid-vip-0")
+    assert ", " not in desk.kept
+
+
+def test_no_more_than_so_many_are_under_way() -> None:
+    desk = crowd(10, 10, vips=20)
+    assert len(all_plans(desk)) == tracker.MOST
+
+
+def test_a_snapshot_with_several_kept_nodes_is_replayed_as_it_was_decided() -> None:
+    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    for number in range(4):
+        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, _ = all_plans(desk)
+    desk.controller.drop_pod(for_large[0])
+    view = debug.from_json(json.loads(json.dumps(debug.to_json(desk.controller.view()))))
+    assert view == desk.controller.view()
+    assert [outcome.code for outcome in debug.down_the_line(view)] == ["Memory", "Memory"]
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+DONE, BUDGET = Answer(201, {}), Answer(429, status_body(429, "TooManyRequests"))
+FORBIDDEN, GONE = Answer(403, status_body(403, "Forbidden")), Answer(404, status_body(404, "NotFound"))
+WRITTEN: dict[str, tuple[list[Answer], list[str], list[str]]] = {
+    "each is asked about before any goes": ([DONE] * 4, ["try", "try", "do", "do"], ["evicted", "evicted"]),
+    "a budget that forbids one spares all": ([DONE, BUDGET], ["try", "try"], ["budget"]),
+    "one that forbids the second at last ends it": (
+        [DONE, DONE, DONE, BUDGET],
+        ["try", "try", "do", "do"],
+        ["evicted", "budget"],
+    ),
+    "the right is missing": ([FORBIDDEN], ["try"], ["failed"]),
+    "somebody is gone already": ([GONE, DONE, GONE, DONE], ["try", "try", "do", "do"], ["gone", "evicted"]),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN.keys())
+def test_evictions_for_room(case: tuple[list[Answer], list[str], list[str]]) -> None:
+    answers, asked, outcomes = case
+    desk = full(vip=worker("vip", "16Gi", priority=10))[0]
+    script, counted = Script(*answers), list[tuple[str, str]]()
+    Evictor(Kube(script), desk.controller, lambda cause, outcome: counted.append((cause, outcome))).preempt()
+    assert ["try" if sent.query == {"dryRun": "All"} else "do" for sent in script.sent] == asked
+    assert counted == [("preemption", outcome) for outcome in outcomes]

@@ -1,0 +1,113 @@
+"""A condition that somebody overwrites or removes, or that was lost on its way, is written again, ever less often."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from allocator.queue.overwritten import PAUSE, PAUSE_CAP, Missing, Overwritten
+from allocator.queue.reporting import StatusUpdate
+from contract import names
+from tests.unit.allocator.harness import Desk
+from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker
+
+JSON = dict[str, Any]
+VERSIONS = itertools.count(1_000)
+
+
+def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -> JSON:
+    """The pod with this condition, or without any; a state that is newer than any before."""
+    condition = {"type": str(names.ALLOCATED_CONDITION), "status": status, "reason": reason, "message": message}
+    metadata = {**pod["metadata"], "resourceVersion": str(next(VERSIONS))}
+    status_of = {**(pod.get("status") or {}), "conditions": [condition] if status is not None else []}
+    return {**pod, "metadata": metadata, "status": status_of}
+
+
+def after(desk: Desk, seconds: float) -> list[Any]:
+    """What is to be written of pods' conditions so many seconds later."""
+    desk.now += seconds
+    return [each for each in desk.controller.to_write() if isinstance(each, StatusUpdate)]
+
+
+def settled() -> tuple[Desk, JSON, JSON, StatusUpdate, StatusUpdate]:
+    """A pod that runs and one that waits, who say what they were told."""
+    desk, allocation = occupied()
+    there, second = running(worker("first"), allocation), waiting(worker("second"))
+    desk.controller.put_pod(second)
+    told = {each.uid: each for each in desk.controller.place_waiting()[1] if isinstance(each, StatusUpdate)}
+    first = told.get("uid-first") or StatusUpdate(
+        "default/first", "uid-first", True, "Allocated", "1 GPU share on node t4"
+    )
+    last = told["uid-second"]
+    assert (last.code, last.reason) == ("Memory", FULL)
+    desk.controller.put_pod(saying(there, "True", first.code, first.reason))
+    desk.controller.put_pod(saying(second, "False", last.code, last.reason))
+    assert after(desk, 2 * PAUSE_CAP) == []
+    return desk, there, second, first, last
+
+
+def once_more(told: StatusUpdate, *, turned: bool) -> StatusUpdate:
+    return StatusUpdate(told.key, told.uid, told.allocated, told.code, told.reason, turned=turned, event=False)
+
+
+def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
+    desk, there, second, first, last = settled()
+    desk.controller.put_pod(saying(there, "False", "Memory", "waiting: stale"))
+    desk.controller.put_pod(saying(second, None))
+    assert after(desk, PAUSE / 2) == []
+    found = after(desk, PAUSE)
+    assert sorted(found, key=lambda each: each.uid) == [once_more(first, turned=True), once_more(last, turned=True)]
+
+
+def test_another_text_of_the_same_status_is_overwritten_too_and_its_time_of_transition_stays() -> None:
+    desk, _, second, _, last = settled()
+    desk.controller.put_pod(saying(second, "False", "Cores", "waiting: for something else"))
+    assert after(desk, PAUSE) == [once_more(last, turned=False)]
+
+
+def test_two_writers_who_do_not_agree_write_less_and_less_often() -> None:
+    desk, there, _, first, _ = settled()
+    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+    repairs, start = [], desk.now
+    while desk.now - start < 3600:
+        for _ in after(desk, 1.0):
+            repairs.append(desk.now - start)
+            desk.controller.put_pod(saying(there, "True", first.code, first.reason))
+            desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(repairs)]
+    assert gaps[:4] == [2 * PAUSE, 4 * PAUSE, 8 * PAUSE, 16 * PAUSE]
+    assert max(gaps) == PAUSE_CAP
+    assert len(repairs) < 20
+
+
+def test_what_is_right_again_is_left_alone() -> None:
+    desk, there, _, first, _ = settled()
+    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+    desk.controller.put_pod(saying(there, "True", first.code, first.reason))
+    assert after(desk, 10 * PAUSE) == []
+
+
+def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
+    desk, there, second, _, _ = settled()
+    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+    desk.controller.put_pod(saying(second, None))
+    desk.controller.drop_pod("uid-first")
+    desk.controller.drop_pod("uid-second")
+    assert after(desk, 10 * PAUSE) == []
+    desk.controller.check_invariants()
+
+
+def test_the_notes() -> None:
+    notes = Overwritten()
+    notes.written("a", "team/a", 0.0)
+    assert notes.due(PAUSE - 1) == []
+    assert notes.due(PAUSE, {"a"}) == [], "its placement is being written"
+    assert notes.due(PAUSE) == [("a", Missing("team/a", PAUSE, True))]
+    notes.seen("a", "team/a", True, False, PAUSE)
+    assert (notes.due(9999.0), notes.noted()) == ([], frozenset({"a"}))
+    notes.seen("a", "team/a", False, False, 5000.0)
+    assert notes.due(5000.0 + PAUSE) == [("a", Missing("team/a", 5000.0 + PAUSE, False))], "after a quiet while at once"
+    notes.clear()
+    assert notes.due(9999.0) == []
+    notes.drop("a")
+    assert notes.noted() == frozenset()

@@ -1,0 +1,264 @@
+"""An error of ours that comes of one pod stays with that pod: it is told, and left alone; nobody else notices."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.queue.quarantine import INTERNAL_ERROR, Quarantine, made_of
+from allocator.queue.reporting import EventRecord, StatusUpdate
+from allocator.scheduler.options import SchedulerOptions
+from allocator.workers.binder import EventRecorder
+from allocator.workers.loop import SchedulingLoop
+from contract import pods
+from contract.encoding.protocol import Placed, Wait
+from contract.encoding.quantity import MIB
+from contract.model import Allocation, ContainerAllocation, GpuShare
+from runtime.kubernetes.client import Kube
+from runtime.supervision import Workers
+from tests.builders import node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
+from tests.unit.allocator.poison import Fuse, Picky, poisoned
+
+JSON = dict[str, Any]
+SAID = (
+    "an error of gpufraction keeps this pod from being served (fault fault-1). It is tried again when its spec or "
+    "annotations change, or after 10 min; an administrator finds the fault in the allocator's log"
+)
+ODD = 777
+"""MiB for which the engine raises."""
+
+
+HISTORIES: dict[str, tuple[list[tuple[float, str]], tuple[float, str], bool]] = {
+    "a pod that does not change is left alone for ten minutes": ([(0, "x")], (599, "x"), True),
+    "and is tried then": ([(0, "x")], (600, "x"), False),
+    "one that changes is tried a second later": ([(0, "x")], (1, "y"), False),
+    "and no sooner": ([(0, "x")], (0.9, "y"), True),
+    "each error in a row doubles that": ([(0, "x"), (1, "y"), (3, "z")], (6, "w"), True),
+    "until it is over": ([(0, "x"), (1, "y"), (3, "z")], (7, "w"), False),
+    "and it never becomes more than for one that does not change": (
+        [(float(i), str(i)) for i in range(30)],
+        (629, "w"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HISTORIES.values(), ids=HISTORIES.keys())
+def test_how_long_a_pod_is_left_alone(case: tuple[list[tuple[float, str]], tuple[float, str], bool]) -> None:
+    errors, (now, label), held = case
+    notes = Quarantine()
+    for at, was in errors:
+        notes.put("uid", "default/x", was, "decision", "fault", at)
+    notes.taken_in("uid", label)
+    assert notes.holds("uid", now) == held
+
+
+def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> None:
+    labels, fence = {"a": "b"}, {"gpufraction.io/fence": "word"}
+    before: JSON = {"metadata": {"labels": labels, "resourceVersion": "8"}, "spec": {}}
+    metadata = {"labels": labels, "resourceVersion": "9", "annotations": fence}
+    touched: JSON = {"metadata": metadata, "spec": {}, "status": {"conditions": []}}
+    assert made_of(touched) == made_of(before)
+    assert made_of({**touched, "spec": {"priority": 1}}) != made_of(before)
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
+    desk = Desk([ONE_GPU], faults=[])
+    bad, bomb = poisoned(waiting(worker("bad")))
+    desk.controller.replace_pods([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))])
+    commits, news = desk.controller.place_waiting()
+    assert keys(commits) == ["default/a", "default/z"]
+    assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
+    assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
+    desk.controller.put_pod(bad)
+    assert desk.faults == [("pod", "default/bad")], "it is said once"
+    bomb.armed = False
+    desk.controller.put_pod(bad)
+    assert desk.controller.look().quarantined == 0
+    desk.controller.check_invariants()
+
+
+def test_a_bad_pod_that_is_gone_is_forgotten() -> None:
+    desk = Desk([ONE_GPU], faults=[])
+    bad, _ = poisoned(waiting(worker("bad")))
+    desk.controller.put_pod(bad)
+    desk.controller.drop_pod("uid-bad")
+    assert desk.controller.look().quarantined == 0
+    desk.controller.put_pod(bad)
+    desk.controller.replace_pods([])
+    assert desk.controller.look().quarantined == 0
+    desk.controller.check_invariants()
+
+
+def share(uuid: str, mib: int) -> Allocation:
+    return Allocation("id", "t4", (ContainerAllocation("main", (GpuShare(uuid, 0, mib * MIB, 0, 15109 * MIB),)),))
+
+
+def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
+    """The pod came with its share while nobody could read it: what it holds there is not known."""
+    desk = Desk([ONE_GPU, node("other").gpus(1)], faults=[])
+    bad, bomb = poisoned(running(worker("bad"), share("GPU-t4-0", 10_000)))
+    desk.controller.put_pod(bad)
+    for name in ("a", "b"):
+        desk.controller.put_pod(waiting(worker(name, mib=15_000)))
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.allocation.node for commit in commits] == ["other"]
+    bomb.armed = False
+    desk.controller.put_pod(bad)
+    desk.controller.check_invariants()
+    assert desk.controller.look().confirmed == 1
+    desk.controller.place_waiting()
+    assert isinstance(desk.controller.reserve(question(worker("c", mib=15_000))), Wait)
+    assert isinstance(desk.controller.reserve(question(worker("d", mib=5_000))), Placed)
+
+
+def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -> None:
+    desk = Desk([ONE_GPU], faults=[])
+    good = running(worker("bad"), share("GPU-t4-0", 10_000))
+    desk.controller.put_pod(good)
+    desk.controller.place_waiting()
+    bad, _ = poisoned(good)
+    desk.controller.put_pod(bad)
+    assert desk.controller.look().confirmed == 1
+    assert isinstance(desk.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
+    assert desk.controller.place_waiting()[1] == [EventRecord("Pod", "default/bad", "uid-bad", INTERNAL_ERROR, SAID)]
+    desk.controller.check_invariants()
+    desk.controller.drop_pod("uid-bad")
+    assert desk.controller.look().confirmed == 0
+    assert isinstance(desk.controller.reserve(question(worker("d", mib=15_000))), Placed)
+    desk.controller.check_invariants()
+
+
+# -- what is done for a pod ---------------------------------------------------------------------------------------
+
+
+def odd_line(engine: Picky, **options: Any) -> Desk:
+    """Three in line, the second of whom no decision survives."""
+    desk = Desk([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(**options))
+    for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
+        desk.controller.put_pod(waiting(worker(name, mib=mib)))
+    return desk
+
+
+def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
+    engine = Picky(ODD * MIB)
+    desk = odd_line(engine)
+    commits, news = desk.controller.place_waiting()
+    assert keys(commits) == ["default/a", "default/z"]
+    assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
+    assert desk.controller.place_waiting() == ([], [])
+    assert (engine.looked, desk.faults) == (1, [("decision", "default/bad")]), "it is left alone"
+    desk.controller.check_invariants()
+
+
+def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
+    engine = Picky(ODD * MIB)
+    desk = odd_line(engine)
+    desk.controller.place_waiting()
+    desk.controller.put_pod(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"})))
+    for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
+        desk.now = now
+        desk.controller.settle()
+        desk.controller.place_waiting()
+        assert engine.looked == looked, now
+    engine.memory, desk.now = 0, 1400.0
+    desk.controller.put_pod(waiting(worker("bad", mib=ODD)))
+    desk.controller.settle()
+    commits, _ = desk.controller.place_waiting()
+    assert (keys(commits), desk.controller.look().quarantined) == (["default/bad"], 0)
+
+
+def test_a_pod_that_cannot_be_decided_at_admission_reserves_nothing() -> None:
+    desk = odd_line(Picky(ODD * MIB))
+    with pytest.raises(Exception, match="main"):
+        desk.controller.reserve(question(worker("x", mib=ODD)))
+    assert desk.controller.look().assumed == 0
+
+
+def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
+    desk = odd_line(Picky(ODD * MIB), keep_after=10.0)
+    desk.controller.place_waiting()
+    desk.now += 60.0
+    desk.controller.settle()
+    assert desk.controller.look().kept == 0
+
+
+def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
+    engine = Picky(0)
+    desk = Desk([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(preemption=True))
+    desk.controller.put_pod(running(worker("low"), share("GPU-t4-0", 10_000)))
+    for name, mib in (("a-bad", 12_000), ("b-good", 10_000)):
+        desk.controller.put_pod(waiting(worker(name, mib=mib).spec(priority=5)))
+    desk.controller.place_waiting()
+    engine.memory = 12_000 * MIB
+    assert [order.key for order in desk.controller.preempt()] == ["default/low"]
+    assert desk.faults == [("preemption", "default/a-bad")]
+
+
+class Written:
+    """The loop over an API server, with two in line; `arm` is called between decision and write."""
+
+    def __init__(self) -> None:
+        self.desk, self.api = Desk([ONE_GPU], faults=[]), ApiServer()
+        self.woken = threading.Event()
+        kube = Kube(self.api.wire)
+        self.loop = SchedulingLoop(
+            kube=kube,
+            controller=self.desk.controller,
+            teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            woken=self.woken,
+            now_ns=lambda: 0,
+            decided=lambda: self.arm(True),
+            faulted=self.desk._faulted,
+            workers=Workers(),
+        )
+        stored = [
+            self.api.create(admitted(pod(name).asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
+            for name in ("bad", "good")
+        ]
+        bad = pods.trim(stored[0])
+        self.fuse = bad["spec"]["schedulingGates"] = Fuse(bad["spec"]["schedulingGates"])
+        self.desk.controller.put_pod(bad)
+        self.desk.controller.put_pod(pods.trim(stored[1]))
+
+    def arm(self, armed: bool) -> None:
+        self.fuse.armed = armed
+
+
+def test_a_placement_that_cannot_be_put_into_words_gives_its_share_back() -> None:
+    written = Written()
+    written.loop.once()
+    assert [key for key, each in written.api.pods.items() if pods.allocation_id(each)] == ["default/good"]
+    assert (written.desk.faults, written.desk.forgotten) == ([("write", "default/bad")], ["failed"])
+    look = written.desk.controller.look()
+    assert (look.assumed, look.confirmed, look.quarantined) == (0, 1, 1)
+    written.desk.controller.check_invariants()
+
+
+# -- nodes --------------------------------------------------------------------------------------------------------
+
+
+class Choking(Picky):
+    """An engine that cannot take in one node."""
+
+    def put(self, node: Any) -> None:
+        if node.name == "bad":
+            raise ValueError(node.name)
+        super().put(node)
+
+
+def test_a_node_that_cannot_be_taken_in_is_none_and_others_are_placed_on() -> None:
+    desk = Desk([node("bad").gpus(4), ONE_GPU], engine=Choking(0), faults=[])
+    answer = desk.controller.reserve(question(worker("x", mib=1000)))
+    assert isinstance(answer, Placed)
+    assert (answer.allocation.node, set(desk.faults or ())) == ("t4", {("node", "bad")})
+    assert [state.name for state in desk.controller.nodes()] == ["t4"]

@@ -1,0 +1,172 @@
+"""A node is kept for one pod for a while only, and never closed to others by what its own namespace holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from allocator.cache import reserved
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.queue import reservation
+from allocator.scheduler.options import SchedulerOptions
+from contract import pods
+from contract.encoding.protocol import Placed
+from contract.encoding.quantity import GIB
+from contract.model import Usage
+from contract.scheduling.filters import Limits
+from tests.builders import NodeBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.queue.test_starvation import ask, gpus
+
+AFTER, FOR = 30.0, 100.0
+TENANT, NEIGHBOUR = "default", "neighbour"
+
+
+def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.Budget, float]:
+    """A budget after a node was kept for each of these namespaces for so long; none for an empty one."""
+    budget, now = reservation.Budget(most), 0.0
+    for namespace, seconds in kept:
+        budget.passes(namespace, now)
+        now += seconds
+    budget.passes("", now)
+    return budget, now
+
+
+PAUSES: dict[str, tuple[list[tuple[str, int]], int]] = {
+    "nothing was kept": ([], 0),
+    "less than the bound": ([("a", 99)], 0),
+    "the bound": ([("a", 100)], 100),
+    "in parts": ([("a", 60), ("", 10), ("a", 40)], 100),
+    "beside another namespace": ([("a", 60), ("b", 60), ("a", 40)], 100),
+    "by another namespace": ([("b", 100)], 0),
+    "a second time": ([("a", 100), ("", 100), ("a", 100)], 200),
+    "a third time": ([("a", 100), ("", 100), ("a", 100), ("", 200), ("a", 100)], 400),
+    "again and again": ([("a", 100), ("", 800)] * 6 + [("a", 100)], 800),
+    "a long time ago": ([("a", 60), ("", 1601), ("a", 60)], 0),
+}
+
+
+@pytest.mark.parametrize(("kept", "pause"), PAUSES.values(), ids=PAUSES.keys())
+def test_the_pause_of_a_namespace(kept: list[tuple[str, int]], pause: int) -> None:
+    budget, now = spent(*kept)
+    assert (budget.allows("a", now + pause), budget.allows("a", now + pause - 1)) == (True, pause == 0)
+
+
+def test_a_pod_that_is_placed_begins_anew() -> None:
+    budget, now = spent(("a", 100), ("", 100), ("a", 99))
+    budget.served("a")
+    budget.passes("a", now)
+    budget.passes("", now + 99)
+    assert budget.allows("a", now + 99)
+
+
+def test_without_a_bound_there_is_no_pause() -> None:
+    budget, now = spent(("a", 1e9), most=0)
+    assert budget.allows("a", now)
+
+
+KEPT = (
+    NodeReservation("a", "uid-a", 5, namespace=TENANT),
+    NodeReservation("b", "uid-b", 0, against=TENANT, namespace=TENANT),
+)
+ENTITLED = {
+    "the pod itself": (Requester("uid-b", 0, TENANT), (KEPT[1],)),
+    "another of its namespace": (Requester("", 0, TENANT), ()),
+    "another namespace": (Requester("", 0, NEIGHBOUR), (NodeReservation("b", ""),)),
+    "a higher priority of its namespace": (Requester("", 1, TENANT), (NodeReservation("b", ""),)),
+    "the highest priority": (Requester("", 6, NEIGHBOUR), (NodeReservation("a", ""), NodeReservation("b", ""))),
+}
+
+
+@pytest.mark.parametrize(("who", "want"), ENTITLED.values(), ids=ENTITLED.keys())
+def test_who_may_go_to_a_kept_node(who: Requester, want: tuple[NodeReservation, ...]) -> None:
+    assert reserved.entitled(KEPT, who) == want
+
+
+def test_a_node_that_is_kept_against_all_for_one_and_against_a_namespace_for_another_is_closed() -> None:
+    both = (NodeReservation("a", "uid-a"), NodeReservation("a", "uid-b", against=TENANT))
+    assert reserved.entitled(both, Requester("", 0, NEIGHBOUR)) == ()
+
+
+HALF = Usage(memory=8 * GIB, sharers=1)
+STAYING: dict[str, tuple[tuple[NodeBuilder, ...], reserved.Staying, str | None]] = {
+    "others hold what is missing": ((gpus("a", 8), gpus("b", 8)), {}, "a"),
+    "its own hold it": ((gpus("a", 8),), {"a": {"GPU-a-0": HALF}}, None),
+    "its own on one, others on the other": ((gpus("a", 8), gpus("b", 8)), {"a": {"GPU-a-0": HALF}}, "b"),
+    "its own on a card that it need not have": ((gpus("a", 8, 8),), {"a": {"GPU-a-0": HALF}}, "a"),
+}
+
+
+@pytest.mark.parametrize(("builders", "staying", "want"), STAYING.values(), ids=STAYING.keys())
+def test_what_its_own_namespace_holds_does_not_come_free(
+    builders: tuple[NodeBuilder, ...], staying: reserved.Staying, want: str | None
+) -> None:
+    assert reserved.soonest((b.state() for b in builders), ask(16), Limits(), "", staying) == want
+
+
+# -- all together -----------------------------------------------------------------------------------------------------
+
+
+def world(holder: str) -> Desk:
+    """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
+    desk = Desk([node("n").gpus(2, mib=16384)], options=SchedulerOptions(keep_after=AFTER, keep_for=FOR))
+    for number in (0, 1):
+        made = pod(f"small-{number}", holder).asks("gpufraction.io/gpu-memory", "10Gi")
+        answer = desk.controller.reserve(question(made))
+        assert isinstance(answer, Placed)
+        desk.controller.put_pod(admitted(made.uid(f"uid-{holder}-{number}").on("n"), allocation=answer.allocation))
+    large = pod("large").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
+    desk.controller.put_pod(pods.trim(admitted(large.uid("uid-large"), gated=True)))
+    desk.controller.place_waiting()
+    passes(desk, AFTER + 5)  # it is looked at every five seconds
+    return desk
+
+
+def passes(desk: Desk, seconds: float) -> None:
+    for _ in range(int(seconds)):
+        desk.now += 1
+        desk.controller.settle()
+        desk.controller.place_waiting()
+
+
+def is_placed(desk: Desk, namespace: str) -> bool:
+    asked = question(pod("more", namespace).asks("gpufraction.io/gpu-memory", "1Gi"), dry_run=True)
+    return isinstance(desk.controller.reserve(asked), Placed)
+
+
+def test_what_a_tenant_holds_closes_no_node_to_others() -> None:
+    desk = world(TENANT)
+    assert [kept.against for kept in desk.controller.view().kept] == [TENANT]
+    assert (is_placed(desk, TENANT), is_placed(desk, NEIGHBOUR)) == (False, True)
+
+
+def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and_longer_pauses() -> None:
+    desk, history = world(NEIGHBOUR), list[bool]()
+    passes(desk, 20)
+    for _ in range(20):
+        history.append(bool(desk.controller.view().kept))
+        assert is_placed(desk, NEIGHBOUR) != history[-1]
+        passes(desk, 50)
+    assert history == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 4 + [True] * 2 + [False] * 8
+
+
+def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
+    desk = world(NEIGHBOUR)
+    passes(desk, 60)
+    desk.controller.drop_pod("uid-large")
+    again = pod("again").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
+    desk.controller.put_pod(pods.trim(admitted(again.uid("uid-again"), gated=True)))
+    desk.controller.place_waiting()
+    passes(desk, AFTER + 6)
+    assert desk.controller.view().kept
+    passes(desk, 45)
+    assert not desk.controller.view().kept
+
+
+def test_it_is_placed_when_the_others_go() -> None:
+    desk = world(NEIGHBOUR)
+    for number in (0, 1):
+        desk.controller.drop_pod(f"uid-{NEIGHBOUR}-{number}")
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.pod.uid for commit in commits] == ["uid-large"]
+    desk.controller.settle()
+    assert not desk.controller.view().kept

@@ -1,0 +1,164 @@
+"""A budget for each namespace and cycle: who is passed over, for whom, and that everybody has a turn."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.rounds import Rounds, namespace_of, weight
+from contract.encoding.protocol import Placed, Wait
+from contract.model import FractionRequest, PodRequest, Wishes
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.request import SchedulingRequest
+from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
+
+NEEDS = PodNeeds()
+
+
+def entry(
+    uid: str, *, namespace: str = "team", shape: int = 1, priority: int = 0, containers: int = 1
+) -> QueuedPodInfo:
+    fractions = tuple(FractionRequest(f"c{i}", memory=shape) for i in range(containers))
+    return QueuedPodInfo(
+        uid, f"{namespace}/{uid}", SchedulingRequest(PodRequest("native", fractions), NEEDS), priority, "", {}
+    )
+
+
+def many(count: int, namespace: str = "flood") -> list[QueuedPodInfo]:
+    return [entry(f"{namespace}-{i:04}", namespace=namespace, shape=i + 1) for i in range(count)]
+
+
+def cycle(rounds: Rounds, line: list[QueuedPodInfo]) -> list[str]:
+    chosen = rounds.choose(line, lambda each: False)
+    for uid in chosen:
+        rounds.tried(uid)
+    return chosen
+
+
+def test_a_line_within_the_budget_is_tried_whole() -> None:
+    rounds, line = Rounds(budget=100, least=8), many(100)
+    rounds.begin()
+    assert (cycle(rounds, line), rounds.unfinished) == ([each.uid for each in line], False)
+
+
+def test_a_namespace_beyond_its_budget_takes_several_cycles_and_keeps_nobody_else_from_the_first() -> None:
+    rounds = Rounds(budget=40, least=8)
+    other = entry("other", namespace="other", shape=10_000)
+    line = [*many(100), other]
+    rounds.begin()
+    cycles = [cycle(rounds, line)]
+    while rounds.unfinished:
+        cycles.append(cycle(rounds, line))
+    assert [len(each) for each in cycles] == [21, 40, 40]
+    assert "other" in cycles[0]
+    assert sorted(uid for each in cycles for uid in each) == sorted(each.uid for each in line), "each once"
+
+
+def test_pods_of_one_shape_count_once() -> None:
+    rounds = Rounds(budget=20, least=8)
+    line = [entry(f"same-{i}") for i in range(1_000)]
+    rounds.begin()
+    assert (len(cycle(rounds, line)), rounds.unfinished) == (1_000, False)
+
+
+def test_half_is_for_those_first_in_line_and_half_for_those_who_have_waited_longest() -> None:
+    """Something comes free all the time, so that every cycle begins a round anew."""
+    rounds, line = Rounds(budget=8, least=8), many(20)
+    tried = []
+    for _ in range(4):
+        rounds.begin()
+        tried.append([int(uid[-4:]) for uid in cycle(rounds, line)])
+    assert tried == [
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [0, 1, 2, 3, 8, 9, 10, 11],
+        [0, 1, 2, 3, 12, 13, 14, 15],
+        [0, 1, 2, 3, 16, 17, 18, 19],
+    ]
+
+
+def test_what_a_decision_costs() -> None:
+    ordered = FractionRequest("c", memory=1, wishes=Wishes(use_models=("a", "b"), ordered=True))
+    by_order = replace(entry("x"), ask=SchedulingRequest(PodRequest("native", (ordered,)), NEEDS))
+    assert [weight(each) for each in (entry("x"), entry("x", containers=3), by_order)] == [1, 20, 3]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[QueuedPodInfo]:
+    counts = draw(st.lists(st.integers(1, 60), min_size=1, max_size=4))
+    made = [each for i, count in enumerate(counts) for each in many(count, f"ns{i}")]
+    priorities = draw(st.randoms(use_true_random=False))
+    return sorted((replace(each, priority=priorities.choice((0, 0, 10))) for each in made), key=lambda each: each.order)
+
+
+@given(line=lines(), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_passes_one_over(
+    line: list[QueuedPodInfo], seed: int
+) -> None:
+    rng, rounds = random.Random(seed), Rounds(budget=24, least=6)
+    namespaces = len({namespace_of(each) for each in line})
+    each_has = max(6, 24 // namespaces)
+    since = {each.uid: 0 for each in line}
+    for _ in range(60):
+        if rng.random() < 0.7 or not rounds.unfinished:
+            rounds.begin()
+        left = [each for each in line if not rounds.has_tried(each.uid)]
+        chosen = cycle(rounds, line)
+        assert chosen == [each.uid for each in line if each.uid in set(chosen)], "in the order of the line"
+        asked = Counter(namespace_of(each) for each in left)
+        for name, number in Counter(uid.split("-")[0] for uid in chosen).items():
+            assert number == min(asked[name], max(6, 24 // len(asked))), "all of its budget, and nobody else's"
+        for each in line:
+            since[each.uid] = 0 if each.uid in chosen else since[each.uid] + 1
+            assert since[each.uid] <= 2 * (60 // (each_has // 2) + 2)
+
+
+# -- in the allocator ---------------------------------------------------------------------------------------------
+
+
+def flooded(shapes: int = 1_000) -> Desk:
+    """One tenant's pods of as many shapes, none of which fits, in line since before everybody else."""
+    desk, _ = occupied()
+    for i in range(shapes):
+        desk.controller.put_pod(waiting(worker(f"w{i:04}", mib=12_000 + i)))
+    return desk
+
+
+def test_a_neighbours_pod_is_placed_in_the_first_cycle() -> None:
+    desk = flooded()
+    neighbour = waiting(worker("x", mib=1000, created="2031-01-01T00:00:00Z"))
+    neighbour["metadata"]["namespace"] = "other"
+    desk.controller.put_pod(neighbour)
+    woken = desk.woken
+    commits, news = desk.controller.place_waiting()
+    assert (keys(commits), len(news), desk.woken > woken) == (["other/x"], 200, True)
+    told = len(news)
+    for _ in range(5):
+        told += len(desk.controller.place_waiting()[1])
+    assert told == 1_000, "and everybody is told why it waits"
+    desk.controller.check_invariants()
+
+
+def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_left() -> None:
+    desk = flooded()
+    desk.controller.place_waiting()
+    mine = question(worker("x", mib=1000))
+    assert isinstance(desk.controller.reserve(mine), Wait)
+    assert isinstance(desk.controller.reserve(replace(mine, namespace="other")), Placed)
+    for _ in range(5):
+        desk.controller.place_waiting()
+    assert isinstance(desk.controller.reserve(question(worker("y", mib=1000))), Placed)
+
+
+def test_a_share_that_comes_back_is_offered_to_the_first_in_line_in_the_next_cycle() -> None:
+    desk = flooded()
+    desk.controller.place_waiting()
+    desk.controller.drop_pod("uid-first")
+    commits, _ = desk.controller.place_waiting()
+    assert keys(commits) == ["default/w0000"]

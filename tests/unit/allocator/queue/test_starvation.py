@@ -1,0 +1,246 @@
+"""A large pod is served although small ones never end: a node is kept for it, and let go as soon as nobody needs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.cache import reserved
+from allocator.scheduler.options import SchedulerOptions
+from allocator.server import debug
+from contract.encoding.protocol import Placed
+from contract.encoding.quantity import GIB
+from contract.model import FractionRequest, PodRequest
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.request import SchedulingRequest
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question, remade
+
+JSON = dict[str, Any]
+AFTER = 60.0
+
+
+def worker(name: str, size: str, *, priority: int = 0, count: int = 1) -> PodBuilder:
+    made = pod(name).uid(f"uid-{name}").asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+    return made.asks("gpufraction.io/gpu-count", count) if count > 1 else made
+
+
+@dataclass
+class World:
+    """A cluster in which small pods arrive at admission whenever there is room, and run for a while."""
+
+    nodes: tuple[NodeBuilder, ...]
+    keep_after: float = AFTER
+    ends: dict[str, float] = field(default_factory=dict)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.nodes, options=SchedulerOptions(keep_after=self.keep_after))
+
+    def fill(self, runs: Iterator[float], size: str = "8Gi") -> None:
+        while True:
+            name = f"small-{self.made}"
+            answer = self.desk.controller.reserve(question(worker(name, size)))
+            if not isinstance(answer, Placed):
+                return
+            self.made += 1
+            running = worker(name, size).on(answer.allocation.node)
+            self.desk.controller.put_pod(admitted(running, allocation=answer.allocation))
+            self.ends[f"uid-{name}"] = self.desk.now + next(runs)
+
+    def tick(self, runs: Iterator[float]) -> list[str]:
+        """A second passes: some end, then the line moves, then newcomers take what is left. Who was placed."""
+        self.desk.now += 1
+        for uid in [uid for uid, at in self.ends.items() if at <= self.desk.now]:
+            del self.ends[uid]
+            self.desk.controller.drop_pod(uid)
+        self.desk.controller.settle()
+        commits, _ = self.desk.controller.place_waiting()
+        for commit in commits:
+            placed = admitted(remade(commit), allocation=commit.allocation)
+            self.desk.controller.committed(commit, placed)
+        self.fill(runs)
+        self.desk.controller.check_invariants()
+        return [commit.pod.key for commit in commits]
+
+    def wait(self, builder: PodBuilder) -> None:
+        self.desk.controller.put_pod(admitted(builder, gated=True))
+
+    @property
+    def kept(self) -> str:
+        kept = self.desk.controller.view().kept
+        return ", ".join(one.node for one in kept)
+
+
+def forever(*lengths: float) -> Iterator[float]:
+    while True:
+        yield from lengths
+
+
+def test_without_a_kept_node_small_pods_starve_a_large_one() -> None:
+    world, runs = World((node("n").gpu(mib=16384),), keep_after=0), chain((5.0,), forever(10))
+    world.fill(runs)
+    world.wait(worker("large", "16Gi"))
+    assert [key for _ in range(300) for key in world.tick(runs)] == []
+
+
+@given(
+    cards=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    lengths=st.lists(st.integers(1, 40), min_size=3, max_size=7),
+    count=st.integers(1, 2),
+)
+@settings(max_examples=12, deadline=None)
+def test_a_large_pod_waits_for_the_bound_and_the_longest_run_at_most(
+    cards: list[int], lengths: list[int], count: int
+) -> None:
+    world = World(tuple(node(f"n{i}").gpus(gpus, mib=16384) for i, gpus in enumerate(cards)))
+    runs = forever(*(float(length) for length in lengths))
+    world.fill(runs)
+    large = worker("large", "16Gi", count=min(count, max(cards)))
+    world.wait(large)
+    waited = 0
+    while "default/large" not in world.tick(runs):
+        waited += 1
+        assert waited <= AFTER + 2 * max(lengths) + 10
+    world.tick(runs)
+    assert world.kept == "", "nothing is kept once it is placed"
+
+
+def test_many_large_pods_each_have_their_turn() -> None:
+    world, runs = World((node("n").gpu(mib=16384),)), forever(10, 15, 7)
+    world.fill(runs)
+    for i in range(3):
+        world.wait(worker(f"large-{i}", "16Gi"))
+    placed: list[str] = []
+    for _ in range(200):
+        for key in world.tick(runs):
+            placed.append(key)
+            world.ends[f"uid-{key.split('/')[1]}"] = world.desk.now + 20
+    assert placed == ["default/large-0", "default/large-1", "default/large-2"]
+
+
+def kept_world() -> World:
+    """The node `b` is kept for a pod that needs it whole; on `a` and `b` small pods run for good."""
+    world = World((node("a").gpu(mib=16384), node("b").gpu(mib=16384)))
+    for name, at in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        answer = world.desk.controller.reserve(question(worker(name, "8Gi").spec(nodeSelector={_HOST: at})))
+        assert isinstance(answer, Placed)
+        world.desk.controller.put_pod(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation))
+    world.wait(worker("large", "16Gi"))
+    world.desk.controller.place_waiting()
+    world.desk.now += AFTER
+    world.desk.controller.settle()
+    assert world.kept == "b"
+    text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
+    (outcome,) = debug.down_the_line(world.desk.controller.view())
+    assert outcome.reason == f"waiting: {text}", "it is not told that others hold what is kept for it"
+    return world
+
+
+_HOST = "kubernetes.io/hostname"
+
+
+def test_nobody_of_the_same_priority_goes_to_a_kept_node_and_all_are_told_why() -> None:
+    world = kept_world()
+    answer = world.desk.controller.reserve(question(worker("small", "1Gi")))
+    text = "0 of 2 GPU nodes fit: 1 kept for a pod that comes before, 1 short of memory (largest free 0 MiB, "
+    assert getattr(answer, "reason", "") == text + "wanted 1024)"
+
+
+def test_a_pod_of_higher_priority_may_go_there() -> None:
+    world = kept_world()
+    answer = world.desk.controller.reserve(question(worker("urgent", "1Gi", priority=5)))
+    assert isinstance(answer, Placed)
+    assert answer.allocation.node == "b"
+
+
+def test_it_is_placed_elsewhere_if_that_comes_first() -> None:
+    world = kept_world()
+    for uid in ("uid-a1", "uid-a2"):
+        world.desk.controller.drop_pod(uid)
+    assert [c.allocation.node for c in world.desk.controller.place_waiting()[0]] == ["a"]
+    world.desk.controller.settle()
+    assert world.kept == ""
+
+
+def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
+    world = kept_world()
+    for name, size, priority in (("small", "1Gi", 0), ("urgent", "1Gi", 5), ("other", "2Gi", 0)):
+        world.wait(worker(name, size, priority=priority))
+    view = debug.from_json(json.loads(json.dumps(debug.to_json(world.desk.controller.view()))))
+    outcomes = {outcome.pod.key: outcome for outcome in debug.down_the_line(view)}
+    commits, told = world.desk.controller.place_waiting()
+    assert [(c.pod.key, c.allocation.node) for c in commits] == [("default/urgent", "b")]
+    assert outcomes["default/urgent"].reason == "placed on node b (main: GPU-b-0)"
+    assert [(t.key, t.reason) for t in told] == [(t.key, outcomes[t.key].reason) for t in told]
+    assert {t.key for t in told} == {"default/large", "default/small", "default/other"}
+
+
+LEAVES = {
+    "is deleted": lambda desk: desk.controller.drop_pod("uid-large"),
+    "is finished": lambda desk: desk.controller.put_pod({**_large(), "status": {"phase": "Failed"}}),
+    "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
+}
+
+
+def _large() -> JSON:
+    return admitted(worker("large", "16Gi"), gated=True)
+
+
+@pytest.mark.parametrize("leave", LEAVES.values(), ids=LEAVES.keys())
+def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
+    world = kept_world()
+    leave(world.desk)
+    world.desk.now += 5
+    world.desk.controller.settle()
+    assert world.kept == ""
+
+
+def test_a_kept_node_that_can_no_longer_serve_it_is_let_go_for_another() -> None:
+    world = kept_world()
+    world.desk.controller.drop_inventory("b")
+    world.desk.now += 5
+    world.desk.controller.settle()
+    assert world.kept == "a"
+
+
+def ask(memory: int, *, count: int = 1, exclusive: bool = False) -> SchedulingRequest:
+    fraction = FractionRequest("main", count, memory * GIB, cores=100 if exclusive else 0, exclusive=exclusive)
+    return SchedulingRequest(PodRequest("native", (fraction,)), PodNeeds())
+
+
+def gpus(name: str, *used: int) -> NodeBuilder:
+    made = node(name)
+    for gib in used:
+        made = made.gpu(mib=16384, used_mib=gib * 1024)
+    return made
+
+
+SOONEST: dict[str, tuple[tuple[NodeBuilder, ...], SchedulingRequest, str, str | None]] = {
+    "the node that lacks least": ((gpus("a", 16), gpus("b", 8), gpus("c", 12)), ask(16), "", "b"),
+    "over all the GPUs it needs": ((gpus("a", 0, 16), gpus("b", 6, 6)), ask(16, count=2), "", "b"),
+    "a tie goes to the lesser name": ((gpus("b", 8), gpus("a", 8)), ask(16), "", "a"),
+    "a tie does not move it": ((gpus("b", 8), gpus("a", 8)), ask(16), "b", "b"),
+    "less lacking moves it": ((gpus("b", 9), gpus("a", 8)), ask(16), "b", "a"),
+    "a whole GPU needs an empty one": ((gpus("a", 1, 1), gpus("b", 0)), ask(16, exclusive=True), "", "b"),
+    "not a cordoned node": ((gpus("a", 8).cordoned(), gpus("b", 16)), ask(16), "", "b"),
+    "not one that is too small even when empty": ((gpus("a", 8), gpus("b", 16, 16)), ask(16, count=2), "", "b"),
+    "nobody could ever serve it": ((gpus("a", 8),), ask(20), "", None),
+    "no node at all": ((), ask(1), "", None),
+}
+
+
+@pytest.mark.parametrize("case", SOONEST.values(), ids=SOONEST.keys())
+def test_the_node_that_will_serve_it_soonest(
+    case: tuple[tuple[NodeBuilder, ...], SchedulingRequest, str, str | None],
+) -> None:
+    builders, wanted, kept, want = case
+    assert reserved.soonest((b.state() for b in builders), wanted, Limits(), kept) == want

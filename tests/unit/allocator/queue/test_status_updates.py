@@ -1,0 +1,136 @@
+"""What pods in line are told as time goes by: new figures, other reasons, by a new leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from allocator.cache.nodes import facts, trim
+from allocator.queue.reporting import StatusUpdate
+from contract import names
+from contract.encoding.protocol import Placed
+from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.one_gpu import FULL, ONE_GPU, occupied, running, waiting, worker
+
+LESS = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 2037 MiB, wanted 10000)"
+MINUTE = 60.0
+SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": FULL}
+
+
+def shrunken() -> Desk:
+    """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.place_waiting()
+    answer = desk.controller.reserve(question(worker("third", mib=3072)))
+    assert isinstance(answer, Placed)
+    desk.controller.put_pod(running(worker("third", mib=3072), answer.allocation))
+    return desk
+
+
+def about(desk: Desk, name: str) -> list[object]:
+    """What a pass tells the pod."""
+    return [
+        told
+        for told in desk.controller.place_waiting()[1]
+        if isinstance(told, StatusUpdate) and told.key.endswith(name)
+    ]
+
+
+def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
+    desk = shrunken()
+    assert about(desk, "second") == [], "the old ones are a moment old"
+    desk.now += MINUTE
+    want = StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)
+    assert (about(desk, "second"), about(desk, "second")) == ([want], [])
+
+
+def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None:
+    desk = shrunken()
+    assert about(desk, "second") == []
+    for _ in range(4):
+        desk.now += MINUTE / 4
+        woken = desk.woken
+        desk.controller.settle()
+        assert desk.woken == woken + 1
+        last = about(desk, "second")
+    assert last == [StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
+
+
+def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.place_waiting()
+    desk.now += MINUTE
+    desk.controller.settle()
+    woken = desk.woken
+    desk.controller.drop_node("elsewhere")
+    assert desk.woken == woken, "nobody is helped by a node that goes"
+    desk.controller.settle()
+    assert desk.woken == woken + 1
+    desk.controller.place_waiting()
+    for _ in range(2):
+        desk.controller.settle()
+    assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
+
+
+def test_who_does_not_lead_is_not_woken_to_tell() -> None:
+    """It makes no pass, so it would be woken for ever."""
+    desk = shrunken()
+    desk.leads = False
+    desk.now += MINUTE
+    woken = desk.woken
+    for _ in range(3):
+        desk.controller.settle()
+    assert desk.woken == woken
+    desk.leads = True
+    desk.controller.settle()
+    assert desk.woken == woken + 1
+
+
+def test_new_figures_are_told_to_so_many_at_once() -> None:
+    desk = shrunken()
+    for number in range(60):
+        desk.controller.put_pod(waiting(worker(f"w{number}")))
+    desk.controller.place_waiting()
+    desk.now += MINUTE
+    answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
+    assert isinstance(answer, Placed)
+    fresh = [told for told in desk.controller.place_waiting()[1] if isinstance(told, StatusUpdate) and not told.event]
+    assert len(fresh) == 50
+
+
+STOOD: dict[str, tuple[dict[str, str], list[StatusUpdate]]] = {
+    "the same": (SAME, []),
+    "other figures": (
+        SAME | {"message": LESS},
+        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL, turned=False, event=False)],
+    ),
+    "another reason": (
+        SAME | {"reason": "Cores", "message": "waiting"},
+        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL, turned=False)],
+    ),
+    "that it has a share": (
+        SAME | {"status": "True", "reason": "Allocated"},
+        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
+def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, str], want: list[StatusUpdate]) -> None:
+    """Or every change of leader would be an Event on each pod in line."""
+    desk, _ = occupied()
+    stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
+    desk.controller.put_pod(stood)
+    assert about(desk, "second") == want
+
+
+def test_the_time_of_transition_is_that_of_the_status() -> None:
+    desk, _ = occupied()
+    desk.controller.put_pod(waiting(worker("second")))
+    (first,) = about(desk, "second")
+    assert first == StatusUpdate("default/second", "uid-second", False, "Memory", FULL)
+    desk.controller.put_node(facts(trim(ONE_GPU.cordoned().json())))
+    (second,) = about(desk, "second")
+    assert isinstance(second, StatusUpdate)
+    assert (second.code, second.turned, second.event) == ("Cordoned", False, True)

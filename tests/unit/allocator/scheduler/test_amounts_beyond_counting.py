@@ -1,0 +1,93 @@
+"""Whatever amounts pods, nodes and annotations name, decisions go on: columns count in 64 bits, tenants need not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from allocator.cache.nodes import MOST_TAINTS, TOO_MANY, facts, trim
+from contract import names, pods
+from contract.encoding import codec
+from contract.encoding.reading import Malformed
+from contract.model import MOST_MEMORY, FractionRequest, NodeState, PodRequest
+from contract.nodes.inventories import inventory_from_object
+from contract.scheduling.needs import Toleration, untolerated
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question
+
+JSON = dict[str, Any]
+MOST = str((1 << 63) - 1)
+"""The largest quantity that Kubernetes stores."""
+
+
+def worker(name: str) -> PodBuilder:
+    return pod(name).uid(f"uid-{name}").asks("gpufraction.io/gpu-memory", "1000Mi")
+
+
+def asking(**amounts: str) -> Callable[[Desk], str]:
+    def comes(desk: Desk) -> str:
+        desk.controller.reserve(question(worker("odd").needs(**amounts)))
+        desk.controller.put_pod(pods.trim(admitted(worker("odd").needs(**amounts), gated=True)))
+        return "default/odd"
+
+    return comes
+
+
+def running(desk: Desk) -> str:
+    """Without a share, and bound by hand: anybody who may create pods can."""
+    for number in range(3):
+        builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
+        desk.controller.put_pod(pods.trim(builder.json()))
+    return ""
+
+
+def its_kubelet(desk: Desk) -> str:
+    odd = node("t4").gpus(1).json()
+    odd["status"]["allocatable"].update({"cpu": MOST, "memory": "1e60", "ephemeral-storage": "-1e60", "pods": MOST})
+    desk.controller.put_node(facts(trim(odd)))
+    return ""
+
+
+ODD: dict[str, Callable[[Desk], str]] = {
+    "a pod that wants all CPUs there are": asking(cpu=MOST),
+    "a pod that wants all memory there is": asking(memory=MOST),
+    "pods that have all of a node": running,
+    "a node that has all there is": its_kubelet,
+}
+
+
+@pytest.mark.parametrize("comes", ODD.values(), ids=ODD.keys())
+def test_others_are_placed_beside(comes: Callable[[Desk], str]) -> None:
+    desk = Desk([node("t4").gpus(1), node("u").gpus(1)])
+    odd = comes(desk)
+    desk.controller.put_pod(pods.trim(admitted(worker("p"), gated=True)))
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.pod.key for commit in commits] == ["default/p"]
+    assert [each.key for each in desk.controller.view().line if each.key == odd] == ([odd] if odd else [])
+    desk.controller.check_invariants()
+
+
+def test_a_request_that_no_dialect_reads_is_not_read_back() -> None:
+    """A tenant may write the annotation; nothing larger than what admission writes may come of it."""
+    for amount, readable in ((MOST_MEMORY, True), (MOST_MEMORY + 1, False)):
+        text = codec.request_to_text(PodRequest("native", (FractionRequest("main", memory=amount),)))
+        odd = pod("p").asks(names.GPU_MEMORY, amount).annotated(names.REQUEST, text)
+        assert (pods.admitted(odd.json()) is not None) is readable
+
+
+def test_a_card_of_more_memory_than_is_counted_is_malformed() -> None:
+    gpu = {"uuid": "GPU-x", "index": 0, "memoryBytes": MOST_MEMORY + 1, "health": "Healthy"}
+    with pytest.raises(Malformed, match="memoryBytes is not a whole number from 0 to"):
+        inventory_from_object({"metadata": {"name": "t4"}, "status": {"gpus": [gpu]}})
+
+
+def test_of_a_node_with_very_many_taints_the_first_are_read_and_the_rest_keeps_pods_off() -> None:
+    taints = [{"key": f"k{at}", "effect": "NoSchedule"} for at in range(5_000)]
+    made = {"metadata": {"name": "n"}, "spec": {"taints": taints}}
+    found = facts(trim(made))
+    assert len(found.taints) == MOST_TAINTS + 1
+    known = tuple(Toleration(f"k{at}", "Exists") for at in range(5_000))
+    assert untolerated(NodeState("n", taints=found.taints), known) == TOO_MANY
+    assert untolerated(NodeState("n", taints=found.taints), (Toleration("", "Exists"),)) is None

@@ -1,0 +1,80 @@
+"""Whatever stands in a stored pod, where it stands: nobody else notices, and nothing is promised twice."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract import pods
+from contract.encoding.protocol import Placed
+from contract.encoding.quantity import MIB
+from contract.model import Allocation, ContainerAllocation, GpuShare
+from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
+from tests.unit.contract.strategies import JSON as ANYTHING
+
+JSON = dict[str, Any]
+SHARE = Allocation("id", "t4", (ContainerAllocation("main", (GpuShare("GPU-t4-0", 0, 10_000 * MIB, 0, 15109 * MIB),)),))
+
+
+def paths(part: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a pod but what it is known by."""
+    inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    below = [found for key, value in inside for found in paths(value, (*here, key))]
+    return [path for path in [here, *below] if path and path[:2] not in (("metadata", "uid"), ("metadata", "name"))]
+
+
+def with_another(pod: JSON, path: tuple[Any, ...], value: Any) -> JSON:
+    made = copy.deepcopy(pod)
+    part: Any = made
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return made
+
+
+WAITS, HOLDS = waiting(worker("odd", mib=1000)), running(worker("odd"), SHARE)
+
+
+def trimmed(pod: JSON) -> JSON:
+    """As the informer's edge does it: what cannot be made small is taken as it is."""
+    try:
+        return pods.trim(pod)
+    except Exception:
+        return pod
+
+
+@given(data=st.data(), whole=st.sampled_from((WAITS, HOLDS)), value=ANYTHING)
+@settings(max_examples=400, deadline=None)
+def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: JSON, value: Any) -> None:
+    odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
+    desk = Desk([ONE_GPU], faults=[])
+    desk.controller.replace_pods([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))])
+    desk.controller.settle()
+    commits, _ = desk.controller.place_waiting()
+    closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
+    assert closed or {"default/a", "default/z"} <= set(keys(commits))
+    desk.controller.look()
+    desk.controller.report_overfull()
+    desk.controller.preempt()
+    desk.controller.check_invariants()
+    desk.controller.replace_pods([])
+    desk.controller.check_invariants()
+    assert desk.controller.look().quarantined == 0
+
+
+@given(data=st.data(), value=ANYTHING)
+@settings(max_examples=200, deadline=None)
+def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.DataObject, value: Any) -> None:
+    """But for its annotations and its phase, which say whether it has one."""
+    places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]
+    odd = with_another(HOLDS, data.draw(st.sampled_from([path for path in places if path != ("metadata",)])), value)
+    desk = Desk([ONE_GPU], faults=[])
+    desk.controller.put_pod(trimmed(HOLDS))
+    desk.controller.put_pod(trimmed(odd))
+    if desk.faults:  # what it has is not known by what it says now
+        assert not isinstance(desk.controller.reserve(question(worker("b", mib=6_000))), Placed)
+    desk.controller.check_invariants()

@@ -1,0 +1,234 @@
+"""Pods that never start, nodes that go, pods that vanish: what each is told, and that its share comes back once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allocator.cache.nodes import facts
+from allocator.queue.reporting import Eviction, StatusUpdate
+from allocator.scheduler.options import SchedulerOptions
+from allocator.workers import binder
+from contract import names, pods
+from contract.encoding.protocol import Placed, Wait
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.wires import Answer, Script, status_body
+
+JSON = dict[str, Any]
+ONE_GPU = node("t4").gpus(1)
+SAID = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+
+
+def worker(name: str) -> PodBuilder:
+    asks = pod(name).uid(f"uid-{name}").asks("gpufraction.io/gpu-memory", "10000Mi")
+    return asks.annotated(names.PLACEMENT, "affinity")
+
+
+def placed(desk: Desk, *, owned: bool = False) -> JSON:
+    """A pod pinned by affinity, as it stands on the API server, not bound yet."""
+    answer = desk.controller.reserve(question(worker("p")))
+    assert isinstance(answer, Placed)
+    assert answer.pin == "affinity"
+    made = admitted(worker("p"), allocation=answer.allocation)
+    made["metadata"]["resourceVersion"] = "7"
+    if owned:
+        made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
+    return made
+
+
+def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedulable") -> JSON:
+    scheduling = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": SAID}
+    allocated = {"type": str(names.ALLOCATED_CONDITION), "status": "True"}
+    return {**made, "status": {"phase": "Pending", "conditions": [scheduling, allocated]}}
+
+
+TEXT = (
+    "holds its GPU share on node t4 unused: kube-scheduler has not bound the pod there for 5 min "
+    f"({SAID}). Cure what it says, or delete the pod to give the share back"
+)
+
+
+def test_a_pod_that_is_not_bound_within_the_bound_is_told_once_and_keeps_its_share() -> None:
+    desk = Desk([ONE_GPU])
+    made = conditions(placed(desk))
+    desk.controller.put_pod(made)
+    assert desk.controller.place_waiting() == ([], [])
+    desk.now += 299
+    desk.controller.put_pod(made)
+    desk.controller.settle()
+    assert desk.controller.place_waiting() == ([], [])
+    desk.now += 1
+    desk.controller.settle()
+    want = StatusUpdate("default/p", "uid-p", True, "NotScheduled", TEXT, warning="GPUShareUnused")
+    assert desk.controller.place_waiting() == ([], [want])
+    desk.controller.settle()
+    assert desk.controller.place_waiting() == ([], [])
+    assert (desk.controller.look().confirmed, desk.controller.look().unbound) == (1, 1)
+    assert desk.controller.take_evictions() == []
+
+
+def test_when_it_is_bound_after_all_it_is_told_so() -> None:
+    desk = Desk([ONE_GPU])
+    made = placed(desk)
+    desk.controller.put_pod(conditions(made))
+    desk.now += 300
+    desk.controller.settle()
+    desk.controller.place_waiting()
+    bound = {**conditions(made, scheduled="True", reason=""), "spec": {**made["spec"], "nodeName": "t4"}}
+    desk.controller.put_pod(bound)
+    assert [t.code for t in desk.controller.place_waiting()[1]] == ["Allocated"]
+    assert desk.controller.look().unbound == 0
+
+
+NOT_STUCK = {
+    "kube-scheduler has not judged it yet": lambda made: made,
+    "kube-scheduler waits for something else": lambda made: conditions(made, reason="SchedulerError"),
+    "it is bound": lambda made: {**conditions(made), "spec": {**made["spec"], "nodeName": "t4"}},
+    "it is being deleted": lambda made: {
+        **conditions(made),
+        "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"},
+    },
+}
+
+
+@pytest.mark.parametrize("change", NOT_STUCK.values(), ids=NOT_STUCK.keys())
+def test_not_stuck(change: Any) -> None:
+    desk = Desk([ONE_GPU], options=SchedulerOptions(unbound="delete"))
+    made = placed(desk, owned=True)
+    desk.controller.put_pod(conditions(made))
+    desk.now += 200
+    desk.controller.put_pod(change(made))
+    desk.now += 1000
+    desk.controller.settle()
+    assert (desk.controller.take_evictions(), desk.controller.look().unbound) == ([], 0)
+
+
+def test_a_break_begins_the_time_anew() -> None:
+    desk = Desk([ONE_GPU])
+    made = placed(desk)
+    for state in (conditions(made), made, conditions(made)):
+        desk.now += 200
+        desk.controller.put_pod(state)
+    desk.now += 200
+    desk.controller.settle()
+    assert desk.controller.look().unbound == 0
+
+
+def test_where_the_administrator_says_so_it_is_evicted_if_a_controller_makes_another() -> None:
+    orders = []
+    for owned in (False, True):
+        desk = Desk([ONE_GPU], options=SchedulerOptions(unbound="delete"))
+        desk.controller.put_pod(conditions(placed(desk, owned=owned)))
+        desk.now += 300
+        desk.controller.settle()
+        orders += desk.controller.take_evictions()
+    assert orders == [Eviction("default/p", "uid-p", 7, "unbound", TEXT)]
+
+
+EVICTIONS = {
+    "done": (Answer(201, {}), "evicted"),
+    "a disruption budget says no": (Answer(429, status_body(429, "TooManyRequests")), "budget"),
+    "it is gone": (Answer(404, status_body(404, "NotFound")), "gone"),
+    "it is another by now": (Answer(409, status_body(409, "Conflict")), "gone"),
+    "the right is missing": (Answer(403, status_body(403, "Forbidden")), "failed"),
+}
+
+
+@pytest.mark.parametrize("case", EVICTIONS.values(), ids=EVICTIONS.keys())
+def test_an_eviction_names_the_very_pod_that_was_judged(case: tuple[Answer, str]) -> None:
+    answer, want = case
+    script = Script(answer)
+    assert binder.evict(Kube(script), Eviction("ns/p", "u", 7, "unbound", "why")) == want
+    (sent,) = script.sent
+    assert (sent.method, sent.path) == ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
+    assert sent.body == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p", "namespace": "ns"},
+        "deleteOptions": {"preconditions": {"uid": "u", "resourceVersion": "7"}},
+    }
+
+
+def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves() -> None:
+    desk = Desk([ONE_GPU])
+    made = placed(desk)
+    made["spec"]["nodeName"] = "t4"
+    desk.controller.put_pod(made)
+    desk.controller.drop_node("t4")
+    desk.controller.drop_inventory("t4")
+    assert desk.controller.look().confirmed == 1
+    desk.controller.put_pod(admitted(worker("next"), gated=True))
+    desk.controller.put_node(facts(ONE_GPU.json()))
+    desk.controller.put_inventory(ONE_GPU.inventory())
+    assert desk.controller.place_waiting()[0] == [], "the node came back, and the pod still runs there"
+    desk.controller.drop_pod("uid-p")
+    assert [c.pod.key for c in desk.controller.place_waiting()[0]] == ["default/next"]
+    desk.controller.check_invariants()
+
+
+ENDS: dict[str, list[str]] = {
+    "finished, then deleted": ["Succeeded", "gone"],
+    "refused by its kubelet, then deleted": ["Failed", "gone"],
+    "terminating, then force-deleted": ["terminating", "gone"],
+    "force-deleted": ["gone"],
+    "seen to finish twice": ["Succeeded", "Succeeded"],
+    "missing in a new list, then told gone": ["relist", "gone"],
+}
+
+
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
+def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
+    desk = Desk([ONE_GPU])
+    made = placed(desk)
+    made["spec"]["nodeName"] = "t4"
+    desk.controller.put_pod(made)
+    for end in ends:
+        match end:
+            case "gone":
+                desk.controller.drop_pod(pods.uid(made))
+            case "relist":
+                desk.controller.replace_pods([])
+            case "terminating":
+                ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}}
+                desk.controller.put_pod(ending)
+                assert desk.controller.look().confirmed == 1
+            case phase:
+                desk.controller.put_pod({**made, "status": {"phase": phase}})
+        desk.controller.check_invariants()
+    assert desk.controller.look().confirmed == 0
+    assert [n.usage[0].sharers for n in desk.controller.nodes()] == [0]
+
+
+def neighbour(cpu: int) -> JSON:
+    """A pod without a share beside ours, of which only CPU matters."""
+    return pod("web").uid("uid-web").needs(cpu=cpu).on("t4").phase("Running").json()
+
+
+def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
+    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk.controller.put_pod(neighbour(cpu=3))
+    desk.controller.put_pod(admitted(worker("p").needs(cpu=2), gated=True))
+    commits, [told] = desk.controller.place_waiting()
+    assert (commits, told.reason) == (
+        [],
+        "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
+    )
+    before = desk.woken
+    desk.controller.put_pod(neighbour(cpu=2))
+    assert desk.woken > before
+    commits, _ = desk.controller.place_waiting()
+    assert [commit.allocation.node for commit in commits] == ["t4"]
+    desk.controller.check_invariants()
+
+
+def test_a_pod_that_grew_on_its_node_takes_what_it_says_now() -> None:
+    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk.controller.put_pod(neighbour(cpu=1))
+    desk.controller.put_pod(neighbour(cpu=3))
+    answer = desk.controller.reserve(question(worker("p").needs(cpu=2)))
+    assert isinstance(answer, Wait)
+    assert answer.code == "Cpu"
+    desk.controller.check_invariants()

@@ -1,0 +1,377 @@
+"""
+Any history of admissions, writes, watch delays, failures and restarts keeps the four promises.
+
+1. Our own decisions never put more on a GPU than it has.
+2. Once all is quiet, the ledger is what the pods on the API server carry.
+3. Every pod that asked is placed, waits and was told why, or was denied with a reason.
+4. A restart at that point gives the same state.
+5. Only pods of lower priority than one that waits are evicted, and each once.
+
+6. What a leader before was about to write, whenever it arrives, changes nothing.
+7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from allocator.claims import objects
+from allocator.preemption import tracker
+from allocator.queue.reporting import Binding
+from allocator.scheduler.options import SchedulerOptions
+from allocator.workers import binder
+from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown
+from allocator.workers.fence import Fencer
+from contract import names, pods
+from contract.encoding.protocol import Never, Placed, Wait
+from contract.model import Allocation, PodRequest
+from contract.scheduling.demand import demands
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.wires import Fate, Wire
+
+JSON = dict[str, Any]
+NODES = (node("a").gpu(mib=16384),)
+SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
+NAMES = st.sampled_from(("x", "y", "z"))
+PREEMPTION = (tracker.PREEMPTING, tracker.BLOCKED, tracker.FAILED)
+FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
+
+
+@dataclass
+class Admission:
+    """A pod that the webhook let through and that the API server has not stored yet."""
+
+    pod: JSON
+    since: float
+
+
+@dataclass
+class Written:
+    """A commit whose outcome is known to its writer and not yet to the controller."""
+
+    commit: Binding
+    outcome: BindSucceeded | BindFailed | BindUnknown
+
+
+class History(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.api = ApiServer()
+        self.kube = Kube(self.api.wire)
+        self.admissions: list[Admission] = []
+        self.commits: list[Binding] = []
+        self.written: list[Written] = []
+        self.orphans: list[Binding] = []
+        """Commits of leaders before, held up somewhere on their way."""
+        self.evicted: set[str] = set()
+        """Whose eviction was granted."""
+        self.strays: set[str] = set()
+        """Pods that were stored when nobody who leads could know of them, and that the leader has not seen yet."""
+        self.told: dict[str, str] = {}
+        self.listing: list[JSON] | None = None
+        self.begun = False
+        self.generation = 0
+        self.now = 100.0
+
+    @initialize(
+        sizes=st.tuples(SIZES, SIZES, SIZES),
+        appear=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        crowded=st.booleans(),
+    )
+    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...], crowded: bool) -> None:
+        self._start()
+        if crowded:  # two of no priority have the card when one of the highest comes
+            sizes, appear = ("8Gi", "8Gi", sizes[2]), (True, True, True)
+        for name, size, appears in zip("xyz", sizes, appear, strict=True):
+            self.admit(name, size, 2 if crowded and name == "z" else 0, False, appears)
+        if crowded:
+            self.watch(4, False)
+            self.decide()
+
+    def _start(self) -> None:
+        self.generation += 1
+        options = SchedulerOptions(assume_ttl=30.0, keep_after=20.0, preemption=True)
+        tenure = self.generation
+        self.desk = Desk(NODES, options=options, now=self.now, made=1000 * tenure, elected=True, tenure=tenure)
+        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), tenure=tenure)
+        self.desk.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        self.api.events.clear()
+        self.strays.clear()
+        self.commits, self.written, self.told = [], [], {}
+        self.listing = None
+        with ThreadPoolExecutor(1) as writers:
+            self.barrier = Fencer(
+                Kube(Wire(self.api)),
+                self.desk.controller,
+                word=lambda: f"word-{tenure}",
+                timeout=1,
+                writers=writers,
+                failed=lambda: None,
+            )
+            self.barrier.bar()
+
+    # -- tenants --------------------------------------------------------------------------------------------------
+
+    @rule(name=NAMES, size=SIZES, priority=st.integers(0, 2), twice=st.booleans(), appears=st.booleans())
+    def admit(self, name: str, size: str, priority: int, twice: bool, appears: bool) -> None:
+        if f"default/{name}" in self.api.pods:
+            return
+        asked = pod(name).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        if twice:  # the API server gave up on the first answer and asked again
+            self.desk.controller.reserve(question(asked))
+        made = self._admitted(asked)
+        if made is not None and appears:
+            self._store(Admission(made, self.now))
+        elif made is not None:
+            self.admissions.append(Admission(made, self.now))
+
+    def _admitted(self, asked: PodBuilder) -> JSON | None:
+        match self.desk.controller.reserve(question(asked)):
+            case Placed(allocation, pin):
+                placed = asked.on(allocation.node) if pin == "nodeName" else asked
+                return admitted(placed, allocation=allocation)
+            case Wait(_, reason, _):
+                assert reason
+                return admitted(asked, gated=True)
+            case Never(_, reason):
+                assert "20480" in reason, "only what is larger than any card is denied"
+                return None
+
+    @precondition(lambda self: self.admissions)
+    @rule(data=st.data(), refused=st.booleans())
+    def admission_ends(self, data: st.DataObject, refused: bool) -> None:
+        admission = self.admissions.pop(data.draw(st.integers(0, len(self.admissions) - 1)))
+        if not refused:
+            self._store(admission)
+
+    def _store(self, admission: Admission) -> None:
+        if pods.key(admission.pod) in self.api.pods:
+            return  # another creation of this name was first
+        made = self.api.create(admission.pod)
+        if not self._held(admission):
+            self.strays.add(pods.uid(made))
+
+    def _held(self, admission: Admission) -> bool:
+        return self.desk.controller._cluster.ledger.holding(pods.allocation_id(admission.pod)) is not None
+
+    @precondition(lambda self: self.api.pods)
+    @rule(data=st.data(), how=st.sampled_from(("delete", "delete", "Succeeded", "Failed", "touched", "terminating")))
+    def pod_moves_on(self, data: st.DataObject, how: str) -> None:
+        key = data.draw(st.sampled_from(sorted(self.api.pods)))
+        running = names.GATE not in pods.gates(self.api.pods[key])
+        if how == "delete":
+            self.api.delete(key)
+        elif how == "terminating":
+            self.api.pods[key]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
+            self.api.change(key)
+        elif how == "touched" or running:
+            self.api.change(key, **({"phase": how} if how != "touched" else {"touched": str(self.now)}))
+
+    # -- the allocator --------------------------------------------------------------------------------------------
+
+    @rule()
+    def decide(self) -> None:
+        commits, told = self.desk.controller.place_waiting()
+        self.commits += commits
+        self.told.update({news.uid: news.code for news in told})
+
+    @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
+    def make_room(self, fate: str) -> None:
+        line = self.desk.controller.view().line
+        orders = self.desk.controller.preempt()
+        assert self.evicted.isdisjoint(order.uid for order in orders), "nobody goes twice, or for two"
+        for order in orders:
+            victim = self.api.pods.get(order.key)
+            if victim is None or pods.uid(victim) != order.uid:
+                fate = "gone"  # the watch has yet to say so
+            elif fate == "evicted":
+                assert any(pods.priority(victim) < each.priority for each in line)
+                self.evicted.add(order.uid)
+                victim["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
+                self.api.change(order.key)
+            self.desk.controller.preempted(order, fate)
+
+    @precondition(lambda self: self.commits)
+    @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
+    def write(self, data: st.DataObject, fate: Fate, reachable: bool) -> None:
+        commit = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
+        self._write(commit, fate, reachable)
+
+    def _write(self, commit: Binding, fate: Fate, reachable: bool = True) -> None:
+        self.api.wire.fates, self.api.wire.down = [fate], None if reachable else "dropped"
+        self.written.append(Written(commit, binder.write(self.kube, commit, 0)))
+        self.api.wire.fates, self.api.wire.down = [], None
+
+    @precondition(lambda self: self.written)
+    @rule(data=st.data())
+    def report(self, data: st.DataObject) -> None:
+        self._report(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
+
+    def _report(self, written: Written) -> None:
+        match written.outcome:
+            case BindSucceeded(made):
+                self.desk.controller.committed(written.commit, made)
+            case BindFailed(found, why, refused):
+                self.desk.controller.not_committed(written.commit, found, why, refused=refused)
+            case BindUnknown():
+                self.desk.controller.commit_unknown(written.commit)
+
+    @precondition(lambda self: self.api.wire.late)
+    @rule()
+    def late_writes_land(self) -> None:
+        self.api.wire.carry_out_late()
+
+    # -- time and the watch ---------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.api.events and self.listing is None)
+    @rule(count=st.integers(1, 4), twice=st.booleans())
+    def watch(self, count: int, twice: bool) -> None:
+        for _ in range(min(count, len(self.api.events))):
+            kind, seen = self.api.events.popleft()
+            for _ in range(1 + twice):
+                if kind == "put":
+                    self.desk.controller.put_pod(pods.trim(seen))
+                else:
+                    self.desk.controller.drop_pod(pods.uid(seen))
+        self._fail_those_that_came_late()
+
+    def _fail_those_that_came_late(self) -> None:
+        self.barrier.fail_late()
+        self.api.end_what_is_past_its_deadline()
+        if self.listing is None:
+            self.strays &= {pods.uid(seen) for _, seen in self.api.events}
+
+    @precondition(lambda self: self.listing is None)
+    @rule()
+    def list_is_read(self) -> None:
+        """The watch broke: a list stands for all that it had still to bring, and is taken in some time later."""
+        self.listing, self.begun = list(map(pods.trim, self.api.listed())), False
+        self.api.events.clear()
+
+    @precondition(lambda self: self.listing is not None)
+    @rule(count=st.integers(0, 3))
+    def part_of_the_list_is_taken_in(self, count: int) -> None:
+        held = self.listing or []
+        part, rest = held[:count], held[count:]
+        self.desk.controller.replace_pods(part, first=not self.begun, last=not rest)
+        self.listing, self.begun = rest or None, True
+        self._fail_those_that_came_late()
+
+    @precondition(lambda self: self.listing is not None)
+    @rule()
+    def list_breaks_off_and_begins_anew(self) -> None:
+        self.list_is_read()
+
+    @rule(seconds=st.sampled_from((1, 10, 41, 41)))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds
+        self.desk.now = self.now
+        self.desk.controller.settle()
+        self.commits += self.desk.controller.doubtful()
+        exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
+        self.desk.controller.expire(self.desk.controller.overdue(), exist)
+
+    @rule(land=st.booleans())
+    def restart(self, land: bool) -> None:
+        if land:
+            for admission in self.admissions:
+                # One whose share was given back comes after a change of leader only by way of `admission_ends`: the
+                # next leader would find its card promised twice in its list, and say so.
+                if names.GATE in pods.gates(admission.pod) or self._held(admission):
+                    self._store(admission)
+            self.admissions = []
+            for commit in self.commits:
+                binder.write(self.kube, commit, 0)
+            self.api.wire.carry_out_late()
+        else:  # the next one leads before any of it is there
+            self.orphans += self.commits
+        self._start()
+
+    @precondition(lambda self: self.orphans)
+    @rule(data=st.data())
+    def what_a_leader_before_has_written_arrives(self, data: st.DataObject) -> None:
+        commit = self.orphans.pop(data.draw(st.integers(0, len(self.orphans) - 1)))
+        assert isinstance(binder.write(Kube(Wire(self.api)), commit, 0), BindFailed)
+
+    # -- promises -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_on_a_gpu_twice_over(self) -> None:
+        taken: dict[str, int] = {}
+        for request, allocation in self._carried().values():
+            for uuid, demand in demands(request, allocation).items():
+                taken[uuid] = taken.get(uuid, 0) + demand.memory
+        sizes = {gpu.uuid: gpu.usable for each in NODES for gpu in each.inventory().gpus}
+        assert all(taken[uuid] <= sizes[uuid] for uuid in taken), taken
+        self.desk.controller.check_invariants()
+
+    def _carried(self) -> dict[str, tuple[PodRequest, Allocation]]:
+        found = {}
+        for each in self.api.pods.values():
+            request = pods.admitted(each)
+            assert request is not None
+            allocation = pods.allocation_of(each, request)
+            if allocation is not None and not pods.finished(each) and pods.uid(each) not in self.strays:
+                found[pods.uid(each)] = (request, allocation)
+        return found
+
+    def teardown(self) -> None:
+        if self.generation:
+            self._become_quiet()
+            self._check_quiet()
+
+    def _become_quiet(self) -> None:
+        self.admissions = []
+        while self.orphans:
+            assert isinstance(binder.write(Kube(Wire(self.api)), self.orphans.pop(), 0), BindFailed)
+        for _ in range(50):
+            self.api.wire.carry_out_late()
+            for commit in self.commits:
+                self._write(commit, "answered")
+            self.commits = []
+            while self.written:
+                self._report(self.written.pop())
+            while self.listing is not None:
+                self.part_of_the_list_is_taken_in(3)
+            while self.api.events:
+                self.watch(4, False)
+            self.time_passes(61)
+            self.decide()
+            if not self.commits and not self.api.events:
+                return
+        raise AssertionError("it never becomes quiet")
+
+    def _check_quiet(self) -> None:
+        carried = self._carried()
+        look = self.desk.controller.look()
+        assert (look.assumed, look.confirmed, look.overfull) == (0, len(carried), 0)
+        again = Desk(NODES, now=self.now)
+        again.controller.replace_pods(map(pods.trim, self.api.listed()))
+        assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"
+        assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
+        assert [p.key for p in again.controller.view().line] == [p.key for p in self.desk.controller.view().line]
+        for each in self.api.pods.values():
+            uid = pods.uid(each)
+            if names.GATE in pods.gates(each) and not pods.finished(each):
+                told = self.told.get(uid)
+                assert told in ("Memory", "Kept", *PREEMPTION), "it waits and was told why"
+            else:
+                assert uid in carried or pods.finished(each)
+        self.nothing_is_on_a_gpu_twice_over()
+
+
+def _name(state: Any) -> str:
+    return str(state.name)
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

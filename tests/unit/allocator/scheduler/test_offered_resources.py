@@ -1,0 +1,69 @@
+"""What NVIDIA's own plugin hands out on a node, as the webhook is told over the socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from allocator.cache.nodes import facts, trim
+from allocator.server import http
+from contract.encoding.protocol import OFFERED_PATH
+from contract.metrics import metrics_of
+from runtime.httpserver import serve_http
+from runtime.metrics import Metrics
+from runtime.unixhttp import UnixClient
+from tests.builders import JSON, node
+from tests.unit.allocator.harness import Desk
+from webhook.serving.asking import offers
+
+MIG = "nvidia.com/mig-1g.10gb"
+AMOUNTS = {
+    "nvidia.com/gpu": "2",
+    MIG: "7",
+    "nvidia.com/gpu.shared": "0",
+    "nvidia.com/hostdev": "4",
+    "nvidia.com/mig-broken": "x",
+    "example.com/gpu": "1",
+}
+
+
+def offering(name: str, amounts: dict[str, str]) -> JSON:
+    made = node(name).gpus(1).json()
+    made["status"]["allocatable"] = {**made["status"].get("allocatable", {}), **amounts}
+    return made
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
+def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_path: Path, leads: bool) -> None:
+    desk = Desk([node("n").gpus(1)], leads=leads)
+    desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
+    server = serve_http(
+        http.socket_routes(desk.controller, Metrics(metrics_of("allocator"))), tmp_path / "a.sock", name="a"
+    )
+    try:
+        ask = offers(UnixClient(tmp_path / "a.sock"), patience=2)
+        found = [ask("n"), ask("another"), ask("")]
+        desk.controller.put_node(facts(trim(offering("n", {}))))
+        found.append(ask("n"))
+        desk.controller.drop_node("n")
+        found.append(ask("n"))
+    finally:
+        server.close()
+    assert found == [{"nvidia.com/gpu", MIG}, set(), set(), set(), set()]
+    assert ask("n") == set(), "nobody is there to ask"
+
+
+def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
+    desk = Desk([node("n").gpus(1)], synced=False)
+    desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
+    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    server = serve_http(routes, tmp_path / "a.sock", name="a")
+    try:
+        client = UnixClient(tmp_path / "a.sock")
+        assert offers(client, patience=2)("n") == set()
+        asked: list[object] = [{"node": "n"}, {"node": 5}, []]
+        statuses = [client.post(OFFERED_PATH, each, timeout=2).status for each in asked]
+    finally:
+        server.close()
+    assert statuses == [503, 400, 400]

@@ -1,0 +1,129 @@
+"""A reservation ends: when its pod is not there, and at last whatever fails. One whose pod exists is not given away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.scheduler.options import SchedulerOptions
+from allocator.workers.binder import EventRecorder
+from allocator.workers.loop import SchedulingLoop
+from contract import names, pods
+from contract.encoding.protocol import Placed
+from runtime.kubernetes.client import Kube, KubeError
+from runtime.kubernetes.errors import KubeForbidden, KubeTooManyRequests, KubeUnavailable
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.one_gpu import ONE_GPU, worker
+from tests.wires import Sent, Transport
+
+JSON = dict[str, Any]
+TTL = 40.0
+
+
+class Failing(Transport):
+    """An API server whose lists go wrong."""
+
+    def __init__(self, error: Callable[[], Exception]) -> None:
+        self.error, self.asked = error, list[str]()
+
+    def answer(self, sent: Sent) -> Any:
+        self.asked.append(sent.path)
+        raise self.error()
+
+
+def loop_over(desk: Desk, kube: Kube) -> SchedulingLoop:
+    return SchedulingLoop(
+        kube=kube,
+        controller=desk.controller,
+        teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+        woken=threading.Event(),
+        now_ns=lambda: 0,
+        writers=1,
+        faulted=lambda place, about: "fault",
+    )
+
+
+def reserved(*namespaces: str) -> Desk:
+    desk = Desk([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+    for namespace in namespaces:
+        asked = replace(question(worker("p", mib=100)), namespace=namespace)
+        assert isinstance(desk.controller.reserve(asked), Placed)
+    return desk
+
+
+FAILURES: dict[str, Callable[[], KubeError | ValueError]] = {
+    "the API server is away": lambda: KubeUnavailable("away", status=503),
+    "it is busy": lambda: KubeTooManyRequests("busy", status=429),
+    "it refuses": lambda: KubeForbidden("no", status=403),
+    "we fail ourselves": lambda: ValueError("a bug"),
+}
+
+
+@pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES.keys())
+def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], Exception]) -> None:
+    desk = reserved("team")
+    loop = loop_over(desk, Kube(Failing(error)))
+    for since, assumed in ((TTL + 1, 1), (3 * TTL - 1, 1), (3 * TTL + 1, 0)):
+        desk.now = 100.0 + since
+        loop._check_overdue()
+        assert desk.controller.look().assumed == assumed, since
+    assert desk.forgotten == ["expired"]
+    desk.controller.check_invariants()
+
+
+@pytest.mark.parametrize("namespace", ["", "..", ".", "A", "n" * 1_200_000, "n\n", "\u0000"])
+def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
+    """Admission refuses such names; should one come through all the same, it ends nothing and lasts no longer."""
+    desk = reserved(namespace, "team")
+    asked = Failing(lambda: KubeUnavailable("away", status=503))
+    desk.now += TTL + 1
+    loop_over(desk, Kube(asked))._check_overdue()
+    assert (asked.asked, desk.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
+
+
+def test_a_few_namespaces_are_asked_about_at_a_time_and_the_rest_end_all_the_same() -> None:
+    desk = reserved(*(f"team-{i}" for i in range(40)))
+    asked = Failing(lambda: KubeUnavailable("away", status=503))
+    loop = loop_over(desk, Kube(asked))
+    desk.now += TTL + 1
+    loop._check_overdue()
+    assert len(asked.asked) == 16
+    desk.now += 2 * TTL
+    loop._check_overdue()
+    assert desk.controller.look().assumed == 0
+
+
+def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_once() -> None:
+    desk, api = reserved(), ApiServer()
+    answer = desk.controller.reserve(question(worker("p")))
+    assert isinstance(answer, Placed)
+    stored = api.create(admitted(worker("p"), allocation=answer.allocation))
+    loop, relists = loop_over(desk, Kube(api.wire)), list[bool]()
+    for _ in range(6):
+        desk.now += TTL + 1
+        loop._check_overdue()
+        relists.append(desk.controller.take_relist())
+    assert (relists, desk.controller.look().assumed) == ([False, True, False, False, False, False], 1)
+    desk.controller.replace_pods([pods.trim(stored)])
+    assert (desk.controller.look().assumed, desk.controller.look().confirmed) == (0, 1)
+    desk.controller.check_invariants()
+
+
+def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
+    """What makes the end safe: it is failed before it uses what others were given meanwhile."""
+    desk = Desk([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+    answer = desk.controller.reserve(question(worker("p")))
+    assert isinstance(answer, Placed)
+    desk.now += 3 * TTL + 1
+    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503))))._check_overdue()
+    other = desk.controller.reserve(question(worker("other")))
+    assert isinstance(other, Placed)
+    desk.controller.put_pod(admitted(worker("p"), allocation=answer.allocation))
+    assert [late.key for late in desk.controller.late()] == ["default/p"]
+    assert names.SHARE_TAKEN

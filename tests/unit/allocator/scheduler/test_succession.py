@@ -1,0 +1,288 @@
+"""What a new leader does about the one before: it touches who waits before it decides, and fails who comes too late."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from allocator.claims import objects
+from allocator.queue.reporting import StatusUpdate
+from allocator.workers import binder
+from allocator.workers.binder import BindFailed
+from allocator.workers.fence import Fencer
+from contract import names, pods
+from contract.encoding.protocol import NOT_LEADING, Placed, Wait
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.wires import Fate
+
+JSON = dict[str, Any]
+ONE_GPU = node("n").gpu(mib=16384)
+OTHERS = "example.com/hold"
+
+
+class Leader:
+    """A desk that was elected, its barrier over the shared API server, and the words that it writes."""
+
+    def __init__(self, api: ApiServer, tenure: int) -> None:
+        self.api, self.desk = api, Desk([ONE_GPU], elected=True, tenure=tenure)
+        self.controller = self.desk.controller
+        self.failed = 0
+        self.barrier = Fencer(
+            Kube(api.wire),
+            self.controller,
+            word=lambda: f"word-{tenure}",
+            timeout=1,
+            writers=ThreadPoolExecutor(1),
+            failed=self._count,
+        )
+        self.controller.replace_pods([pods.trim(p) for p in api.listed()], tenure=tenure)
+        self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        api.events.clear()
+
+    def _count(self) -> None:
+        self.failed += 1
+
+    def see(self) -> None:
+        """The watch brings what has happened."""
+        while self.api.events:
+            kind, seen = self.api.events.popleft()
+            if kind == "put":
+                self.controller.put_pod(pods.trim(seen))
+            else:
+                self.controller.drop_pod(pods.uid(seen))
+
+
+def worker(name: str, size: str = "16Gi") -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", size)
+
+
+def words(api: ApiServer) -> dict[str, str]:
+    """By pod, what a leader has written on it."""
+    found = {key: pods.annotations_of(each).get(names.FENCE, "") for key, each in api.pods.items()}
+    return {key: word for key, word in found.items() if word}
+
+
+def an_orphan(api: ApiServer) -> Any:
+    """A placement that a leader has decided, and whose write is held up on its way."""
+    before = Leader(api, 1)
+    before.barrier.bar()
+    api.create(admitted(worker("a"), gated=True))
+    before.see()
+    ((commit,), _) = before.controller.place_waiting()
+    return commit
+
+
+def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
+    api = ApiServer()
+    commit = an_orphan(api)
+    leader = Leader(api, 2)
+    answer = leader.controller.reserve(question(worker("b")))
+    assert isinstance(answer, Wait)
+    assert answer.code == NOT_LEADING
+    assert leader.controller.place_waiting() == ([], [])
+    leader.barrier.bar()
+    assert words(api) == {"default/a": "word-2"}
+    assert isinstance(binder.write(Kube(api.wire), commit, 0), BindFailed)
+    assert [each.pod.key for each in leader.controller.place_waiting()[0]] == ["default/a"]
+
+
+def test_the_leaders_own_placement_names_the_version_that_it_made() -> None:
+    api = ApiServer()
+    an_orphan(api)
+    leader = Leader(api, 2)
+    leader.barrier.bar()
+    leader.see()
+    ((commit,), _) = leader.controller.place_waiting()
+    assert isinstance(binder.write(Kube(api.wire), commit, 0), binder.BindSucceeded)
+
+
+def test_only_those_are_touched_who_may_have_been_placed() -> None:
+    api = ApiServer()
+    held = admitted(worker("held"), gated=True)
+    held["spec"]["schedulingGates"].append({"name": OTHERS})
+    api.create(held)
+    api.create(pod("none").json())
+    leader = Leader(api, 1)
+    leader.barrier.bar()
+    assert (words(api), api.wire.asked) == ({}, [])
+    assert leader.controller.to_bar() == (None, ())
+
+
+def test_nobody_is_touched_twice_in_one_leadership() -> None:
+    api = ApiServer()
+    api.create(admitted(worker("a"), gated=True))
+    leader = Leader(api, 1)
+    for _ in range(3):
+        leader.barrier.bar()
+    assert len(api.wire.asked) == 1
+
+
+UNTOUCHED: dict[str, tuple[list[Fate], int]] = {
+    "an API server that is away is asked again": (["unreachable", "dropped", "answered"], 3),
+    "an answer that was lost is asked for again": (["lost-and-done", "answered"], 2),
+    "a policy that refuses is passed over": (["refused"], 1),
+}
+
+
+@pytest.mark.parametrize(("fates", "passes"), UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_until_all_are_touched_nothing_is_decided(fates: list[Fate], passes: int) -> None:
+    api = ApiServer()
+    api.create(admitted(worker("a"), gated=True))
+    leader = Leader(api, 1)
+    api.wire.fates = list(fates)
+    for done in range(passes):
+        assert leader.controller.decides() is False, f"after {done} passes"
+        leader.barrier.bar()
+    assert leader.controller.decides() is True
+
+
+def test_who_is_gone_or_has_been_made_anew_need_not_be_touched() -> None:
+    api = ApiServer()
+    for name in ("gone", "anew"):
+        api.create(admitted(worker(name), gated=True))
+    leader = Leader(api, 1)
+    api.delete("default/gone")
+    api.delete("default/anew")
+    api.create(admitted(worker("anew"), gated=True))
+    leader.barrier.bar()
+    assert (words(api), leader.controller.decides()) == ({}, True)
+
+
+def test_a_leader_whose_time_is_over_touches_nobody() -> None:
+    api = ApiServer()
+    api.create(admitted(worker("a"), gated=True))
+    leader = Leader(api, 1)
+    _, waiting = leader.controller.to_bar()
+    leader.desk.leads, leader.desk.tenure = False, None
+    leader.barrier._touch(waiting[0], "word", 1)
+    assert words(api) == {}
+
+
+# -- pods that come too late --------------------------------------------------------------------------------------
+
+
+def admitted_by(leader: Leader, name: str, size: str = "16Gi") -> JSON:
+    """The pod as it is to be stored, with the share that the leader has reserved for it."""
+    answer = leader.controller.reserve(question(worker(name, size)))
+    assert isinstance(answer, Placed)
+    return admitted(worker(name, size).on("n"), allocation=answer.allocation)
+
+
+def successor(api: ApiServer) -> tuple[Leader, JSON]:
+    """A leader, and a pod with half of a GPU that the leader before has admitted and that is not stored yet."""
+    before = Leader(api, 1)
+    before.barrier.bar()
+    made = admitted_by(before, "late", "8Gi")
+    leader = Leader(api, 2)
+    leader.barrier.bar()
+    return leader, made
+
+
+def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    api.create(made)
+    leader.see()
+    assert leader.controller.look().overfull == 1
+    leader.barrier.fail_late()
+    late = api.pods["default/late"]
+    assert late["spec"]["activeDeadlineSeconds"] == 1
+    assert set(pods.annotations_of(late)) == {names.REQUEST, names.ALLOCATION}, "no container sees a card any more"
+    leader.see()
+    assert leader.controller.look().confirmed == 2, "until it has ended it has its share"
+    api.end_what_is_past_its_deadline()
+    leader.see()
+    assert (leader.failed, leader.controller.look().overfull, leader.controller.look().confirmed) == (1, 0, 1)
+    told = {n.key: n for n in leader.controller.place_waiting()[1] if isinstance(n, StatusUpdate)}
+    said = told["default/late"]
+    assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
+    assert said.reason.startswith("GPU 0 of node n: more is promised than there is: 24576 of 16384 MiB")
+    leader.barrier.fail_late()
+    assert leader.failed == 1
+
+
+def test_a_pod_that_still_fits_is_welcome() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b", "8Gi"))
+    api.create(made)
+    leader.see()
+    leader.barrier.fail_late()
+    assert (leader.failed, leader.controller.look().confirmed) == (0, 2)
+
+
+def test_so_is_one_on_whose_gpu_somebody_ends_before_it_is_failed() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    api.create(made)
+    leader.see()
+    api.delete("default/b")
+    leader.see()
+    leader.barrier.fail_late()
+    assert (leader.failed, leader.controller.look().overfull) == (0, 0)
+
+
+def test_nothing_more_is_placed_on_a_gpu_that_is_promised_twice() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    api.create(made)
+    leader.see()
+    api.create(admitted(worker("tiny", "1Mi"), gated=True))
+    leader.see()
+    assert leader.controller.place_waiting()[0] == []
+
+
+def test_it_is_found_in_a_list_too_once_all_of_it_is_there() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    other = api.create(admitted_by(leader, "b"))
+    leader.see()
+    made = api.create(made)
+    late, kept = pods.trim(made), pods.trim(other)
+    leader.controller.replace_pods([late], last=False)
+    assert leader.controller.late() == ()
+    leader.controller.replace_pods([kept], first=False)
+    assert [one.key for one in leader.controller.late()] == ["default/late"]
+
+
+def test_one_that_nobody_could_be_asked_about_is_asked_about_again() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    api.create(made)
+    leader.see()
+    api.wire.fates = ["unreachable", "answered"]
+    leader.barrier.fail_late()
+    assert (leader.failed, len(leader.controller.late())) == (0, 1)
+    leader.barrier.fail_late()
+    assert (leader.failed, leader.controller.late()) == (1, ())
+
+
+def test_whoever_does_not_lead_fails_nobody() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    leader.see()
+    leader.desk.leads, leader.desk.tenure = False, None
+    api.create(made)
+    leader.see()
+    leader.barrier.fail_late()
+    assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
+
+
+def test_what_is_overfull_when_a_leadership_begins_is_only_said() -> None:
+    api = ApiServer()
+    leader, made = successor(api)
+    api.create(admitted_by(leader, "b"))
+    api.create(made)
+    third = Leader(api, 3)
+    third.barrier.bar()
+    assert (third.controller.late(), third.controller.look().overfull) == ((), 1)

@@ -1,0 +1,278 @@
+"""Two allocators on one API server: what one decides in its last moment and the other in its first never collide."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.claims import objects
+from allocator.queue.reporting import Binding, StatusUpdate
+from allocator.workers.binder import EventRecorder
+from allocator.workers.loop import LoopCounters, SchedulingLoop
+from contract import names, pods
+from contract.encoding.protocol import NOT_LEADING, Placed, Wait
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import Desk, admitted, question
+from tests.wires import Fate
+
+JSON = dict[str, Any]
+ONE_GPU = node("n").gpu(mib=16384)
+
+
+def worker(name: str) -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", "16Gi")
+
+
+class Replica:
+    """A desk with an election, and the real loop over the shared API server."""
+
+    def __init__(self, api: ApiServer, *, tenure: int | None = None) -> None:
+        self.desk = Desk([ONE_GPU], elected=True, tenure=tenure, leads=tenure is not None)
+        self.controller, self.api = self.desk.controller, api
+        self.written: list[str] = []
+        self.relists: list[int | None] = []
+        kube = Kube(api.wire)
+        self.loop = SchedulingLoop(
+            kube=kube,
+            controller=self.controller,
+            teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            woken=threading.Event(),
+            now_ns=lambda: 0,
+            relist=self.relists.append,
+            writers=1,
+            counted=LoopCounters(written=self.written.append),
+        )
+
+    def watch(self, events: list[tuple[str, JSON]]) -> None:
+        for kind, seen in events:
+            if kind == "put":
+                self.controller.put_pod(pods.trim(seen))
+            else:
+                self.controller.drop_pod(pods.uid(seen))
+
+    def lead(self, tenure: int) -> None:
+        self.desk.leads, self.desk.tenure = True, tenure
+
+    def follow(self) -> None:
+        self.desk.leads, self.desk.tenure = False, None
+
+    def relist(self, tenure: int) -> None:
+        self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], tenure=tenure)
+        self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        self.loop._take_over()
+
+
+def allocated(api: ApiServer) -> set[str]:
+    return {key for key, each in api.pods.items() if pods.allocation_id(each)}
+
+
+def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> None:
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    for name in ("a", "b"):
+        api.create(admitted(worker(name), gated=True))
+    created = list(api.events)
+    api.events.clear()
+    old.watch(created)
+    new.watch(created)
+    old.loop.once()
+    assert allocated(api) == {"default/a"}
+    old.follow()
+    new.lead(2)
+    new.loop.once()
+    assert allocated(api) == {"default/a"}, "its watch has not shown yet what the old leader placed"
+    answer = new.controller.reserve(question(worker("c")))
+    assert isinstance(answer, Wait)
+    assert answer.code == NOT_LEADING
+    assert new.controller.untrusted() == 2
+    new.relist(2)
+    assert new.controller.untrusted() is None
+    new.loop.once()
+    assert allocated(api) == {"default/a"}, "the GPU is taken"
+    assert new.controller.look().confirmed == 1
+
+
+def test_a_list_that_was_asked_for_in_an_earlier_leadership_does_not_count() -> None:
+    replica = Replica(ApiServer(), tenure=1)
+    replica.relist(1)
+    replica.follow()
+    replica.lead(3)
+    replica.relist(1)
+    replica.controller.replace_pods([])
+    assert replica.controller.untrusted() == 3
+
+
+LOSSES: dict[str, Callable[[Replica], None]] = {
+    "another leads": lambda replica: replica.follow(),
+    "it leads again, in another tenure": lambda replica: replica.lead(5),
+}
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES.keys())
+def test_what_was_decided_in_a_leadership_that_is_over_is_not_written(lose: Callable[[Replica], None]) -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    replica.watch(list(api.events))
+    ((commit,), _) = replica.controller.place_waiting()
+    lose(replica)
+    replica.loop._commit(commit)
+    assert (allocated(api), replica.written, replica.desk.forgotten) == (set(), ["fenced"], ["fenced"])
+    assert replica.controller.look().assumed == 0
+    assert not replica.controller.may_write(Binding(commit.pod, commit.allocation)), "nor one of no tenure"
+
+
+def test_the_same_leader_goes_on() -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    replica.watch(list(api.events))
+    replica.loop.once()
+    assert (allocated(api), replica.written) == ({"default/a"}, ["done"])
+
+
+def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
+    replica = Replica(ApiServer(), tenure=7)
+    for _ in range(3):
+        replica.loop._take_over()
+    replica.lead(8)
+    replica.loop._take_over()
+    assert replica.relists == [7, 8]
+
+
+def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> None:
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    answer = old.controller.reserve(question(worker("a")))
+    assert isinstance(answer, Placed)
+    stored = api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
+    new.watch(list(api.events))
+    assert new.controller.place_waiting() == ([], [])
+    new.lead(2)
+    new.relist(2)
+    assert [t.key for t in new.controller.place_waiting()[1]] == ["default/a"]
+    conditions = [{"type": str(names.ALLOCATED_CONDITION), "status": "True"}]
+    api.change(pods.key(stored), conditions=conditions)
+    third = Replica(api, tenure=3)
+    third.relist(3)
+    assert third.controller.place_waiting() == ([], [])
+
+
+def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
+    desk = Desk([ONE_GPU])
+    assert desk.controller.untrusted() is None
+    assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)
+
+
+def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_something_else() -> None:
+    api = ApiServer()
+    replica = Replica(api, tenure=1)
+    replica.relist(1)
+    for name in ("a", "b"):
+        api.create(admitted(worker(name), gated=True))
+    replica.relist(1)
+    replica.loop.once()
+    replica.watch(list(api.events))
+    replica.controller.place_waiting()
+    replica.relist(1)
+    assert replica.controller.place_waiting() == ([], []), "nothing new to tell"
+    replica.follow()
+    replica.lead(3)
+    replica.relist(3)
+    _, again = replica.controller.place_waiting()
+    told = {news.key: news.code for news in again if isinstance(news, StatusUpdate)}
+    assert told == {"default/a": "Allocated", "default/b": "Memory"}
+    replica.controller.check_invariants()
+
+
+class WokenAtTheEnd(threading.Event):
+    """Somebody wakes the loop when its wait has just ended without; the third wait is the last."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self.stop, self.waits = stop, 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        woken = self.is_set()
+        if self.waits == 1:
+            self.set()
+        if self.waits == 3:
+            self.stop.set()
+        return woken
+
+
+def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
+    api = ApiServer()
+    api.create(admitted(worker("a"), gated=True))
+    replica, stop = Replica(api, tenure=1), threading.Event()
+    replica.relist(1)
+    replica.loop._woken = WokenAtTheEnd(stop)
+    replica.loop.run(stop)
+    assert allocated(api) == {"default/a"}
+
+
+# -- what was in doubt when the leadership ended ------------------------------------------------------------------
+
+
+def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
+    """A pod of whose placement the leader has no answer, and which it cannot read; then another leads."""
+    api = ApiServer()
+    old, new = Replica(api, tenure=1), Replica(api)
+    old.relist(1)
+    api.create(admitted(worker("a"), gated=True))
+    for replica in (old, new):
+        replica.watch(list(api.events))
+    api.wire.fates = [fate]
+    old.loop.once()
+    assert (old.written, old.controller.look().assumed) == (["unknown"], 1)
+    old.follow()
+    new.lead(2)
+    return api, old, new
+
+
+@pytest.mark.parametrize("fate", ["dropped", "lost"])
+def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: Fate) -> None:
+    api, old, new = in_doubt(fate)
+    old.loop._end_doubts()
+    assert old.controller.look().assumed == 1, "it may still be carried out"
+    new.relist(2)
+    old.loop._end_doubts()
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 0), "the new leader has touched it"
+    new.loop.once()
+    api.wire.carry_out_late()
+    assert (allocated(api), api.pods["default/a"]["metadata"]["annotations"][names.ALLOCATION]) != (set(), "")
+    old.watch(list(api.events))
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
+    for replica in (old, new):
+        replica.controller.check_invariants()
+
+
+def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more() -> None:
+    api, old, _ = in_doubt("lost")
+    api.wire.carry_out_late()
+    old.loop._end_doubts()
+    assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
+    old.controller.check_invariants()
+
+
+def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
+    api, old, _ = in_doubt("lost")
+    api.wire.down = "unreachable"
+    for _ in range(3):
+        old.loop._end_doubts()
+    assert old.controller.look().assumed == 1
+    api.wire.down = None
+    api.delete("default/a")
+    old.loop._end_doubts()
+    assert old.controller.look().assumed == 0

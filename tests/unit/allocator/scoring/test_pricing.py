@@ -1,0 +1,63 @@
+"""Prices of shares: known cutting-stock problems by hand, and what must hold of any demand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.scoring import pricing
+from allocator.scoring.classes import CARD
+
+BY_HAND = {
+    "halves cost a half": ({500: 10.0}, {500: 1 / 2}),
+    "three of them fill a card, with a waste that each shares": ({320: 9.0}, {320: 1 / 3}),
+    "nothing fits beside it, so it costs the whole card": ({810: 5.0}, {810: 1.0}),
+    "what only fills the holes of others is free": ({810: 10.0, 160: 3.0}, {810: 1.0, 160: 0.0}),
+    "more of them than holes: they pay for cards of their own, and fill these": (
+        {810: 1.0, 160: 100.0},
+        {810: 5 / 6, 160: 1 / 6},
+    ),
+    "nobody asks": ({}, {}),
+}
+
+
+@pytest.mark.parametrize(("amounts", "want"), BY_HAND.values(), ids=BY_HAND.keys())
+def test_prices(amounts: dict[int, float], want: dict[int, float]) -> None:
+    assert pricing.prices(amounts) == pytest.approx(want)
+
+
+demands = st.dictionaries(st.integers(1, CARD - 1), st.floats(0.1, 1000), min_size=1, max_size=12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(demands)
+def test_no_cut_of_a_card_is_worth_more_than_the_card(amounts: dict[int, float]) -> None:
+    prices = pricing.prices(amounts)
+    values = {size: np.array([round(1_000_000 * price)], np.int32) for size, price in prices.items()}
+    worth = pricing.fillings(values, 1)[:, 0]
+    assert worth[CARD] <= 1_000_000 + CARD  # a millionth of rounding per share
+    assert list(worth) == sorted(worth)
+
+
+@settings(max_examples=30, deadline=None)
+@given(demands)
+def test_the_demand_costs_no_less_than_its_volume_and_no_more_than_one_size_a_card(amounts: dict[int, float]) -> None:
+    prices = pricing.prices(amounts)
+    cost = sum(amounts[size] * price for size, price in prices.items())
+    volume = sum(size * amount for size, amount in amounts.items()) / CARD
+    alone = sum(amount / (CARD // size) for size, amount in amounts.items())
+    assert volume * (1 - 1e-6) <= cost <= alone * (1 + 1e-6)
+
+
+def test_fillings_take_the_best_of_each_lane() -> None:
+    values = {300: np.array([4, 1], np.int32), 500: np.array([5, 9], np.int32)}
+    worth = pricing.fillings(values, 2)
+    assert worth[[299, 300, 500, 600, 800, 1000]].tolist() == [[0, 0], [4, 1], [5, 9], [8, 9], [9, 10], [12, 18]]
+
+
+def test_too_many_sizes_are_counted_on_a_coarser_grid() -> None:
+    assert pricing.coarse(range(10, 600, 10)) == 1
+    assert pricing.coarse(range(1, 100)) == 2
+    assert pricing.coarse(range(1, CARD)) == 20

@@ -1,0 +1,145 @@
+"""Any sequence of requests, releases and changes of nodes: what is remembered gives the plain decision, tie for tie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Placement
+from allocator.scoring import estimator
+from allocator.scoring.classes import supply_of
+from allocator.scoring.estimator import Learner
+from allocator.scoring.policy import Policy
+from contract.encoding.quantity import GIB
+from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, PoolSharing, Usage, Wishes
+from contract.scheduling import nodeinfo
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.request import SchedulingRequest
+
+LIMITS = Limits(max_sharers=4, memory_factor=1.25)
+NAMES = tuple("abcdefg")
+MODELS = (("T4", 15), ("V100", 32), ("A10", 23))
+WISHES = (Wishes(), Wishes(), Wishes(use_models=("t4",)), Wishes(avoid_models=("T4",)), Wishes(use_uuids=("GPU-a-1",)))
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> SchedulingRequest:
+    whole, count = draw(st.booleans()), draw(st.sampled_from((1, 1, 1, 1, 2, 4)))
+    by_bytes = draw(st.booleans()) and not whole
+    fraction = FractionRequest(
+        "main",
+        count,
+        memory=draw(st.sampled_from((1, 3, 7, 12))) * GIB if by_bytes else 0,
+        percent=0 if by_bytes else 100 if whole else draw(st.sampled_from((10, 30, 50, 80))),
+        cores=100 if whole else draw(st.sampled_from((0, 10, 30, 50))),
+        exclusive=whole,
+        wishes=draw(st.sampled_from(WISHES)),
+        one_numa=draw(st.integers(0, 7)) == 0,
+    )
+    containers: tuple[FractionRequest, ...] = (fraction,)
+    form = draw(st.sampled_from(("one", "one", "one", "none", "same", "apart")))
+    if form == "none":
+        containers = ()
+    elif form != "one":
+        small = replace(fraction, memory=2 * GIB, percent=0, cores=10, exclusive=False)
+        if form == "apart" and draw(st.booleans()):
+            small = replace(small, memory=0, percent=33)
+        other = replace(small, container="other", init=draw(st.booleans()))
+        containers = (small, replace(other, memory=GIB) if small.memory else replace(other, percent=21))
+    choice = st.sampled_from(("", "", "", "spread"))
+    request = PodRequest("any", containers, form == "same", draw(choice), draw(choice))
+    return SchedulingRequest(request, PodNeeds(Compute(cpu=draw(st.sampled_from((0, 2000, 6000))), pods=1)))
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> NodeState:
+    common = draw(st.sampled_from(MODELS))
+    gpus = []
+    for index in range(draw(st.integers(0, 4))):
+        model, size = draw(st.sampled_from(MODELS)) if draw(st.integers(0, 5)) == 0 else common
+        well = draw(st.integers(0, 9)) > 0
+        reason, links = "" if well else "XID 79", ((f"GPU-{name}-{index ^ 2}", "NVLink"),)
+        gpus.append(Gpu(f"GPU-{name}-{index}", index, model, size * GIB, size * GIB, well, reason, links=links))
+    pool = draw(st.sampled_from((PoolSharing(), PoolSharing(), PoolSharing(2, 3.0))))
+    gpus = [replace(gpu, sharing=pool, numa=gpu.index % 2) for gpu in gpus]
+    return NodeState(name, tuple(gpus), (Usage(),) * len(gpus), allocatable=Compute(cpu=16_000, pods=40))
+
+
+class Sequences(RuleBasedStateMachine):
+    policy = "value"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen = Policy(self.policy)
+        self.nodes: dict[str, NodeState] = {}
+        self.fast = Engine(limits=LIMITS, policy=self.chosen)
+        self.learner = Learner()
+
+    def _put(self, node: NodeState) -> None:
+        self.nodes[node.name] = node
+        self.fast.put(node)
+
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def node_joins_or_changes(self, data: st.DataObject, name: str) -> None:
+        self._put(data.draw(nodes(name)))
+
+    @rule(name=st.sampled_from(NAMES))
+    def node_leaves(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.fast.drop(name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def everybody_leaves_the_node(self, name: str) -> None:
+        if name in self.nodes:
+            node = self.nodes[name]
+            self._put(replace(node, usage=(Usage(),) * len(node.gpus), requested=Compute()))
+
+    @rule()
+    def learn(self) -> None:
+        self.fast.adopt(estimator.make(self.policy, self.learner.target(), supply_of(self.nodes, LIMITS)))
+
+    @rule(ask=asks(), times=st.integers(1, 4))
+    def ask_for(self, ask: SchedulingRequest, times: int) -> None:
+        for _ in range(times):
+            self.learner.see(ask.request, ask.needs.compute.cpu)
+            found = self.fast.decide(ask)
+            assert found == reference.decide(
+                self.nodes, ask, limits=LIMITS, policy=self.chosen, tables=self.fast.tables
+            )
+            if isinstance(found, Placement):
+                self._put(nodeinfo.booked(self.nodes[found.node], ask, found.containers))
+
+
+class Published(Sequences):
+    policy = "fragmentation"
+
+
+TestValue = Sequences.TestCase
+TestFragmentation = Published.TestCase
+TestValue.settings = TestFragmentation.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_nothing_learnt_is_best_fit() -> None:
+    small, large = (
+        NodeState(name, (Gpu(f"GPU-{name}", 0, "T4", 16 * GIB, 16 * GIB),), (Usage(memory=used * GIB),),
+                  allocatable=Compute(pods=9))
+        for name, used in (("a", 2), ("b", 9))
+    )  # fmt: skip
+    ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", memory=GIB),)), PodNeeds())
+    snapshot = {node.name: node for node in (small, large)}
+    found = reference.decide(snapshot, ask, policy=Policy("value"))
+    assert found == reference.decide(snapshot, ask)
+    assert isinstance(found, Placement)
+    assert found.node == "b"
+
+
+@pytest.mark.parametrize("policy", ["value", "fragmentation"])
+def test_no_demand_or_no_cards_teach_nothing(policy: str) -> None:
+    assert estimator.make(policy, {}, supply_of({}, LIMITS)) is None

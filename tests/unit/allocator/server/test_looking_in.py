@@ -1,0 +1,102 @@
+"""What the person on call sees: the gauges at a scrape, and the line and the snapshot on the socket."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+from allocator import commands
+from allocator.scheduler.core import Controller
+from allocator.server import debug, http
+from allocator.server import metrics as gauges
+from contract.encoding.protocol import Placed
+from contract.metrics import metrics_of
+from runtime.metrics import Metrics
+from runtime.process import Health, Request, health_routes, serve_http
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.harness import Desk, admitted, question
+
+
+def worker(name: str, size: str = "8Gi") -> PodBuilder:
+    return pod(name).uid(name).asks("gpufraction.io/gpu-memory", size).asks("gpufraction.io/gpu-cores", 25)
+
+
+def scrape(controller: Controller) -> dict[str, float]:
+    metrics = Metrics(metrics_of("allocator"))
+    figures = gauges.AllocatorGauges(controller, metrics, lambda: True)
+    routes = gauges.scraped(health_routes(metrics, ready=Health()), figures.refresh)
+    text = routes["GET", "/metrics"](Request("GET", "/metrics", "", {}, b"")).body.decode()
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> None:
+    desk = Desk([node("n").gpus(2, mib=16384)])
+    answer = desk.controller.reserve(question(worker("a")))
+    assert isinstance(answer, Placed)
+    desk.controller.put_pod(admitted(worker("a").on("n"), allocation=answer.allocation))
+    desk.controller.reserve(question(worker("b", "4Gi")))
+    desk.controller.put_pod(admitted(worker("c", "15Gi"), gated=True))
+    desk.controller.put_pod(admitted(worker("d", "15Gi"), gated=True))
+    found = scrape(desk.controller)
+    gpu = '{node="n",gpu="GPU-n-0"}'
+    assert found[f"gpufraction_gpu_memory_allocated_bytes{gpu}"] == 12 << 30
+    assert found[f"gpufraction_gpu_cores_allocated_ratio{gpu}"] == 0.5
+    assert found[f"gpufraction_gpu_sharers{gpu}"] == 2
+    assert found['gpufraction_gpu_sharers{node="n",gpu="GPU-n-1"}'] == 0
+    assert found['gpufraction_reservations{state="assumed"}'] == 1
+    assert found['gpufraction_reservations{state="confirmed"}'] == 1
+    assert (found["gpufraction_waiting_pods"], found["gpufraction_overfull_gpus"]) == (2, 0)
+    desk.controller.drop_inventory("n")
+    assert not [name for name in scrape(desk.controller) if "GPU-n" in name]
+
+
+def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_counted() -> None:
+    desk = Desk([node("n").gpus(1, mib=16384)])
+    answer = desk.controller.reserve(question(worker("a", "10Gi")))
+    assert isinstance(answer, Placed)
+    for name in ("a", "copy"):
+        desk.controller.put_pod(admitted(worker(name, "10Gi").on("n"), allocation=answer.allocation))
+    odd = admitted(worker("odd"), gated=True)
+    odd["spec"]["containers"][0]["resources"] = {}
+    desk.controller.put_pod(odd)
+    found = scrape(desk.controller)
+    assert (found["gpufraction_overfull_gpus"], found["gpufraction_unreadable_pods"]) == (1, 1)
+
+
+def test_why_reservations_were_given_back_is_counted() -> None:
+    desk = Desk([node("n").gpus(1, mib=16384)])
+    desk.controller.reserve(question(worker("never-came")))
+    desk.now += 66
+    desk.controller.expire(desk.controller.overdue(), exist=())
+    seen = {**admitted(worker("p"), gated=True)}
+    seen["metadata"]["resourceVersion"] = "5"
+    moved = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "6"}}
+    for after in (seen, moved, None):
+        desk.controller.put_pod(seen)
+        desk.now += 60
+        desk.controller.settle()
+        ((commit,), _) = desk.controller.place_waiting()
+        desk.controller.not_committed(commit, after)
+    assert desk.forgotten == ["expired", "refused", "conflict", "deleted"]
+
+
+def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path: Path) -> None:
+    desk = Desk([node("n").gpus(1, mib=16384)])
+    for name, size in (("first", "10Gi"), ("second", "8Gi")):
+        desk.controller.put_pod(admitted(worker(name, size), gated=True))
+    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    server = serve_http(routes, tmp_path / "a.sock", name="socket")
+    try:
+        line, snapshot = StringIO(), StringIO()
+        assert commands.run(["waiting", "--socket", str(tmp_path / "a.sock")], out=line) == 0
+        assert commands.run(["snapshot", "--socket", str(tmp_path / "a.sock")], out=snapshot) == 0
+    finally:
+        server.close()
+    assert line.getvalue() == (
+        "   1  default/first  placed on node n (main: GPU-n-0)\n"
+        "   2  default/second  waiting: 0 of 1 GPU nodes fit: "
+        "1 short of memory (largest free 6144 MiB, wanted 8192)\n"
+    )
+    assert debug.from_json(json.loads(snapshot.getvalue())) == desk.controller.view()

@@ -1,0 +1,38 @@
+"""The benchmark's slow clients are there, are slow, and come again when the server has enough of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.unit.webhook.serving.test_front import DEADLINE, Served
+from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
+from webhook.certificates import files
+from webhook.certificates.authority import renewed
+from webhook.serving import front
+from webhook.serving.front import Bounds
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_slow_clients_are_given_up_again_and_again(tmp_path: Path) -> None:
+    places = places_in(tmp_path)
+    files.write(places, renewed(None, utcnow(), NAMES))
+    served = Served(places.serving, Bounds(silence=0.5, linger=0.1), threads=1)
+    flags = ("--port", str(served.port), "--ca", str(places.serving / "ca.crt"), "--server-name", NAMES[2])
+    command = [sys.executable, "-m", "playground.bench.slow", *flags, "--clients", "10"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"all are there\n"
+        wanted = {front.LATE_HANDSHAKE: 10, front.LATE_REQUEST: 10}
+        deadline = time.monotonic() + DEADLINE
+        while any(served.turned_away[reason] < number for reason, number in wanted.items()):
+            assert time.monotonic() < deadline, served.turned_away
+            time.sleep(0.05)  # between two looks at a condition
+        assert served.asked == []
+        assert served.serves(within=2.0)
+        process.terminate()
+    served.stop()
+    assert served.ended()

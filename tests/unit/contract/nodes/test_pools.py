@@ -1,0 +1,167 @@
+"""The document of options: whom it means, and what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.dialects.options import BadOption, Options, VgpuOptions
+from contract.encoding.quantity import MIB
+from contract.nodes.pools import NOTHING_SAID, PoolOptions, pool_options
+
+DOCUMENT = {
+    "deviceSplitCount": 10,
+    "defaultMem": 1000,
+    "resourceName": "example.com/vgpu",
+    "pools": [
+        {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, "deviceMemoryScaling": 2, "defaultMem": 0},
+        {
+            "name": "b",
+            "nodeSelector": {
+                "matchLabels": {"zone": "z"},
+                "matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}],
+            },
+            "deviceSplitCount": "4",
+        },
+        {"name": "old", "nodeSelector": {"matchExpressions": [{"key": "new", "operator": "DoesNotExist"}]}},
+    ],
+}
+READ = pool_options(DOCUMENT)
+RENAMED = (("example.com/vgpu", "nvidia.com/gpu"),)
+CLUSTER = VgpuOptions(device_split_count=10, default_mem=1000 * MIB, resource_names=RENAMED)
+
+NODES: dict[str, tuple[dict[str, str], tuple[str, VgpuOptions]]] = {
+    "a pool's own options go before the cluster's": (
+        {"pool": "a", "new": ""},
+        ("a", VgpuOptions(10, 2.0, 0, resource_names=RENAMED)),
+    ),
+    "the first pool that fits counts": (
+        {"pool": "a", "zone": "z"},
+        ("a", VgpuOptions(10, 2.0, 0, resource_names=RENAMED)),
+    ),
+    "every part of a selector must hold": (
+        {"pool": "b", "zone": "z"},
+        ("b", VgpuOptions(4, default_mem=1000 * MIB, resource_names=RENAMED)),
+    ),
+    "a label that is not there": ({"pool": "b"}, ("old", CLUSTER)),
+    "in no pool": ({"pool": "c", "new": "yes"}, ("", CLUSTER)),
+}
+
+
+@pytest.mark.parametrize(("labels", "want"), NODES.values(), ids=NODES.keys())
+def test_whose_options_count_on_a_node(labels: dict[str, str], want: tuple[str, VgpuOptions]) -> None:
+    assert READ.of_node(labels) == want
+
+
+PODS: dict[str, tuple[Any, Options]] = {
+    "it goes to a pool": ({"spec": {"nodeSelector": {"pool": "a"}}}, Options(resource_names=RENAMED)),
+    "it may go anywhere, so that what is said by absence is not meant": (
+        {"spec": {}},
+        Options(default_memory=1000 * MIB, resource_names=RENAMED),
+    ),
+    "it is no pod at all": ({"spec": [1]}, Options(default_memory=1000 * MIB, resource_names=RENAMED)),
+    "nor is its selector one": (
+        {"spec": {"nodeSelector": "pool"}},
+        Options(default_memory=1000 * MIB, resource_names=RENAMED),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), PODS.values(), ids=PODS.keys())
+def test_how_a_pod_is_read(pod: Any, want: Options) -> None:
+    assert READ.reading(pod, Options(default_memory=5)) == want
+
+
+def test_nothing_said_changes_nothing() -> None:
+    assert [pool_options(found) for found in (None, {}, {"pools": None})] == [NOTHING_SAID] * 3
+    assert PoolOptions() == NOTHING_SAID
+    assert NOTHING_SAID.reading({}, Options(default_cores=7)) == Options(default_cores=7)
+
+
+def pool(**changes: Any) -> dict[str, Any]:
+    return {"pools": [{"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, **changes}]}
+
+
+def selected(**selector: Any) -> dict[str, Any]:
+    return pool(nodeSelector=selector)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a list": ([1], "found [1]; give one `name: value` a line"),
+    "text": ("deviceSplitCount=5", "give one `name: value` a line"),
+    "a misspelt name": ({"deviceSplit": 5}, "'deviceSplit': unknown; give one of defaultCores, "),
+    "a key that is no text": ({5: 5}, "5: unknown; give one of"),
+    "pools that are no list": ({"pools": {"a": 1}}, "pools: found {'a': 1}; give a list of pools"),
+    "a pool that is none": ({"pools": ["a"]}, "pools[0]: found 'a'; give a pool with name and nodeSelector"),
+    "a pool without a name": (pool(name=None), "pools[0].name: found None; give a name of 1 to 63 characters"),
+    "two pools of a name": (
+        {"pools": pool()["pools"] * 2},
+        "pools: 'a' is there twice; give each pool a name of its own",
+    ),
+    "a wrong value in a pool": (
+        pool(deviceSplitCount=0),
+        "pools[0] ('a'): deviceSplitCount: found 0; give a whole number from 1 to 1024",
+    ),
+    "a resource's name in a pool": (
+        pool(resourceName="a/b"),
+        "pools[0] ('a'): 'resourceName': unknown in a pool; give one of defaultCores,",
+    ),
+    "a pool of every node": (selected(), "pools[0].nodeSelector: found {}; give matchLabels or matchExpressions"),
+    "a misspelt selector": (selected(matchLabel={}), "found {'matchLabel': {}}; give matchLabels or matchExpressions"),
+    "labels that are empty": (selected(matchLabels={}), "pools[0].nodeSelector: selects by nothing; give a label"),
+    "a value that is no text": (
+        selected(matchLabels={"gpu": True}),
+        "nodeSelector.matchLabels: found {'gpu': True}; give labels and values as text",
+    ),
+    "expressions that are no list": (selected(matchExpressions="a"), "matchExpressions: found 'a'; give a list"),
+    "an operator that is none": (
+        selected(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["1"]}]),
+        "give a key and an operator of In, NotIn, Exists, DoesNotExist",
+    ),
+    "values where none belong": (
+        selected(matchExpressions=[{"key": "a", "operator": "Exists", "values": ["1"]}]),
+        "matchExpressions[0].values: found ['1']; give texts for In and NotIn, none for the others",
+    ),
+    "no values where some belong": (
+        selected(matchExpressions=[{"key": "a", "operator": "In"}]),
+        "matchExpressions[0].values: found []; give texts for In and NotIn",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_document_says_where_and_what_would_work(document: Any, message: str) -> None:
+    with pytest.raises(BadOption) as caught:
+        pool_options(document)
+    assert message in str(caught.value)
+
+
+_ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 2000)
+    | st.floats(allow_nan=True)
+    | st.sampled_from(("", "a", "In", "1.5")),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("pools", "name", "nodeSelector", "matchLabels", "key", "values", "deviceSplitCount", "x")),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(_ANY)
+def test_any_document_is_read_or_refused(document: Any) -> None:
+    said = "read"
+    try:
+        pool_options(document)
+    except BadOption as error:
+        said = str(error)
+    assert 0 < len(said) < 600

@@ -1,0 +1,36 @@
+"""The one word for why a pod waits: of the node on which it came furthest, whatever most nodes say."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.scheduling.reasons import Code, Reason, leading, name_of, summary, tally
+
+CORDONED, TAINT, MEMORY = Reason(Code.CORDONED), Reason(Code.TAINT, what="a=b:NoSchedule"), Reason(Code.MEMORY, 8, 4)
+WORDS: dict[str, tuple[tuple[Reason, ...], str]] = {
+    "no node at all": ((), "NoGpus"),
+    "all alike": ((MEMORY, MEMORY), "Memory"),
+    "three cordoned, and one short of memory": ((CORDONED, CORDONED, CORDONED, MEMORY), "Memory"),
+    "whichever is named first": ((MEMORY, CORDONED, CORDONED), "Memory"),
+    "taints, and one not ready": ((TAINT, TAINT, Reason(Code.NOT_READY)), "Taint"),
+    "short of CPU, and a sick GPU": ((Reason(Code.CPU, 2000, 500),) * 3 + (Reason(Code.UNHEALTHY),), "Unhealthy"),
+    "a sick GPU, and one that an administrator may let in": (
+        (Reason(Code.UNHEALTHY), Reason(Code.UNHEALTHY), Reason(Code.GPU_CORDONED)),
+        "GpuCordoned",
+    ),
+    "a plugin's GPUs, and others of another model": ((Reason(Code.NOT_SHARED), Reason(Code.MODEL)), "Model"),
+    "room on a node that is kept for another": ((MEMORY, MEMORY, Reason(Code.KEPT)), "Kept"),
+    "memory on most, cores on one": ((MEMORY, MEMORY, Reason(Code.CORES, 50, 20)), "Cores"),
+}
+
+
+@pytest.mark.parametrize(("reasons", "word"), WORDS.values(), ids=WORDS.keys())
+def test_the_word(reasons: tuple[Reason, ...], word: str) -> None:
+    assert name_of(leading(tally(reasons))) == word
+
+
+def test_the_sentence_has_all_of_them_with_their_figures_the_most_frequent_first() -> None:
+    assert summary(tally((CORDONED, CORDONED, Reason(Code.GPU_CORDONED), Reason(Code.NOT_SHARED)))) == (
+        "0 of 4 GPU nodes fit: 2 cordoned, 1 with GPUs that an administrator cordoned, "
+        "1 with GPUs that are not shared, since a vendor's device plugin may give them away"
+    )

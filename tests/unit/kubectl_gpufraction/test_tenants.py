@@ -1,0 +1,100 @@
+"""What a tenant sees who may look at the pods of one namespace and no more, and what is said where nothing is shown."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubectl_gpufraction.__main__ import main
+from tests.builders import pod
+from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
+from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.wires import status_body
+
+JSON = dict[str, Any]
+FULL = "0 of 1 GPU nodes fit: 1 short of memory"
+PODS = "/api/v1/namespaces/default/pods"
+RUNS = admitted("runs", "gpufraction.io/gpu-memory", "2Gi", on="n1")
+WAITS = admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=FULL)
+NO = (403, status_body(403, "Forbidden", "you cannot list that"))
+
+
+def collection(*items: JSON) -> tuple[int, JSON]:
+    return 200, {"metadata": {"resourceVersion": "1"}, "items": list(items)}
+
+
+def plain(name: str, limits: dict[str, str]) -> JSON:
+    return pod(name).container("main", resources={"limits": limits}).json()
+
+
+SEEN: dict[str, tuple[int, Any]] = {
+    "/api/v1/nodes": NO,
+    "/api/v1/pods": NO,
+    "/apis/gpufraction.io/v1alpha1/gpunodes": NO,
+    PODS: collection(RUNS, WAITS),
+    f"{PODS}/web": (200, plain("web", {"cpu": "1"})),
+    f"{PODS}/missed": (200, plain("missed", {"aliyun.com/gpu-mem": "5"})),
+    f"{PODS}/done": (200, RUNS | {"status": {"phase": "Succeeded"}}),
+}
+WHOLE: dict[str, tuple[int, Any]] = SEEN | {
+    "/api/v1/nodes": collection(node("n1")),
+    "/api/v1/pods": collection(RUNS, WAITS),
+    "/apis/gpufraction.io/v1alpha1/gpunodes": collection(gpunode("n1", 15109)),
+}
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Any:
+    def asked(given: dict[str, tuple[int, Any]], *arguments: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with answering(given) as port:
+            flags = ("--kubeconfig", str(kubeconfig(tmp_path, port)))
+            return main([*arguments, *flags], out=out, err=err, environment={}), out.getvalue(), err.getvalue()
+
+    return asked
+
+
+MORE = "Its place in line, and whose end would make room, need the right to list nodes, GPUNodes and all pods."
+
+
+def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
+    want = f"default/waits asks for 1x2Gi (native)\nIt waits: {FULL}\n{MORE}\n"
+    assert ask(SEEN, "explain", "waits") == (0, want, "")
+    status, shown, _ = ask(SEEN, "waiting")
+    assert (status, shown.splitlines()[1].split()[:3]) == (0, ["-", "default", "waits"])
+    status, shown, _ = ask(SEEN, "pods")
+    assert (status, [line.split()[1] for line in shown.splitlines()[1:]]) == (0, ["runs", "waits"])
+
+
+@pytest.mark.parametrize("arguments", [("nodes",), ("advise",), ("waiting", "-A")], ids=" ".join)
+def test_what_needs_more_says_what_does_not(arguments: tuple[str, ...], ask: Any) -> None:
+    status, shown, said = ask(SEEN, *arguments)
+    assert (status, shown, said.splitlines()[1:]) == (
+        1,
+        "",
+        ["waiting, pods and explain need no more than to list the pods of your namespace"],
+    )
+
+
+ABSENT = {
+    "nobody": "not there; -n names another namespace",
+    "web": "it asks for no GPU share",
+    "done": "it has finished (Succeeded) and holds no share any more",
+    "missed": "it asks for one (Aliyun gpushare), and admission did not see it: it was created before its namespace "
+    "had the label gpufraction.io/inject=enabled, or while the webhook was not configured; create it again",
+}
+
+
+@pytest.mark.parametrize(("name", "why"), ABSENT.items(), ids=ABSENT.keys())
+def test_a_pod_that_is_not_to_be_explained_is_told_why(name: str, why: str, ask: Any) -> None:
+    assert ask(WHOLE, "explain", name) == (1, "", f"pod {name!r} in namespace 'default': {why}\n")
+
+
+def test_flags_may_stand_before_the_command(ask: Any) -> None:
+    elsewhere = {"/api/v1/namespaces/elsewhere/pods": collection()}
+    want = "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
+    for arguments in (("-n", "elsewhere", "waiting"), ("waiting", "-n", "elsewhere")):
+        assert ask(SEEN | elsewhere, *arguments) == (0, want, "")

@@ -1,0 +1,276 @@
+"""What the commands show of a cluster, as rows and as sentences."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from contract.nodes.excluded import KeptOut
+from kubectl_gpufraction import hosts, views
+from kubectl_gpufraction.dryrun import pods_of, verdict
+from kubectl_gpufraction.state import ClusterView, Pod
+from kubectl_gpufraction.tables import Column, rendered
+from tests.builders import pod
+from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
+
+FULL = "0 of 1 GPU nodes fit: 1 short of memory"
+OBJECTS: list[dict[str, Any]] = [
+    admitted("small", "gpufraction.io/gpu-memory", "2Gi", on="n1", gpu=0),
+    admitted("big", "gpufraction.io/gpu-memory", "12Gi", on="n1", gpu=0),
+    admitted("half", "gpufraction.io/gpu-percent", 50, on="n1", gpu=1),
+    admitted("first", "gpufraction.io/gpu-memory", "10Gi", created="2026-01-05T08:01:00Z", waits=FULL),
+    admitted("urgent", "nvidia.com/gpu", 1, priority=5, created="2026-01-05T08:02:00Z", waits=FULL),
+    pod("other").container("main").json(),
+    admitted("done", "gpufraction.io/gpu-memory", "2Gi", on="n1") | {"status": {"phase": "Succeeded"}},
+]
+STATE = ClusterView.of([gpunode("n1", 15109, 15109, 15109, unhealthy=2), {"metadata": {}}], [node("n1")], OBJECTS)
+
+
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
+def columns(rows: list[Any], *keys: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[key] for key in keys) for row in rows]
+
+
+def named(name: str) -> Pod:
+    return next(found for found in STATE.pods if found.name == name)
+
+
+def test_every_gpu_with_what_is_taken_and_free() -> None:
+    found = columns(views.nodes(STATE, NOW), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
+    assert found == [
+        ("n1", 0, 2, 14336, 773, 0, "Healthy", ["default/big", "default/small"]),
+        ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
+        ("n1", 2, 0, 0, 0, 0, "Unhealthy", []),
+    ]
+
+
+KEPT_OUT = "named in the ConfigMap kube-system/unhealthy-gpu-n1"
+
+
+@pytest.mark.parametrize(
+    ("card", "health", "reasons"),
+    [
+        (KeptOut("n1", frozenset({"1"})), ["Healthy", "Cordoned", "Unhealthy"], ["", KEPT_OUT, "XID 79"]),
+        (KeptOut("n1", wrong="no list"), ["Cordoned", "Cordoned", "Unhealthy"], [KEPT_OUT, KEPT_OUT, "XID 79"]),
+    ],
+    ids=["a card of the list", "a list that cannot be read"],
+)
+def test_cards_that_an_administrator_keeps_out_are_seen_to_be(
+    card: KeptOut, health: list[str], reasons: list[str]
+) -> None:
+    inventories = [gpunode("n1", 15109, 15109, 15109, unhealthy=2)]
+    rows = views.nodes(ClusterView.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}), NOW)
+    assert columns(rows, "health", "reason") == list(zip(health, reasons, strict=True))
+    assert [row["freeMiB"] for row in rows if row["health"] != "Healthy"] == [0] * (3 - health.count("Healthy"))
+    scene = hosts.scene(inventories, [node("n1")], [], [], (), {"n1": card})
+    assert [gpu.healthy for gpu in scene.hosts[0].state.gpus] == [word == "Healthy" for word in health]
+
+
+USERS = [by_claim("p", "used", on="n1"), by_claim("q", "used", on="n1"), by_claim("w", "missing")]
+SHARES = [share_of_claim("used", "n1"), share_of_claim("idle", "n1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "want"),
+    [
+        (SHARES, [(1, 2048, 13061, 10, ["claim/default/used"]), (1, 2048, 13061, 10, ["claim/default/idle"])]),
+        ([], [(1, 2048, 13061, 10, ["default/p"]), (0, 0, 15109, 0, [])]),
+    ],
+    ids=["as an administrator sees it", "where ElasticGPUs are not to be seen"],
+)
+def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want: list[Any]) -> None:
+    state = ClusterView.of([gpunode("n1", 15109, 15109)], [node("n1")], USERS, shares)
+    assert columns(views.nodes(state, NOW), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
+    assert columns(views.pods(state, None), "name", "claim", "gpus", "memoryMiB") == [
+        ("p", "used", [0], 2048),
+        ("q", "used", [0], 2048),
+        ("w", "missing", [], None),
+    ]
+    assert columns(views.waiting(state, None), "name", "asks") == [("w", "claim missing")]
+    waits = next(found for found in state.pods if found.name == "w")
+    assert views.explanation(state, waits)[-1] == "kubectl describe egpuc missing says where its claim stands."
+
+
+def test_advice_takes_claims_as_they_are() -> None:
+    found = hosts.scene([gpunode("n1", 15109, 15109)], [node("n1")], USERS, [], SHARES)
+    [host] = found.hosts
+    assert [usage.memory >> 20 for usage in host.state.usage] == [2048, 2048]
+    assert (host.holders, found.line) == ((), ())
+
+
+def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
+    assert columns(views.pods(STATE, None), "name", "status", "node", "gpus", "memoryMiB") == [
+        ("big", "Running", "n1", [0], 12288),
+        ("first", "Waiting", "", [], None),
+        ("half", "Running", "n1", [1], 7554),
+        ("small", "Running", "n1", [0], 2048),
+        ("urgent", "Waiting", "", [], None),
+    ]
+    assert views.pods(STATE, "elsewhere") == []
+
+
+def test_the_line_is_the_allocators() -> None:
+    assert columns(views.waiting(STATE, None), "place", "name", "asks", "reason") == [
+        (1, "urgent", "1xwhole", FULL),
+        (2, "first", "1x10Gi", FULL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "want"),
+    [
+        (NOW - timedelta(minutes=15), "Ready"),
+        (NOW - timedelta(minutes=16), "Ready,AgentSilent"),
+        (NOW + timedelta(hours=1), "Ready"),
+    ],
+)
+def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> None:
+    inventory = gpunode("n1", 15109)
+    inventory["status"]["observedAt"] = seen.isoformat().replace("+00:00", "Z")
+    (row,) = views.nodes(ClusterView.of([inventory], [node("n1")], []), NOW)
+    assert row["node_state"] == want
+
+
+def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
+    made = admitted("stuck", "gpufraction.io/gpu-memory", "2Gi", on="n1")
+    why = "0/1 nodes are available: 1 Insufficient example.com/nic."
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    made["status"] = {"phase": "Pending", "conditions": [refused]}
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
+    assert views.explanation(state, state.pods[0])[-1] == (
+        f"kube-scheduler has not bound it, which is not for us to change: {why}"
+    )
+
+
+def test_nobodys_end_is_a_cure_for_a_taint() -> None:
+    made = admitted("tainted", "gpufraction.io/gpu-memory", "10Gi", waits="0 of 1 GPU nodes fit: 1 with a taint")
+    made["status"]["conditions"][0]["reason"] = "Taint"
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
+    (found,) = state.waiting()
+    assert views.explanation(state, found)[1:] == ["It waits, 1 of 1 in line: 0 of 1 GPU nodes fit: 1 with a taint"]
+
+
+def test_of_a_pod_that_nobody_looked_at_it_says_where_to_look() -> None:
+    made = admitted("new", "gpufraction.io/gpu-memory", "10Gi")
+    made["status"] = {"phase": "Pending"}
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
+    assert views.explanation(state, state.pods[0])[1] == (
+        "It waits, 1 of 1 in line: nothing was decided yet; if that stays so, no allocator leads: "
+        "kubectl -n gpufraction-system get pods,leases"
+    )
+
+
+EXPLAINED = {
+    "a pod that runs": (
+        "half",
+        [
+            "default/half asks for 1x50%mem+50% (native)",
+            "It is Running on node n1:",
+            "  main: GPU 1 (GPU-n1-1), 7554 MiB, 50 % of the cores",
+        ],
+    ),
+    "a pod that waits": (
+        "first",
+        [
+            "default/first asks for 1x10Gi (native)",
+            f"It waits, 2 of 2 in line: {FULL}",
+            "Before it: default/urgent (1xwhole)",
+            "Room on a GPU would come from the end of any of: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
+        ],
+    ),
+    "a pod that wants a card alone": (
+        "urgent",
+        [
+            "default/urgent asks for 1xwhole (hami)",
+            f"It waits, 1 of 2 in line: {FULL}",
+            "Room on a GPU would come from the end of any of: default/half on GPU 1 of n1",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_explanation(name: str, lines: list[str]) -> None:
+    assert views.explanation(STATE, named(name)) == lines
+
+
+COLUMNS = (Column("name", "NAME"), Column("status", "STATUS"), Column("gpus", "GPUS", wide=True))
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "status": "Waiting", "gpus": [0, 1]},
+    {"name": "longer", "status": "Running", "gpus": []},
+]
+FORMS = {
+    "table": ("table", False, "NAME     STATUS\na        Waiting\nlonger   Running\n"),
+    "wide": ("wide", False, "NAME     STATUS    GPUS\na        Waiting   0,1\nlonger   Running   -\n"),
+    "colour": ("table", True, "NAME     STATUS\na        \x1b[33mWaiting\x1b[0m\nlonger   \x1b[32mRunning\x1b[0m\n"),
+    "yaml": (
+        "yaml",
+        False,
+        "items:\n- name: a\n  status: Waiting\n  gpus:\n  - 0\n  - 1\n- name: longer\n  status: Running\n  gpus: []\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("form", "colour", "text"), FORMS.values(), ids=FORMS.keys())
+def test_forms(form: str, colour: bool, text: str) -> None:
+    assert rendered(COLUMNS, ROWS, form=form, colour=colour, empty="none") == text
+
+
+def test_json_and_nothing() -> None:
+    assert json.loads(rendered(COLUMNS, ROWS, form="json", colour=True, empty="none")) == {"items": ROWS}
+    assert rendered(COLUMNS, [], form="table", colour=False, empty="No pods.") == "No pods.\n"
+    assert json.loads(rendered(COLUMNS, [], form="json", colour=False, empty="none")) == {"items": []}
+
+
+TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+MANIFEST: list[Any] = [
+    {"kind": "Namespace", "metadata": {"name": "team"}},
+    {
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "team"},
+        "spec": {"replicas": 3, "template": TEMPLATE},
+    },
+    {"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p", "annotations": {"a": "b"}}, "spec": {}}]},
+    {"kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}},
+    None,
+]
+
+
+def test_the_pods_of_a_manifest() -> None:
+    head = {"apiVersion": "v1", "kind": "Pod"}
+    labels = {"labels": {"app": "x"}}
+    assert list(pods_of(MANIFEST, "mine")) == [
+        (
+            "Deployment/d",
+            {**head, "metadata": {**labels, "generateName": "d-", "namespace": "team"}, "spec": TEMPLATE["spec"]},
+        ),
+        (
+            "Pod/p",
+            {**head, "metadata": {"annotations": {"a": "b"}, "generateName": "p-", "namespace": "mine"}, "spec": {}},
+        ),
+        (
+            "CronJob/c",
+            {**head, "metadata": {**labels, "generateName": "c-", "namespace": "mine"}, "spec": TEMPLATE["spec"]},
+        ),
+    ]
+
+
+def row(verdict: str, *, node: str = "", gpus: list[int] | None = None, reason: str = "") -> dict[str, Any]:
+    return {"object": "Pod/p", "verdict": verdict, "node": node, "gpus": gpus or [], "reason": reason}
+
+
+VERDICTS = {
+    "placed": (OBJECTS[2], (), row("Placed", node="n1", gpus=[1])),
+    "waits": (OBJECTS[3], ("waiting: 0 of 1", "GPU nodes fit"), row("Waiting", reason="0 of 1 GPU nodes fit")),
+    "not ours": (OBJECTS[5], (), row("Untouched", reason="asks for no GPU share, or its namespace is not labelled")),
+}
+
+
+@pytest.mark.parametrize(("answer", "warnings", "wanted"), VERDICTS.values(), ids=VERDICTS.keys())
+def test_verdicts(answer: dict[str, Any], warnings: tuple[str, ...], wanted: dict[str, Any]) -> None:
+    assert verdict("Pod/p", answer, warnings) == wanted

@@ -1,0 +1,98 @@
+"""Reading our manifests for the tests: files as documents, and folders as kustomize builds them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+JSON = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[3]
+MANIFESTS, SAMPLES = ROOT / "manifests", ROOT / "samples"
+
+
+def files() -> list[Path]:
+    """Every YAML file that we ship for kubectl, in order of name."""
+    return sorted([*MANIFESTS.rglob("*.yaml"), *SAMPLES.rglob("*.yaml")])
+
+
+def documents(path: Path) -> list[JSON]:
+    """The objects of one file."""
+    return [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found is not None]
+
+
+def sources(*folders: str) -> list[JSON]:
+    """The objects of base and policies, or of these folders, as they stand in their files, without kustomize's own."""
+    found = [
+        item
+        for folder in (MANIFESTS / name for name in folders or ("base", "policies"))
+        for path in sorted(folder.glob("*.yaml"))
+        for item in documents(path)
+    ]
+    return [item for item in found if not item["apiVersion"].startswith("kustomize.")]
+
+
+@functools.cache
+def _built(folder: str) -> str:
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def built(folder: str = "base") -> list[JSON]:
+    """The objects of `kubectl kustomize manifests/FOLDER`; skips the test where there is no kubectl."""
+    return _parsed(MANIFESTS / folder)
+
+
+def with_components(*components: str) -> list[JSON]:
+    """The base with components, as an administrator's own kustomization would have them."""
+    with tempfile.TemporaryDirectory() as folder:
+        # kustomize takes relative paths only.
+        above = os.path.relpath(MANIFESTS, Path(folder).resolve())
+        whole = {"resources": [f"{above}/base"], "components": [f"{above}/components/{name}" for name in components]}
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
+        return _parsed(Path(folder).resolve())
+
+
+def _parsed(folder: Path) -> list[JSON]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH, and it is what builds kustomizations")
+    return [item for item in yaml.safe_load_all(_built(str(folder))) if item is not None]
+
+
+def below(folder: str) -> list[str]:
+    """The names of the kustomizations in a folder of the manifests."""
+    return sorted(path.parent.name for path in (MANIFESTS / folder).glob("*/kustomization.yaml"))
+
+
+def of(items: list[JSON], kind: str) -> list[JSON]:
+    """The objects of one kind."""
+    return [item for item in items if item["kind"] == kind]
+
+
+def one(items: list[JSON], kind: str, name: str) -> JSON:
+    """The one object of that kind and name."""
+    [found] = [item for item in of(items, kind) if item["metadata"]["name"] == name]
+    return found
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every string in a document, the keys of its maps too."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, inner in value.items():
+                yield key
+                yield from texts(inner)
+        case list():
+            for inner in value:
+                yield from texts(inner)

@@ -1,0 +1,104 @@
+"""Command lines in the manifests: each program takes its flags and finds what the others give."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import yaml
+
+import allocator.settings
+import nodeagent.settings
+import webhook.settings
+from contract import names
+from contract.dialects.options import VgpuOptions
+from contract.nodes.pools import NOTHING_SAID, pool_options
+from runtime.settings import load
+from tests.unit.manifests.install import CONFIGURATION, command, containers, serve_settings
+from tests.unit.manifests.kube import JSON, one, sources
+from webhook.certificates.files import CERTIFICATE, KEY
+
+
+def certs_settings() -> webhook.settings.CertsSettings:
+    """The settings of the webhook's keeper of certificates as the manifest gives them."""
+    program, verb, flags = command("certs")
+    assert (program, verb) == ("webhook", "certs")
+    return load(webhook.settings.CertsSettings, file=None, env={}, argv=flags)
+
+
+def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
+    serve, certs = serve_settings(), certs_settings()
+    ports = {port["name"]: port["containerPort"] for port in containers()["webhook"]["ports"]}
+    assert ports == {
+        "https": int(serve.bind.removeprefix("0.0.0.0:")),
+        "health": (serve.health_address() or ("", 0))[1],
+    }
+    assert mounts(containers()["webhook"])[str(serve.certificates)] == "certs"
+    [volume] = [
+        v
+        for v in one(sources(), "Deployment", "gpufraction")["spec"]["template"]["spec"]["volumes"]
+        if v["name"] == "certs"
+    ]
+    assert {item["key"] for item in volume["secret"]["items"]} == {CERTIFICATE, KEY}
+    assert one(sources(), "Secret", certs.secret)["metadata"]["name"] == volume["secret"]["secretName"] == certs.secret
+    assert serve.socket == allocator_settings().socket
+    assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)
+    assert (certs.service, certs.namespace, certs.configuration) == (CONFIGURATION, names.NAMESPACE, CONFIGURATION)
+    assert certs.every == 60
+
+
+def test_only_the_keeper_of_certificates_reads_the_authoritys_key() -> None:
+    place = str(certs_settings().places().authority)
+    volumes = {name: mounts(container) for name, container in containers().items()}
+    [volume] = {found[place] for found in volumes.values() if place in found}
+    assert [name for name, found in volumes.items() if volume in found.values()] == ["certs"]
+
+
+def mounts(container: JSON) -> dict[str, str]:
+    """A container's volumes by where they are mounted."""
+    return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+
+
+def allocator_settings() -> allocator.settings.Settings:
+    """The allocator's settings as the manifest gives them."""
+    program, verb, flags = command("allocator")
+    assert (program, verb) == ("allocator", "run")
+    return load(allocator.settings.Settings, file=None, env={}, argv=flags)
+
+
+def test_the_allocator_takes_its_flags() -> None:
+    settings = allocator_settings()
+    [http] = containers()["allocator"]["ports"]
+    [create, write] = one(sources(), "Role", "gpufraction-allocator")["rules"]
+    assert settings.listen == f"0.0.0.0:{http['containerPort']}"
+    assert settings.election.namespace == names.NAMESPACE
+    assert write["resourceNames"] == [settings.election.name]
+    assert create["verbs"] == ["create"]
+
+
+def test_the_node_agent_takes_its_flags() -> None:
+    program, verb, flags = command("nodeagent")
+    [node] = [e for e in containers()["nodeagent"]["env"] if e["name"] == "GPUFRACTION_NODE"]
+    [http] = containers()["nodeagent"]["ports"]
+    settings = load(nodeagent.settings.AgentSettings, file=None, env={"GPUFRACTION_NODE": "n1"}, argv=flags)
+    assert (program, verb) == ("nodeagent", "run")
+    assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert settings.listen == f"0.0.0.0:{http['containerPort']}"
+    assert not settings.simulate
+
+
+def test_the_shipped_options_say_nothing_and_every_name_in_them_can_be_said() -> None:
+    [text] = one(sources(), "ConfigMap", names.OPTIONS)["data"].values()
+    assert pool_options(yaml.safe_load(text)) == NOTHING_SAID
+    said = re.sub(r"^#(?=[\w ])(?! )|^#(?=  )", "", text, flags=re.MULTILINE)
+    document = yaml.safe_load(re.sub(r"^# .*$", "", said, flags=re.MULTILINE))
+    options = pool_options(document)
+    told = {field.name for field in fields(VgpuOptions) if getattr(options.cluster, field.name) is None}
+    assert (told, [pool.name for pool in options.pools]) == (set(), ["notebooks"])
+
+
+def test_files_that_a_flag_names_lie_in_a_volume_of_that_container() -> None:
+    for name, container in containers().items():
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        paths = [flag.partition("=")[2] for flag in container["args"] if "=/" in flag]
+        assert [path for path in paths if not any(path.startswith(mount) for mount in mounts)] == [], name

@@ -1,0 +1,61 @@
+"""The components build on the base, and change what they say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+JSON = dict[str, Any]
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+
+
+def built(tmp_path: Path, *components: str) -> dict[tuple[str, str], JSON]:
+    """The objects of the base with these components, by kind and name."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH, and it is what builds the base")
+    # kustomize takes no absolute paths; a copy keeps the repository clean.
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    overlay = {"resources": ["../manifests/base"], "components": [f"../manifests/components/{c}" for c in components]}
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    command = ["kubectl", "kustomize", str(tmp_path / "overlay")]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
+
+
+def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path: Path) -> None:
+    found = built(tmp_path, "node-access")
+    pod = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    level = found["Namespace", "gpufraction-system"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
+    assert (level, pod["hostPID"], mounts["host"]["readOnly"], "token" in mounts) == ("privileged", True, True, True)
+    assert {"name": "GPUFRACTION_HOST_ROOT", "value": "/host"} in agent["env"]
+    assert {"name": "GPUFRACTION_PODS", "value": "true"} in agent["env"]
+    (rule,) = found["ClusterRole", "gpufraction-nodeagent-eviction"]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["pods/eviction"], ["create"])
+
+
+def test_the_allocator_gets_the_right_to_evict_and_no_other(tmp_path: Path) -> None:
+    found = built(tmp_path, "allocator-eviction")
+    (rule,) = found["ClusterRole", "gpufraction-allocator-eviction"]["rules"]
+    (subject,) = found["ClusterRoleBinding", "gpufraction-allocator-eviction"]["subjects"]
+    assert rule == {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+    assert (subject["name"], subject["namespace"]) == ("gpufraction-allocator", "gpufraction-system")
+
+
+def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path: Path) -> None:
+    found = built(tmp_path, "holders")
+    base = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    spec = found["DaemonSet", "gpufraction-holder"]["spec"]
+    pod = spec["template"]["spec"]
+    (holder,) = pod["containers"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert pod["nodeSelector"] == {"gpufraction.io/ownership": "held"}
+    assert spec["template"]["metadata"]["labels"]["gpufraction.io/holder"] == "true"
+    assert (holder["resources"]["limits"]["nvidia.com/gpu"], holder["image"]) == (1, base)

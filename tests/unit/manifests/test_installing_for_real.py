@@ -1,0 +1,212 @@
+"""Installing, changing and uninstalling on a real API server: no refusal, no warning, and running pods untouched."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import functools
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from contract import names
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from tests.unit.manifests import foreign
+from tests.unit.manifests.kube import JSON, MANIFESTS, below, built, with_components
+from tests.unit.manifests.realcluster import MASTER, RealCluster, kubeconfig, running, until
+from webhook.certificates import ca_bundle
+from webhook.certificates.authority import renewed
+
+pytestmark = [
+    pytest.mark.realcluster,
+    pytest.mark.skipif(
+        not os.environ.get("KUBEBUILDER_ASSETS"),
+        reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
+    ),
+]
+
+HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpufraction-webhook"
+PODS = "/api/v1/namespaces/team-a/pods"
+STRATEGIC = "application/strategic-merge-patch+json"
+OVERLAYS = below("overlays")
+
+
+class Installed:
+    """A cluster with the base, and kubectl for it."""
+
+    def __init__(self, cluster: RealCluster, config: Path) -> None:
+        self.cluster, self.config = cluster, config
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", "--kubeconfig", str(self.config), *arguments]
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+
+    def apply(self, folder: str) -> None:
+        """Apply a kustomization; refusals and warnings both fail."""
+        done = self.kubectl("apply", "-k", str(MANIFESTS / folder))
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def hook(self) -> JSON:
+        return self.cluster.must("GET", HOOK)
+
+    def create(self, name: str, *, dry_run: bool = True, **spec: JSON | list[JSON] | str) -> tuple[int, str]:
+        """Create a pod as an administrator; the code and the message."""
+        annotations = spec.pop("annotations", {})
+        container = {"name": "main", "image": "x", "resources": spec.pop("resources", {})}
+        pod = {"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": [container], **spec}}
+        answer = self.cluster.call(MASTER, "POST", PODS + ("?dryRun=All" if dry_run else ""), pod)
+        return answer.code, answer.message
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    built()  # skips without kubectl
+    directory = tmp_path_factory.mktemp("installed")
+    with running(directory) as cluster:
+        found = Installed(cluster, kubeconfig(cluster, directory))
+        text = yaml.safe_dump_all(foreign.definitions())
+        assert found.kubectl("apply", "-f", "-", given=text).returncode == 0
+        # The namespace and the definitions come first and are not served at once.
+        until(lambda: found.kubectl("apply", "-k", str(MANIFESTS / "base")).returncode == 0, "the base is applied")
+        wait = ("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+        assert found.kubectl(*wait).returncode == 0
+        label = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
+        cluster.must("POST", "/api/v1/namespaces", {"metadata": {"name": "team-a", "labels": label}})
+        yield found
+
+
+def asks(memory: str = "1Gi") -> JSON:
+    return {"limits": {str(names.GPU_MEMORY): memory}}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_overlay_is_taken_without_a_warning(name: str, installed: Installed) -> None:
+    installed.apply(f"overlays/{name}")
+
+
+GOES_WITH = {"mps": ("node-access",), "preload": ("node-access",)}
+"""Components that build on others, as they say themselves."""
+
+
+def test_every_component_is_taken_without_a_warning(installed: Installed) -> None:
+    for name in below("components"):
+        wanted = with_components(*GOES_WITH.get(name, ()), name)
+        done = installed.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(wanted))
+        assert (name, done.returncode, done.stderr) == (name, 0, "")
+
+
+def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(installed: Installed) -> None:
+    installed.apply("base")
+    now = datetime.datetime.now(datetime.UTC)
+    ca = renewed(None, now, ["n"]).ca
+    kube = Kube.connect(kubeconfig=str(installed.config))
+    ca_bundle.trust(kube, "gpufraction-webhook", ca, now=now)
+    secret = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
+    written = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
+    kube.patch_merge(secret, {"data": written})
+    for folder in ("base", "overlays/aks", "base"):
+        installed.apply(folder)
+        assert kube.get(secret)["data"] == written
+        bundles = [hook["clientConfig"]["caBundle"] for hook in installed.hook()["webhooks"]]
+        assert [base64.b64decode(bundle) for bundle in bundles] == [ca] * len(bundles)
+
+
+MEETS: dict[str, tuple[Callable[[Installed], tuple[int, str]], bool]] = {
+    "a pod that asks for nothing": (lambda i: i.create("p"), False),
+    "a pod that asks": (lambda i: i.create("p", resources=asks()), True),
+    "a pod of an earlier pass": (lambda i: i.create("p", annotations={str(names.REQUEST): "{}"}), True),
+    "a restored pod behind the gate": (lambda i: i.create("p", schedulingGates=[{"name": str(names.GATE)}]), True),
+    "a pod behind another's gate": (lambda i: i.create("p", schedulingGates=[{"name": "example.com/x"}]), False),
+}
+
+
+@pytest.mark.parametrize(("create", "meets"), MEETS.values(), ids=MEETS.keys())
+def test_who_meets_the_webhook(
+    create: Callable[[Installed], tuple[int, str]], meets: bool, installed: Installed
+) -> None:
+    """Nothing serves it here, so a pod that meets it is refused with its name."""
+    installed.apply("base")
+    called = 'failed calling webhook "pods.gpufraction.io"'
+    until(lambda: called in installed.create("probe", resources=asks())[1], "the configuration is in force")
+    code, message = create(installed)
+    assert (code, called in message) == ((500, True) if meets else (201, False))
+
+
+def test_with_hidden_gpus_every_pod_meets_the_webhook_once(installed: Installed) -> None:
+    assert installed.create("running", dry_run=False) == (201, "")
+    given = yaml.safe_dump_all(with_components("hide-gpus"))
+    assert installed.kubectl("apply", "-f", "-", given=given).returncode == 0
+    until(lambda: installed.create("probe")[0] == 500, "the configuration is in force")
+    assert 'failed calling webhook "others.gpufraction.io"' in installed.create("p")[1]
+    assert 'failed calling webhook "pods.gpufraction.io"' in installed.create("p", resources=asks())[1]
+    debug = {"spec": {"ephemeralContainers": [{"name": "d", "image": "x", "terminationMessagePolicy": "File"}]}}
+    put = installed.cluster.call(MASTER, "PATCH", f"{PODS}/running/ephemeralcontainers", debug, form=STRATEGIC)
+    assert 'failed calling webhook "debuggers.gpufraction.io"' in put.message
+    installed.apply("base")
+    until(lambda: installed.create("probe")[0] == 201, "the entry is gone again")
+
+
+def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> None:
+    """In the order of docs/operations.md, whose commands these are."""
+    installed.apply("base")
+    assert installed.kubectl("delete", "mutatingwebhookconfiguration", "gpufraction-webhook").returncode == 0
+    until(lambda: installed.create("probe", resources=asks())[0] != 500, "nothing calls the webhook")
+    taken = {str(names.REQUEST): "{}", str(names.ALLOCATION): "{}"}
+    made = {
+        "placed": installed.create("placed", dry_run=False, annotations=taken, resources=asks()),
+        "waiting": installed.create(
+            "waiting",
+            dry_run=False,
+            annotations={str(names.REQUEST): "{}"},
+            resources=asks(),
+            schedulingGates=[{"name": str(names.GATE)}],
+        ),
+    }
+    assert made == {name: (201, "") for name in made}
+    claim_and_share(installed)
+    before = versions(installed)
+    release = ("-n", "team-a", "patch", "pod", "waiting", "--type=json")
+    ungate = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
+    assert "only the allocator may" in installed.kubectl(*release, "-p", ungate).stderr
+    done = installed.kubectl("delete", "-k", str(MANIFESTS / "base"), "--ignore-not-found", "--wait=false")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert versions(installed) == before
+    until(lambda: installed.kubectl(*release, "-p", ungate).returncode == 0, "the policies are gone")
+    finalizers_are_taken_off(installed)
+
+
+ELASTIC = "/apis/elasticgpu.io/v1alpha1"
+
+
+def claim_and_share(installed: Installed) -> None:
+    """A claim that is bound, as the allocator leaves it."""
+    about = {"apiVersion": "elasticgpu.io/v1alpha1", "spec": {}}
+    claim = {"kind": "ElasticGPUClaim", "metadata": {"name": "c", "finalizers": [str(names.CLAIM_FINALIZER)]}}
+    share = {"kind": "ElasticGPU", "metadata": {"name": "s", "finalizers": [str(names.SHARE_FINALIZER)]}}
+    installed.cluster.must("POST", f"{ELASTIC}/namespaces/team-a/elasticgpuclaims", {**about, **claim})
+    installed.cluster.must("POST", f"{ELASTIC}/elasticgpus", {**about, **share})
+
+
+def is_gone(installed: Installed, path: str) -> bool:
+    return installed.cluster.call(MASTER, "GET", path).code == 404
+
+
+def finalizers_are_taken_off(installed: Installed) -> None:
+    """Nobody else does it once the allocator is gone, and the definitions of what is left do not go."""
+    off = ("--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
+    assert installed.kubectl("patch", *off, "elasticgpu.elasticgpu.io/s").returncode == 0
+    assert installed.kubectl("-n", "team-a", "patch", "egpuc", "c", *off).returncode == 0
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for kind in ("elasticgpuclaims", "elasticgpus"):
+        until(functools.partial(is_gone, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are gone")
+
+
+def versions(installed: Installed) -> dict[str, str]:
+    items = installed.cluster.must("GET", PODS)["items"]
+    return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}

@@ -1,0 +1,114 @@
+"""The administrator's pages: what they name exists, and what they have people type works on a real API server."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.manifests.kube import ROOT, built
+from tests.unit.manifests.realcluster import RealCluster, kubeconfig, running, until
+
+DOCS = ROOT / "docs"
+PAGES = ("settings.md", "security.md", "installing.md", "troubleshooting.md", "operations.md", "architecture.md")
+TYPED = ("installing.md", "troubleshooting.md", "operations.md")
+
+
+def text(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", text(page))
+    assert [link for link in links if not link.startswith("http") and not (DOCS / link).exists()] == []
+
+
+def test_the_tests_that_show_an_invariant_exist() -> None:
+    named = set(re.findall(r"`(tests/[^`]+)`", text("architecture.md")))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_the_layers_are_those_that_are_checked() -> None:
+    linter = configparser.ConfigParser()
+    linter.read(ROOT / ".importlinter")
+    checked = linter["importlinter:contract:top-layers"]["layers"].strip().splitlines()
+    rows = re.findall(r"^\| (?:measurements|programs|plumbing|vocabulary) \| ([^:|]+)", text("architecture.md"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [{n.strip() for n in c.split("|")} for c in checked]
+
+
+def test_every_rule_about_imports_is_told() -> None:
+    linter = configparser.ConfigParser()
+    linter.read(ROOT / ".importlinter")
+    told = {section["name"] for section in linter.values() if "name" in section}
+    assert told == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
+
+
+def typed(page: str) -> list[str]:
+    """What a page has people type, without the prompt."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+
+
+MISSING = {
+    "kubectl -n team-a apply -f samples/native.yaml": "failed calling webhook",
+    "kubectl -n team-a get pod native": "not found",
+    "kubectl -n team-a describe pod native": "not found",
+    "kubectl -n team-a delete pod native": "not found",
+    "kubectl -n team-a describe pod trainer": "not found",
+    "kubectl -n team-a get pod trainer": "not found",
+    "kubectl -n gpufraction-system get lease gpufraction-allocator": "not found",
+}
+"""What needs our programs, which nothing starts here: how such a command begins, and how it is refused."""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealCluster, Path]]:
+    built()  # skips without kubectl
+    directory = tmp_path_factory.mktemp("pages")
+    with running(directory) as cluster:
+        yield cluster, kubeconfig(cluster, directory)
+
+
+@pytest.mark.realcluster
+@pytest.mark.skipif(
+    not os.environ.get("KUBEBUILDER_ASSETS"), reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
+)
+def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) -> None:
+    """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(config[1].parent), "KUBECONFIG": str(config[1])}
+    for line in [line for page in TYPED for line in typed(page) if " edit " not in line]:
+        ran: list[subprocess.CompletedProcess[str]] = []
+
+        def works(line: str = line, ran: list[subprocess.CompletedProcess[str]] = ran) -> bool:
+            done = subprocess.run(
+                shlex.split(line), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+            )
+            ran[:] = [done]
+            wanted = next((said for start, said in MISSING.items() if line.startswith(start)), None)
+            if wanted is not None:
+                return wanted in done.stderr
+            return done.returncode == 0 or (line.startswith("kubectl diff") and done.returncode == 1)
+
+        # A fresh cluster serves new definitions and configurations a moment after they are written.
+        until(works, f"`{line}` works: {ran}")
+
+
+def test_every_attack_of_the_matrix_is_tried_by_a_test_that_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)+test_\w+\.py)(?:::(\w+))?`", text("security.md")))
+    assert named
+    missing = {
+        f"{file}::{test}"
+        for file, test in named
+        if not (ROOT / "tests" / file).is_file() or (test and f"def {test}(" not in (ROOT / "tests" / file).read_text())
+    }
+    assert missing == set()
+    tried = {path.name for path in (ROOT / "tests" / "cluster" / "hostile").glob("test_*.py")}
+    assert sorted(tried - {file.rpartition("/")[2] for file, _ in named}) == []

@@ -1,0 +1,338 @@
+"""
+The policies on a real API server: who may write our names, as the server itself judges it.
+
+Every case is a dry run, so none depends on another. What a tenant is refused here he has the RBAC rights for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from contract import names
+from tests.unit.manifests.kube import JSON, MANIFESTS, built
+from tests.unit.manifests.realcluster import MASTER, RealCluster, Who, kubeconfig, running, until
+
+pytestmark = [
+    pytest.mark.realcluster,
+    pytest.mark.skipif(
+        not os.environ.get("KUBEBUILDER_ASSETS"),
+        reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
+    ),
+]
+
+ACCOUNTS = ("system:serviceaccounts",)
+TENANT = Who("alice", ("tenants",))
+KUBELET = Who("system:node:n1", ("system:nodes",))
+ALLOCATOR = Who(f"system:serviceaccount:{names.NAMESPACE}:gpufraction-allocator", ACCOUNTS)
+AGENT = f"system:serviceaccount:{names.NAMESPACE}:gpufraction-nodeagent"
+HERE, THERE, NOWHERE = Who(AGENT, ACCOUNTS, "n1"), Who(AGENT, ACCOUNTS, "n2"), Who(AGENT, ACCOUNTS)
+"""The agent with the token of the node n1, of the node n2, and with one that is bound to no node."""
+
+MERGE, OPERATIONS = "application/merge-patch+json", "application/json-patch+json"
+DEVICES = names.per_container(names.DEVICES_PREFIX, "main")
+NRI = names.nri_annotation("main")
+MEMORY = {str(names.GPU_MEMORY): "1Gi"}
+GPUNODES = f"/apis/{names.GPUNODE_GROUP_VERSION}/{names.GPUNODE_PLURAL}"
+NODE = "/api/v1/nodes/n1"
+
+
+def pod(name: str, *annotations: str, gated: bool = False, asks: bool = False, node: str = "") -> JSON:
+    """A pod with these annotations."""
+    spec: JSON = {"containers": [{"name": "main", "image": "x", "resources": {"limits": MEMORY if asks else {}}}]}
+    if gated:
+        spec["schedulingGates"] = [{"name": str(names.GATE)}]
+    if node:
+        spec["nodeName"] = node
+    metadata = {"name": name, "annotations": dict.fromkeys(map(str, annotations), "{}")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def asking(*resources: str, annotation: str = "", other: str = "", amount: str = "1Mi") -> JSON:
+    """A pod that asks for so much of each of these resources of ours, by the end of their names."""
+    made = pod("new", *filter(None, (annotation, other)))
+    limits = {f"{names.GROUP}/{resource}": amount for resource in resources}
+    made["spec"]["containers"][0]["resources"] = {"limits": limits}
+    return made
+
+
+def gpunode(name: str) -> JSON:
+    """A GPUNode without status."""
+    return {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": names.GPUNODE_KIND, "metadata": {"name": name}}
+
+
+def binding(*annotations: str) -> JSON:
+    """A binding of the pod `plain` with these annotations."""
+    metadata = {"name": "plain", "annotations": dict.fromkeys(map(str, annotations), "GPU-1")}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": {"kind": "Node", "name": "n1"}}
+
+
+def annotated(name: str, value: str | None) -> JSON:
+    """A merge patch of one annotation; None removes it."""
+    return {"metadata": {"annotations": {str(name): value}}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request, and whether the policies let it pass."""
+
+    allowed: bool
+    who: Who
+    method: str
+    path: str
+    body: Any = None
+    form: str = "application/json"
+
+
+def creates(allowed: bool, namespace: str, body: JSON, who: Who = TENANT) -> Case:
+    return Case(allowed, who, "POST", f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def changes(allowed: bool, what: str, body: JSON, who: Who = TENANT) -> Case:
+    return Case(allowed, who, "PATCH", f"/api/v1/namespaces/served/pods/{what}", body, MERGE)
+
+
+def binds(allowed: bool, where: str, body: JSON) -> Case:
+    return Case(allowed, TENANT, "POST", f"/api/v1/namespaces/served/{where}", body)
+
+
+def writes(allowed: bool, who: Who, path: str, body: JSON) -> Case:
+    return Case(allowed, who, "PATCH", path, body, MERGE)
+
+
+def capacity(**amounts: str | None) -> JSON:
+    """A merge patch of the node's capacity; `gpu_cores` is our resource of that name."""
+    return {"status": {"capacity": {k.replace("gpu_", f"{names.GROUP}/gpu-"): v for k, v in amounts.items()}}}
+
+
+COMMIT = [
+    {"op": "add", "path": "/metadata/annotations/gpufraction.io~1allocation", "value": "{}"},
+    {"op": "add", "path": f"/metadata/annotations/{DEVICES.replace('/', '~1')}", "value": "GPU-1"},
+    {"op": "remove", "path": "/spec/schedulingGates/0"},
+]
+MIRROR = "kubernetes.io/config.mirror"
+ELASTIC = "elasticgpu.io/v1alpha1"
+SHARES = f"/apis/{ELASTIC}/elasticgpus"
+
+
+def elasticgpu(name: str, *, held: bool) -> JSON:
+    """An ElasticGPU, with a share of ours or without."""
+    annotations = {str(names.ALLOCATION): "{}"} if held else {}
+    spec = {"claimRef": {"namespace": "served", "name": "mine"}}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": ELASTIC, "kind": "ElasticGPU", "metadata": metadata, "spec": spec}
+
+
+REFERENCE = {"spec": {"claimRef": {"name": "theirs"}}}
+
+CASES = {
+    "a share made by hand": Case(False, TENANT, "POST", SHARES, elasticgpu("new", held=True)),
+    "an ElasticGPU of another system's": Case(True, TENANT, "POST", SHARES, elasticgpu("new", held=False)),
+    "a share made by the allocator": Case(True, ALLOCATOR, "POST", SHARES, elasticgpu("new", held=True)),
+    "a share written onto an ElasticGPU": writes(False, TENANT, f"{SHARES}/free", annotated(names.ALLOCATION, "{}")),
+    "a share taken off": writes(False, TENANT, f"{SHARES}/held", annotated(names.ALLOCATION, None)),
+    "a share given to another claim": writes(False, TENANT, f"{SHARES}/held", REFERENCE),
+    "a share moved by the allocator": writes(True, ALLOCATOR, f"{SHARES}/held", annotated(names.ALLOCATION, "{ }")),
+    "another annotation of an ElasticGPU": writes(True, TENANT, f"{SHARES}/held", annotated("team/a", "b")),
+    "an ElasticGPU without a share": writes(True, TENANT, f"{SHARES}/free", REFERENCE),
+    "a pod that asks for nothing is created anywhere": creates(True, "plain", pod("new")),
+    "a tenant's wish is nobody else's business": creates(True, "plain", pod("new", names.USE_MODELS)),
+    "our resources need a labelled namespace": creates(False, "plain", pod("new", asks=True)),
+    "an allocation cannot be brought along": creates(False, "plain", pod("new", names.ALLOCATION)),
+    "devices cannot be brought along": creates(False, "plain", pod("new", DEVICES)),
+    "the gate cannot be brought along": creates(False, "plain", pod("new", gated=True)),
+    "the cluster's own namespaces are not served, whatever their labels": creates(
+        False, "kube-public", pod("new", names.REQUEST, asks=True)
+    ),
+    "a pod that the webhook placed is created": creates(
+        True, "served", pod("new", names.REQUEST, names.ALLOCATION, DEVICES, asks=True)
+    ),
+    "a pod that the webhook gated is created": creates(
+        True, "served", pod("new", names.REQUEST, gated=True, asks=True)
+    ),
+    "a gated pod that waits for a claim has no resources yet": creates(
+        True, "served", pod("new", names.REQUEST, gated=True)
+    ),
+    "a pod that the webhook did not see is refused": creates(False, "served", pod("new", asks=True)),
+    "an allocation without resources was not made by us": creates(
+        False, "served", pod("new", names.REQUEST, names.ALLOCATION)
+    ),
+    "a byte of a card is no share": creates(
+        False, "served", asking("gpu-memory", annotation=names.REQUEST, amount="1048575")
+    ),
+    "a mebibyte is the least": creates(True, "served", asking("gpu-memory", annotation=names.REQUEST)),
+    "kubelet shows its static pods": creates(True, "plain", pod("new", MIRROR, asks=True, node="n1"), KUBELET),
+    "a tenant's pod is no mirror": creates(False, "plain", pod("new", MIRROR, asks=True, node="n1")),
+    "a tenant annotates a placed pod": changes(True, "placed", annotated("example.com/a", "b")),
+    "a tenant changes an allocation": changes(False, "placed", annotated(names.ALLOCATION, "other")),
+    "a tenant changes a request": changes(False, "placed", annotated(names.REQUEST, "other")),
+    "a tenant removes an allocation": changes(False, "placed", annotated(names.ALLOCATION, None)),
+    "a tenant removes all annotations": changes(False, "placed", {"metadata": {"annotations": None}}),
+    "a tenant gives himself devices": changes(False, "plain", annotated(DEVICES, "GPU-2")),
+    "a tenant gives himself devices by the status": changes(False, "plain/status", annotated(DEVICES, "GPU-2")),
+    "a tenant names devices to NVIDIA's NRI plugin": changes(False, "gated", annotated(NRI, "nvidia.com/gpu=all")),
+    "a tenant without a share names them": changes(False, "plain", annotated(NRI, "nvidia.com/gpu=all")),
+    "a tenant names devices by the status": changes(False, "placed/status", annotated("cdi.k8s.io/a", "b")),
+    "a pod of a namespace that is not served": Case(
+        True, TENANT, "PATCH", "/api/v1/namespaces/plain/pods/foreign", annotated(NRI, "nvidia.com/gpu=all"), MERGE
+    ),
+    "the allocator names devices to it": changes(True, "gated", annotated(NRI, "nvidia.com/gpu=GPU-1"), ALLOCATOR),
+    "a tenant annotates by the status": changes(True, "placed/status", annotated("example.com/a", "b")),
+    "a tenant removes the gate": changes(False, "gated", {"spec": {"schedulingGates": None}}),
+    "a tenant annotates a gated pod": changes(True, "gated", annotated("example.com/a", "b")),
+    "the allocator commits a placement": Case(
+        True, ALLOCATOR, "PATCH", "/api/v1/namespaces/served/pods/gated", COMMIT, OPERATIONS
+    ),
+    "a binding without annotations": binds(True, "pods/plain/binding", binding()),
+    "a binding with devices": binds(False, "pods/plain/binding", binding(DEVICES)),
+    "a binding with devices by the other way": binds(False, "bindings", binding(DEVICES)),
+    "an agent creates its GPUNode": Case(True, HERE, "POST", GPUNODES, gpunode("n1")),
+    "an agent creates another's": Case(False, THERE, "POST", GPUNODES, gpunode("n1")),
+    "an agent of no node creates one": Case(False, NOWHERE, "POST", GPUNODES, gpunode("n1")),
+    "a tenant creates a GPUNode": Case(False, TENANT, "POST", GPUNODES, gpunode("n1")),
+    "an agent writes its status": writes(True, THERE, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}),
+    "an agent writes another's status": writes(
+        False, HERE, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
+    ),
+    "a tenant writes a status": writes(False, TENANT, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}),
+    "an agent labels its GPUNode": writes(True, THERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "an agent labels another's": writes(False, HERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "the allocator says what pods hold beyond": writes(
+        True, ALLOCATOR, f"{GPUNODES}/n2", annotated(names.BEYOND, "{}")
+    ),
+    "the allocator takes that back": writes(True, ALLOCATOR, f"{GPUNODES}/n2", annotated(names.BEYOND, None)),
+    "the allocator annotates a GPUNode": writes(False, ALLOCATOR, f"{GPUNODES}/n2", annotated("example.com/a", "b")),
+    "the allocator labels a GPUNode": writes(False, ALLOCATOR, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "the allocator disowns a GPUNode": writes(
+        False, ALLOCATOR, f"{GPUNODES}/n2", {"metadata": {"finalizers": ["example.com/a"]}}
+    ),
+    "others may label a GPUNode": writes(True, TENANT, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
+    "an agent writes our resources": writes(True, HERE, f"{NODE}/status", capacity(gpu_memory="30Gi", gpu_cores="200")),
+    "an agent takes our resources back": writes(True, HERE, f"{NODE}/status", capacity(gpu_cores=None)),
+    "an agent writes another's resources": writes(False, THERE, f"{NODE}/status", capacity(gpu_cores="200")),
+    "an agent of no node writes resources": writes(False, NOWHERE, f"{NODE}/status", capacity(gpu_cores="200")),
+    "an agent writes CPUs": writes(False, HERE, f"{NODE}/status", capacity(cpu="100")),
+    "an agent takes CPUs away": writes(False, HERE, f"{NODE}/status", capacity(cpu=None)),
+    "an agent invents a resource": writes(False, HERE, f"{NODE}/status", capacity(gpu_other="1")),
+    "an agent labels its node by the status": writes(
+        False, HERE, f"{NODE}/status", {"metadata": {"labels": {"a": "b"}}}
+    ),
+    "an agent writes a condition": writes(
+        False, HERE, f"{NODE}/status", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    ),
+    "an agent writes addresses": writes(
+        False, HERE, f"{NODE}/status", {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}}
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """The server with our base, two namespaces, two nodes, three pods, and a tenant with more rights than is wise."""
+    built()  # skips without kubectl
+    directory = tmp_path_factory.mktemp("realcluster")
+    with running(directory) as found:
+        apply = ["kubectl", "--kubeconfig", str(kubeconfig(found, directory)), "apply", "-k", str(MANIFESTS / "base")]
+        until(lambda: subprocess.run(apply, capture_output=True, timeout=60, check=False).returncode == 0, "applied")
+        hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        found.must("DELETE", f"{hooks}/gpufraction-webhook")
+        prepare(found)
+        yield found
+
+
+def prepare(found: RealCluster) -> None:
+    """The objects that the cases speak of."""
+    label = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
+    for namespace, labels in (("plain", {}), ("served", label)):
+        found.must("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
+    until(lambda: found.call(MASTER, "GET", "/api/v1/namespaces/kube-public").code == 200, "kube-public is made")
+    labelled = found.call(
+        MASTER, "PATCH", "/api/v1/namespaces/kube-public", {"metadata": {"labels": label}}, form=MERGE
+    )
+    assert labelled.code == 200, labelled
+    for node in ("n1", "n2"):
+        amounts = {"cpu": "4", "pods": "10"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        found.must("POST", "/api/v1/nodes", {"metadata": {"name": node}, "status": status})
+    grant(found)
+    refused = creates(False, "plain", pod("new", DEVICES))
+    until(lambda: not passes(found, refused), "the policies are in force")
+    for made in (
+        pod("plain"),
+        pod("placed", names.REQUEST, names.ALLOCATION, asks=True),
+        pod("gated", names.REQUEST, gated=True),
+    ):
+        found.must("POST", "/api/v1/namespaces/served/pods", made)
+    found.must("POST", "/api/v1/namespaces/plain/pods", pod("foreign"))
+    for name, held in (("held", True), ("free", False)):
+        answer = found.call(ALLOCATOR if held else TENANT, "POST", SHARES, elasticgpu(name, held=held))
+        assert answer.code == 201, answer
+    answer = found.call(THERE, "POST", GPUNODES, gpunode("n2"))
+    assert answer.code == 201, answer
+
+
+def grant(found: RealCluster) -> None:
+    """Let RBAC pass everything that the cases try, so that a refusal is a policy's."""
+    rule = {"apiGroups": ["", names.GROUP, "elasticgpu.io"], "resources": ["*"], "verbs": ["create", "patch", "update"]}
+    about = {"metadata": {"name": "everything-here"}}
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    found.must("POST", f"{rbac}/clusterroles", {**about, "rules": [rule]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "everything-here"}
+    users = [
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": w.name}
+        for w in (TENANT, KUBELET, HERE, ALLOCATOR)
+    ]
+    found.must("POST", f"{rbac}/clusterrolebindings", {**about, "roleRef": role, "subjects": users})
+
+
+def passes(found: RealCluster, case: Case) -> bool:
+    """Whether the request passes; one that is refused must be refused by a policy of ours."""
+    answer = found.call(case.who, case.method, f"{case.path}?dryRun=All", case.body, form=case.form)
+    if answer.code < 300:
+        return True
+    assert answer.code == 422, answer
+    assert "ValidatingAdmissionPolicy 'gpufraction-" in answer.message, answer
+    return False
+
+
+MEMORY_AS_ANNOTATION = f"the annotation {names.GPU_MEMORY} asks for nothing; write it under resources.limits"
+UNKNOWN = "; give gpufraction.io/gpu-memory, gpufraction.io/gpu-percent"
+WORDS: dict[str, tuple[JSON, str]] = {
+    "a resource that there is not": (
+        asking("gpu-mem"),
+        f"container main: unknown resource gpufraction.io/gpu-mem{UNKNOWN}",
+    ),
+    "one beside a right one": (
+        asking("gpu-memory", "gpumem", annotation=names.REQUEST),
+        f"container main: unknown resource gpufraction.io/gpumem{UNKNOWN}",
+    ),
+    "a resource as an annotation": (asking(annotation=names.GPU_MEMORY), MEMORY_AS_ANNOTATION),
+    "a webhook that is not there": (asking("gpu-memory"), "is the MutatingWebhookConfiguration"),
+    "a resource as an annotation beside a share": (
+        asking("gpu-memory", annotation=names.REQUEST, other=names.GPU_MEMORY),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), WORDS.values(), ids=WORDS.keys())
+def test_a_slip_of_the_pen_is_told_with_its_cure(body: JSON, want: str, cluster: RealCluster) -> None:
+    answer = cluster.call(TENANT, "POST", "/api/v1/namespaces/served/pods?dryRun=All", body)
+    assert (answer.code, want in answer.message) == (422 if want else 201, True), answer
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_server_judges(case: Case, cluster: RealCluster) -> None:
+    assert passes(cluster, case) == case.allowed
+
+
+def test_no_expression_has_a_type_error(cluster: RealCluster) -> None:
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    found = cluster.must("GET", policies)["items"]
+    warnings = {p["metadata"]["name"]: p.get("status", {}).get("typeChecking", {}) for p in found}
+    assert warnings == {name: {} for name in warnings}

@@ -1,0 +1,208 @@
+"""Who may do what in the cluster: the rights of each account, and the policies that keep ours to us."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from contract import dialects, names
+from contract.encoding import codec
+from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
+from contract.nodes import excluded as keptout
+from nodeagent.gpus import changes
+from nodeagent.mps.faults import FAULT
+from nodeagent.sharing.overuse import OVERUSE, UNHEALTHY
+from tests.unit.manifests.install import CONFIGURATION, pods
+from tests.unit.manifests.kube import MANIFESTS, of, one, sources, texts
+
+# -- rights -------------------------------------------------------------------------------------------------------
+
+
+Right = tuple[str, str, tuple[str, ...]]
+"""A resource, a verb, and the names that it is restricted to."""
+
+
+def rights(account: str, component: str = "") -> set[Right]:
+    """What an account may do, by the base or by what a component adds to it."""
+    items = sources(f"components/{component}") if component else sources()
+    bound = [
+        (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for binding in [*of(items, "ClusterRoleBinding"), *of(items, "RoleBinding")]
+        if account in [subject["name"] for subject in binding["subjects"]]
+    ]
+    return {
+        (resource, verb, tuple(rule.get("resourceNames", ())))
+        for kind, name in bound
+        for rule in one(items if component else sources(), kind, name)["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
+    read = {(resource, verb, ()) for resource in ("pods", "nodes", "gpunodes") for verb in ("get", "list", "watch")}
+    lease = {("leases", "create", ()), *(("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update"))}
+    write = {
+        ("gpunodes", "patch", ()),
+        ("pods", "patch", ()),
+        ("pods/status", "patch", ()),
+        ("events", "create", ()),
+    }
+    assert rights("gpufraction-allocator") == read | lease | write | {("namespaces", "list", ())}
+
+
+def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:
+    claims = {
+        "elasticgpuclaims": ("get", "list", "watch", "patch"),
+        "elasticgpuclaims/status": ("patch",),
+        "elasticgpuclasses": ("list", "watch"),
+        "elasticgpus": ("get", "list", "watch", "create", "patch", "delete"),
+        "elasticgpus/status": ("patch",),
+        "gpus": ("get", "list", "create", "delete"),
+        "gpus/status": ("patch",),
+    }
+    by_claims = {(resource, verb, ()) for resource, verbs in claims.items() for verb in verbs}
+    assert rights("gpufraction-allocator", "claims") == by_claims
+    lists = sources("components/unhealthy-lists")
+    assert rights("gpufraction-allocator", "unhealthy-lists") == {
+        ("configmaps", verb, ()) for verb in ("list", "watch")
+    }
+    assert one(lists, "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
+
+
+def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-claims")
+    assert "labels" not in role["metadata"], "nobody has it by itself"
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"elasticgpuclaims"}
+    view = one(sources(), "ClusterRole", "gpufraction-view")
+    seen = {resource for rule in view["rules"] for resource in rule["resources"]}
+    assert seen == {"gpunodes", "elasticgpuclaims", "elasticgpuclasses", "gpus"}, "an ElasticGPU names a tenant"
+
+
+def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
+    read = {(resource, verb, ()) for resource in ("nodes", "gpunodes") for verb in ("get", "list", "watch")}
+    write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
+    status = {("gpunodes/status", "patch", ()), ("nodes/status", "patch", ())}
+    around = {("runtimeclasses", "list", ()), ("events", "create", ())}
+    assert rights("gpufraction-nodeagent") == read | write | status | around
+
+
+def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-nodeagent-pods")
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["pods"], ["list", "watch"])]
+    components = {path.parent.name for path in (MANIFESTS / "components").glob("*/kustomization.yaml")}
+    bound = {
+        name
+        for name in components
+        for binding in of(sources(f"components/{name}"), "ClusterRoleBinding")
+        if binding["roleRef"]["name"] == "gpufraction-nodeagent-pods"
+    }
+    assert bound == {"holders", "node-access"}
+
+
+def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
+    said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
+    [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
+    assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, UNHEALTHY, FAULT}
+
+
+def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
+    only = ("gpufraction-webhook",)
+    resource = "mutatingwebhookconfigurations"
+    secret = ("gpufraction-webhook-certs",)
+    trusted = {(resource, verb, only) for verb in ("get", "patch")}
+    assert rights("gpufraction-certs") == trusted | {("secrets", verb, secret) for verb in ("get", "patch")}
+
+
+def test_no_right_is_a_wildcard_and_one_secret_alone_is_read_by_its_keeper() -> None:
+    rules = [rule for kind in ("Role", "ClusterRole") for item in of(sources(), kind) for rule in item["rules"]]
+    said: list[Any] = [text for rule in rules for text in texts(rule)]
+    assert "*" not in said
+    [secret] = [rule for rule in rules if any(text.startswith("secrets") for text in texts(rule))]
+    assert secret in one(sources(), "Role", "gpufraction-certs")["rules"]
+    assert (secret["resources"], secret["resourceNames"]) == (["secrets"], ["gpufraction-webhook-certs"])
+
+
+def test_pods_run_as_the_accounts_that_have_rights() -> None:
+    known = {item["metadata"]["name"] for item in of(sources(), "ServiceAccount")}
+    assert {spec["serviceAccountName"] for spec in pods()} == known
+
+
+# -- policies -----------------------------------------------------------------------------------------------------
+
+
+def test_policies_keep_exactly_the_reserved_annotations() -> None:
+    patterns = {
+        found
+        for policy in of(sources(), "ValidatingAdmissionPolicy")
+        for text in texts(policy)
+        for found in re.findall(r"matches\(\s*'(.+?)'\)", text)
+    }
+    # The shortest: annotations by which a pod names devices to its runtime. The longest: what the allocator writes.
+    devices, pattern, _ = sorted(patterns, key=len)
+    named = [names.nri_annotation("main"), *(f"{prefix}a" for prefix in names.DEVICE_ANNOTATION_PREFIXES)]
+    assert [name for name in named if not re.search(devices, name)] == []
+    reserved = [*names.RESERVED_ANNOTATIONS, *(names.per_container(p, "main") for p in names.CONTAINER_PREFIXES)]
+    free = [k for k in names.REGISTRY if k.on == "Pod annotation" and k not in names.RESERVED_ANNOTATIONS]
+    assert [name for name in reserved if not re.search(pattern, name)] == []
+    assert [name for name in [*free, f"x{names.REQUEST}", f"{names.REQUEST}x"] if re.search(pattern, name)] == []
+    others = [*reserved, *free, "example.com/cdi.k8s.io/a", "acdi.k8s.io/a", "nvidia.cdi.k8s.iox/a"]
+    assert [name for name in others if re.search(devices, name)] == []
+
+
+def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_placement_and_no_others() -> None:
+    policy = one(sources(), "ValidatingAdmissionPolicy", "gpufraction-allocator-pods")
+    said = "\n".join(texts(policy))
+    [pattern] = re.findall(r"matches\(\s*'(.+?)'\)", said)
+    [listed] = re.findall(r"variables.labels.all\(l, l in \[(.+?)\]", said)
+    share = ContainerAllocation("main", (GpuShare("GPU-1", 0, 1 << 30, 10, 1 << 34, nri=True),))
+    allocation = Allocation("a", "n1", (share,))
+    written = {str(names.FENCE), str(names.ALLOCATION), *codec.container_annotations(allocation)}
+    labels: set[str] = set()
+    for dialect in dialects.DIALECTS:
+        request = PodRequest(dialect.name, (FractionRequest("main", memory=1 << 30),))
+        rendering = dialects.render({"spec": {"containers": [{"name": "main"}]}}, request, allocation, 1)
+        started = dialect.started(rendering.annotations)
+        written |= rendering.annotations.keys() | started.keys()
+        labels |= rendering.labels.keys()
+    assert {name for name in written if not re.search(pattern, name)} == set()
+    assert set(re.findall(r"'(.+?)'", listed)) == labels
+    others = [
+        k for k in names.REGISTRY if "annotation" in k.on and k not in names.CONTAINER_PREFIXES and k not in written
+    ]
+    strange = [
+        *others,
+        "example.com/a",
+        "nvidia.cdi.k8s.io/a",
+        "cdi.k8s.io/a",
+        f"x{names.ALLOCATION}",
+        f"{names.FENCE}x",
+    ]
+    assert [name for name in strange if re.search(pattern, name)] == []
+
+
+def test_policies_name_our_accounts_gate_and_resources() -> None:
+    policies = of(sources(), "ValidatingAdmissionPolicy")
+    said = "\n".join(text for policy in policies for text in texts(policy))
+    accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", said))
+    assert accounts - {f"{names.NAMESPACE}:"} == {
+        f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")
+    }
+    assert f"g.name == '{names.GATE}'" in said
+    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}']" in said
+    assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in said
+
+
+def test_policies_and_webhook_serve_the_same_namespaces() -> None:
+    [hook] = one(sources(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"]
+    [excluded] = hook["namespaceSelector"]["matchExpressions"]
+    create = one(sources(), "ValidatingAdmissionPolicy", "gpufraction-pod-create")
+    [served] = [v["expression"] for v in create["spec"]["variables"] if v["name"] == "served"]
+    assert re.findall(r"'([a-z-]+)'(?=[,\]])", served.partition(" in ")[2]) == excluded["values"]
+
+
+def test_every_policy_is_bound_to_deny_and_fails_closed() -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicy")}
+    bindings = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicyBinding")}
+    assert bindings == {name: {"policyName": name, "validationActions": ["Deny"]} for name in policies}
+    assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}

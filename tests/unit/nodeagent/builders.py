@@ -1,0 +1,24 @@
+"""Values that the agent's tests start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodeagent.gpus.library import Card
+from nodeagent.publishing.status import Observation
+
+MIB = 1 << 20
+T4 = 15109 * MIB
+
+
+def card(index: int = 0, **changes: Any) -> Card:
+    """A well T4 whose UUID is `GPU-<index>`."""
+    return Card(**{"index": index, "uuid": f"GPU-{index}", "model": "Tesla T4", "memory_bytes": T4, **changes})
+
+
+def sight(*cards: Card) -> Observation:
+    """A machine with these cards and a driver."""
+    return Observation(cards, driver="550.54.15", cuda="12.4")
+
+
+BLIND = Observation(problem="the NVIDIA kernel driver is not loaded", reason="DriverGone")

@@ -1,0 +1,28 @@
+"""
+Looks at the library whose path is the first argument each time that a line `look` arrives, and prints what it saw.
+`limit UUID GROUP BYTES` limits memory instead, 0 for no limit, and prints the trouble. `exclusive UUID` prints whether
+the compute mode is; with `yes` or `no` behind it sets it and prints the trouble.
+
+A process of its own for each library, since the bindings load one for a process's life.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from nodeagent.gpus.nvml import Nvml
+from nodeagent.publishing.status import look
+
+library = Nvml(path=sys.argv[1])
+for line in sys.stdin:
+    word, *rest = line.split()
+    if word == "limit":
+        uuid, group, limit = rest
+        print(json.dumps(library.limit_memory(uuid, group, int(limit) or None)), flush=True)
+    elif word == "exclusive":
+        uuid, *wish = rest
+        print(json.dumps(library.set_exclusive(uuid, wish == ["yes"]) if wish else library.exclusive(uuid)), flush=True)
+    else:
+        print(json.dumps(asdict(look(library))), flush=True)

@@ -1,0 +1,75 @@
+"""A driver that hangs, or a bug of ours, must not keep an old inventory alive."""
+
+from __future__ import annotations
+
+import threading
+
+from nodeagent.gpus.library import Card
+from nodeagent.gpus.observe import Observer
+from nodeagent.publishing.status import Observation
+from tests.unit.nodeagent.builders import card, sight
+
+
+class Driver:
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.answers, self.asked = threading.Event(), threading.Event()
+        self.bug: Exception | None = None
+
+    def driver_version(self) -> str:
+        return "550.54.15"
+
+    def cuda_version(self) -> str:
+        return "12.4"
+
+    def gpus(self) -> tuple[Card, ...]:
+        self.asked.set()
+        assert self.answers.wait(10)
+        if self.bug:
+            raise self.bug
+        return (card(0),)
+
+
+def test_a_hanging_driver_is_told_once_patience_is_over_and_not_before() -> None:
+    driver, now = Driver(), [0.0]
+    observer = Observer(driver, patience=60, clock=lambda: now[0])
+    assert observer.sight() is None
+    driver.answers.set()
+    observer.look_once()
+    driver.answers.clear()
+    driver.asked.clear()
+    thread = threading.Thread(target=observer.look_once, name="hanging-look", daemon=True)
+    thread.start()
+    assert driver.asked.wait(10)
+    now[0] = 60.0
+    assert observer.sight() == sight(card(0))
+    now[0] = 60.1
+    problem = "the driver does not answer: a call into it has taken more than 60 s"
+    assert observer.sight() == Observation(problem=problem, reason="DriverHangs")
+    driver.answers.set()
+    thread.join(10)
+    assert observer.sight() == sight(card(0))
+
+
+def test_a_bug_of_ours_is_published_as_a_problem() -> None:
+    driver = Driver()
+    driver.answers.set()
+    driver.bug = ZeroDivisionError()
+    observer = Observer(driver)
+    observer.look_once()
+    problem = "the agent failed while looking: ZeroDivisionError"
+    assert observer.sight() == Observation(problem=problem, reason="AgentFailed")
+
+
+def test_each_look_is_told_until_the_end() -> None:
+    driver, stopping, looks = Driver(), threading.Event(), []
+    driver.answers.set()
+
+    def seen(what: Observation) -> None:
+        looks.append(what)
+        if len(looks) == 3:
+            stopping.set()
+
+    Observer(driver, interval=0.001, on_look=seen).run(stopping)
+    assert looks == [sight(card(0))] * 3

@@ -1,0 +1,381 @@
+"""What the agent makes of the MPS daemons' report and of the preloaded library: levels, mounts, GPUs taken out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contract.metrics import metrics_of
+from contract.model import SHARE_KIND, Allocation, ContainerAllocation, Delivery, Gpu, GpuShare, Inventory
+from nodeagent.agent import Agent, Behaviour
+from nodeagent.isolation import cdi
+from nodeagent.isolation.limiters import Limiters, LimiterState, judged, without_servers
+from nodeagent.isolation.preload import Library
+from nodeagent.isolation.settings import LimiterSettings
+from nodeagent.mps.places import MpsPaths, write_atomically
+from nodeagent.mps.reports import GpuReport, Report, report_to_text, wanted_from_text
+from nodeagent.publishing.metrics import AgentGauges
+from nodeagent.publishing.status import Condition
+from runtime.metrics import Metrics
+from tests.unit.nodeagent.builders import MIB, card, sight
+from tests.unit.nodeagent.cluster import Cluster
+from tests.unit.nodeagent.publishing.test_metrics import series
+
+SERVING = GpuReport("serving", True, True, "", (71,), 2, 48, 1)
+BY_CDI = Delivery(("nvidia",), "k8s.device-plugin.nvidia.com/gpu")
+PLAIN = Delivery(("",))
+LIBRARY = b"\x7fELF\x02" + bytes(13) + (62).to_bytes(2, "little") + b"rest"
+DIGEST = hashlib.sha256(LIBRARY).hexdigest()[:12]
+
+
+def gpu(index: int = 0, **changes: object) -> Gpu:
+    made = Gpu(f"GPU-{index}", index, "NVIDIA A10", 100 * MIB, 100 * MIB, capability="8.6")
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def inventory(*gpus: Gpu) -> Inventory:
+    return Inventory("n1", gpus, driver="580.95.05")
+
+
+def copied(folder: Path, content: bytes = LIBRARY, name: str = f"libvgpu.so.{DIGEST}") -> None:
+    """What the init container leaves."""
+    (folder / name).write_bytes(content)
+    (folder / name).chmod(0o755)
+    (folder / "current").write_text(f"{name}\n")
+    (folder / "ld.so.preload").write_text("/usr/local/vgpu/libvgpu.so\n")
+
+
+class Node:
+    """The folders, and an agent's limiters over them."""
+
+    def __init__(self, root: Path) -> None:
+        for name in ("mps", "preload", "cdi"):
+            (root / name).mkdir()
+        self.places, self.preload, self.cdi = MpsPaths(root / "mps"), root / "preload", root / "cdi"
+        self.now, self.allocations = 1000.0, []  # type: tuple[float, list[Allocation]]
+        self.limiters = self.made()
+
+    def made(self, *, mps: bool = True, preload: bool = True, cdi: bool = True, host_paths: bool = False) -> Limiters:
+        settings = LimiterSettings(
+            mps=str(self.places.root) if mps else "",
+            preload=str(self.preload) if preload else "",
+            cdi=str(self.cdi) if cdi else "",
+            host_paths=host_paths,
+        )
+        self.limiters = Limiters(settings, lambda: self.allocations, patience=30.0, wall=lambda: self.now)
+        return self.limiters
+
+    def reports(self, **gpus: GpuReport) -> None:
+        named = {uuid.replace("_", "-"): found for uuid, found in gpus.items()}
+        write_atomically(self.places.report, report_to_text(Report(self.now, named)))
+
+    def round(self, delivery: Delivery | None, *gpus: Gpu) -> tuple[Delivery | None, tuple[str, ...]]:
+        """What an agent does in one."""
+        self.limiters.look()
+        self.limiters.told(inventory(*gpus))
+        return self.limiters.delivery(delivery), self.limiters.levels()
+
+    def wanted(self) -> frozenset[str] | None:
+        return wanted_from_text(self.places.wanted.read_text())
+
+    def devices(self) -> dict[str, list[str]]:
+        """The containers' paths that each device mounts."""
+        text = json.loads((self.cdi / cdi.FILE).read_text())
+        assert (text["cdiVersion"], text["kind"]) == ("0.5.0", SHARE_KIND)
+        return {
+            device["name"]: [mount["containerPath"] for mount in device["containerEdits"].get("mounts", ())]
+            for device in text["devices"]
+        }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_level_is_told_once_containers_get_it_and_daemons_serve(node: Node) -> None:
+    two = gpu(0), gpu(1)
+    assert node.round(BY_CDI, *two) == (replace(BY_CDI, mounts="cdi"), ())
+    assert node.wanted() == frozenset({"GPU-0", "GPU-1"})
+    node.reports(GPU_0=SERVING, GPU_1=SERVING)
+    assert node.round(BY_CDI, *two) == (replace(BY_CDI, mounts="cdi", single=True), ("mps",))
+    assert node.devices() == {f"GPU-{n}": ["/tmp/nvidia-mps", "/dev/shm"] for n in range(2)}
+    node.reports(GPU_0=SERVING, GPU_1=GpuReport("resting"))
+    assert node.round(BY_CDI, *two)[1] == (), "one of them would be taken by pods that nothing holds"
+    assert node.devices()["GPU-1"] == []
+
+
+def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host_paths(node: Node) -> None:
+    node.reports(GPU_0=SERVING)
+    assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ())
+    condition, _ = node.limiters.conditions()
+    assert (node.wanted(), condition.ready, condition.reason) == (frozenset(), False, "NeedsHostPath")
+    assert not (node.cdi / cdi.FILE).exists()
+    node.made(host_paths=True)
+    assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ("mps",))
+    condition, _ = node.limiters.conditions()
+    assert (node.wanted(), condition.ready, condition.reason) == (frozenset({"GPU-0"}), True, "ByHostPath")
+    assert "the namespace must allow those" in condition.message
+
+
+def test_what_a_daemon_that_serves_does_not_do_is_told(node: Node) -> None:
+    node.reports(GPU_0=replace(SERVING, why="old"), GPU_1=replace(SERVING, why="old"), GPU_2=SERVING)
+    assert node.round(BY_CDI, gpu(0), gpu(1), gpu(2))[1] == ("mps",)
+    assert node.limiters.conditions()[1] == Condition(False, "Limited", "old", "MpsDaemons")
+    node.reports(GPU_0=SERVING, GPU_1=GpuReport("paused", taking=False, why="it ended"))
+    node.limiters.look()
+    assert [condition.kind for condition in node.limiters.conditions()] == ["LimitsReachContainers", "PreloadedLibrary"]
+
+
+def test_where_delivery_is_not_known_nothing_is_started(node: Node) -> None:
+    assert node.round(None, gpu()) == (None, ())
+    assert (node.wanted(), node.limiters.conditions()[0].reason) == (frozenset(), "DeliveryUnknown")
+
+
+def test_devices_that_are_made_up_by_the_toolkit_bear_no_other_beside_them() -> None:
+    found = [cdi.possible(d) for d in (None, PLAIN, BY_CDI, Delivery(("nvidia",), "runtime.nvidia.com/gpu"))]
+    assert found == [False, False, True, False]
+
+
+WANTED: dict[str, tuple[Gpu, bool]] = {
+    "a card": (gpu(), True),
+    "a sick one keeps its daemon, for those who are there": (gpu(healthy=False, reason="XID 79"), True),
+    "a cordoned one": (gpu(healthy=False, withheld="Cordoned"), True),
+    "one of the device plugin's": (gpu(healthy=False, withheld="NotShared"), False),
+    "a card in MIG mode": (gpu(usable=0), False),
+    "a slice": (gpu(parent="GPU-9"), False),
+    "a card that MPS cannot limit": (gpu(capability="6.1"), False),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), WANTED.values(), ids=WANTED.keys())
+def test_which_gpus_are_to_have_a_daemon(node: Node, found: Gpu, want: bool) -> None:
+    node.round(BY_CDI, found)
+    assert node.wanted() == (frozenset({"GPU-0"}) if want else frozenset())
+
+
+def test_a_daemon_that_is_there_stays_while_delivery_is_not_clear(node: Node) -> None:
+    node.round(BY_CDI, gpu(0))
+    for unclear in (None, Delivery(), PLAIN):
+        node.round(unclear, gpu(0), gpu(1))
+        assert node.wanted() == frozenset({"GPU-0"}), unclear
+    node.round(BY_CDI, gpu(0), gpu(1))
+    assert node.wanted() == frozenset({"GPU-0", "GPU-1"})
+
+
+def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_share(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    share = GpuShare("GPU-0", 0, MIB, 0, MIB)
+    node.allocations = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
+    out = gpu(healthy=False, withheld="NotShared")
+    node.round(BY_CDI, out)
+    assert node.wanted() == frozenset({"GPU-0"})
+    node.allocations = []
+    node.round(BY_CDI, out)
+    assert node.wanted() == frozenset()
+
+
+def test_while_nothing_can_be_seen_nothing_is_asked(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    node.limiters.told(Inventory("n1", problem="the driver is gone"))
+    node.limiters.delivery(BY_CDI)
+    assert node.wanted() == frozenset({"GPU-0"})
+
+
+def test_a_supervisor_that_falls_silent_holds_nobody_any_more(node: Node) -> None:
+    node.reports(GPU_0=SERVING, GPU_1=GpuReport("off"))
+    node.now += 31.0
+    found = node.limiters.look()
+    cards = judged(sight(card(0), card(1)), found).cards
+    told = "the supervisor of the MPS daemons does not report"
+    assert cards == (card(0, healthy=False, reason=told), card(1))
+    assert node.round(BY_CDI, gpu())[1] == ()
+
+
+AWAY: dict[str, tuple[GpuReport, str]] = {
+    "serving": (SERVING, ""),
+    "off": (GpuReport("off"), ""),
+    "given up": (GpuReport("resting", why="it crashed"), ""),
+    "starting": (GpuReport("starting", taking=False), "MPS is starting"),
+    "faulted": (GpuReport("faulted", taking=False, why="a client did it"), "MPS is faulted: a client did it"),
+}
+
+
+@pytest.mark.parametrize(("report", "why"), AWAY.values(), ids=AWAY.keys())
+def test_a_gpu_whose_daemon_is_away_takes_no_new_pods(report: GpuReport, why: str) -> None:
+    found = LimiterState(Report(0.0, {"GPU-0": report}))
+    want = card(0, healthy=False, reason=why) if why else card(0)
+    assert judged(sight(card(0), card(1)), found).cards == (want, card(1))
+    ill = card(0, healthy=False, reason="XID 79")
+    assert judged(sight(ill), found).cards == (ill,), "what the card itself has comes first"
+
+
+def test_the_servers_memory_is_nobodys_offence() -> None:
+    seen = sight(card(0, processes=((71, 5), (72, 6))), card(1))
+    found = LimiterState(Report(0.0, {"GPU-0": SERVING}))
+    assert without_servers(seen, found).cards == (card(0, processes=((72, 6),)), card(1))
+    assert without_servers(seen, LimiterState()) is seen
+
+
+def test_the_library_is_told_and_given_where_no_daemon_serves(node: Node) -> None:
+    copied(node.preload)
+    node.limiters = node.made(mps=False)
+    node.limiters._library = Library(node.preload, machine="x86_64")
+    assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi"), ("preload",))
+    assert node.devices() == {"GPU-0": ["/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/var/lib/gpufraction"]}
+    slices = gpu(0, usable=0, healthy=False), gpu(1, uuid="MIG-0", parent="GPU-0")
+    assert node.round(BY_CDI, *slices)[1] == ()
+    assert node.devices()["MIG-0"] == []
+
+
+WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing was copied": (lambda folder: (folder / "current").unlink(), "names no library"),
+    "another name": (lambda folder: (folder / "current").write_text("../../etc/passwd"), "names no library"),
+    "a name without a file": (lambda folder: (folder / "current").write_text("libvgpu.so." + "0" * 12), "No such file"),
+    "half a file": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").write_bytes(LIBRARY[:-1]), "copied whole"),
+    "another preload file": (lambda folder: (folder / "ld.so.preload").write_text("/evil.so"), "does not say"),
+    "writable by everybody": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").chmod(0o777), "written by others"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "words"), WRONG.values(), ids=WRONG.keys())
+def test_a_library_that_is_not_right_is_given_to_nobody(
+    tmp_path: Path, spoil: Callable[[Path], object], words: str
+) -> None:
+    copied(tmp_path)
+    library = Library(tmp_path, machine="x86_64")
+    assert (library.look() is not None, library.trouble) == (True, "")
+    spoil(tmp_path)
+    assert (library.look(), words in library.trouble) == (None, True), library.trouble
+    copied(tmp_path)
+    assert library.look() is not None
+
+
+def test_why_the_library_is_given_to_nobody_is_told(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    _, library = node.limiters.conditions()
+    assert (library.kind, library.ready, library.reason) == ("PreloadedLibrary", False, "LibraryNotUsable")
+    assert "did the init container copy it?" in library.message
+    copied(node.preload)
+    node.limiters._library = Library(node.preload, machine="x86_64")
+    node.round(BY_CDI, gpu())
+    assert node.limiters.conditions()[1] == Condition(True, "LibraryReady", "", "PreloadedLibrary")
+
+
+def test_a_library_for_another_machine(tmp_path: Path) -> None:
+    copied(tmp_path)
+    library = Library(tmp_path, machine="aarch64")
+    assert (library.look(), "no library for aarch64" in library.trouble) == (None, True)
+
+
+LABELS = {
+    "nothing is enforced": ("", True),
+    "for every container": ("system_u:object_r:container_file_t:s0", True),
+    "of the host": ("system_u:object_r:var_lib_t:s0", False),
+    "of one pod": ("system_u:object_r:container_file_t:s0:c1,c2", False),
+    "none that can be read": ("nonsense", False),
+}
+
+
+@pytest.mark.parametrize(("label", "given"), LABELS.values(), ids=LABELS.keys())
+def test_a_library_that_selinux_keeps_from_containers_holds_none(tmp_path: Path, label: str, given: bool) -> None:
+    copied(tmp_path)
+    library = Library(tmp_path, machine="x86_64", label_of=lambda file: label)
+    assert (library.look() is not None, library.trouble == "") == (given, given)
+    assert given or f"label {label}, which containers may not read" in library.trouble
+    assert given or "chcon -R -t container_file_t -l s0" in library.trouble
+
+
+def test_the_description_stays_for_as_long_as_a_pod_needs_it(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    share = GpuShare("GPU-0", 0, MIB, 0, MIB, cdi=f"nvidia.com/gpu,{SHARE_KIND}")
+    node.allocations = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
+    node.made(mps=False, preload=False)
+    node.round(BY_CDI, gpu(1))
+    assert node.devices() == {"GPU-0": [], "GPU-1": []}, "it can start again, with nothing that limits it"
+    node.allocations = []
+    node.round(BY_CDI, gpu(1))
+    assert not (node.cdi / cdi.FILE).exists()
+
+
+def test_a_new_agent_that_has_seen_nothing_leaves_the_description(node: Node) -> None:
+    node.round(BY_CDI, gpu())
+    before = node.devices()
+    node.made()
+    node.limiters.delivery(BY_CDI)
+    assert (node.devices(), list(before)) == (before, ["GPU-0"])
+
+
+def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained_of_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.cdi.rmdir()
+    node.reports(GPU_0=SERVING)
+    for _ in range(3):
+        found, levels = node.round(BY_CDI, gpu())
+        assert (found, levels) == (replace(BY_CDI, single=True), ())
+        assert node.limiters.conditions()[0].reason == "NotWritten"
+    assert [record.getMessage() for record in caplog.records] == ["not written"]
+    node.cdi.mkdir()
+    assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi", single=True), ("mps",))
+    shutil.rmtree(node.cdi)
+    node.round(BY_CDI, gpu())
+    assert len(caplog.records) == 2, "another time is told again"
+
+
+def test_without_settings_nothing_is_said_or_written(node: Node) -> None:
+    node.made(mps=False, preload=False, cdi=False)
+    assert node.round(BY_CDI, gpu()) == (BY_CDI, ())
+    assert (node.limiters.conditions(), list(node.cdi.iterdir()), list(node.places.root.iterdir())) == ((), [], [])
+
+
+def test_metrics_tell_how_the_daemons_are() -> None:
+    metrics = Metrics(metrics_of("nodeagent"))
+    gauges = AgentGauges(metrics, node="n1")
+    gauges.show_mps(LimiterState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("paused", starts=3)})))
+    shown = series(metrics)
+    assert [
+        (shown[f'gpufraction_mps_{name}{{gpu="GPU-{n}",node="n1"}}'])
+        for name in ("serving", "clients", "clients_limit", "daemon_starts")
+        for n in range(2)
+    ] == [1, 0, 2, 0, 48, 0, 1, 3]
+    gauges.show_mps(LimiterState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True))
+    shown = series(metrics)
+    assert (shown['gpufraction_mps_serving{gpu="GPU-0",node="n1"}'], len(shown)) == (0, 4)
+
+
+def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
+    cluster = Cluster("n1")
+    node.reports(GPU_0=SERVING, GPU_1=GpuReport("starting", taking=False))
+    node.limiters.look()
+    seen = replace(sight(card(0, capability="8.6"), card(1, capability="8.6")), driver="580.95.05")
+    agent = Agent(
+        cluster.kube,
+        lambda: judged(seen, node.limiters.found),
+        Behaviour(node="n1"),
+        delivery=lambda now: node.limiters.delivery(BY_CDI),
+        isolation=node.limiters.levels,
+        conditions=node.limiters.conditions,
+        told=node.limiters.told,
+    )
+    agent.step()
+    status = cluster.gpunode("n1")["status"]
+    assert (status["isolation"], status["delivery"]["mounts"], status["delivery"]["oneGpuPerContainer"]) == (
+        ["mps"],
+        "cdi",
+        True,
+    )
+    assert [(gpu["health"], gpu["reason"]) for gpu in status["gpus"]] == [
+        ("Healthy", ""),
+        ("Unhealthy", "MPS is starting"),
+    ]
+    assert {item["type"]: item["reason"] for item in status["conditions"]}["LimitsReachContainers"] == "ByCdi"
+    writes = len(cluster.network.writes)
+    agent.step()
+    assert len(cluster.network.writes) == writes, "what stands as it should is left alone"

@@ -1,0 +1,243 @@
+"""The agent against the embedded API: what a cluster sees of it, and how often it writes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from nodeagent.agent import Agent, Behaviour
+from nodeagent.publishing.status import JSON, Observation, Reserve, Terms
+from runtime.kubernetes.client import gpunodes, nodes
+from runtime.kubernetes.watch import Gone, Put, Replaced
+from tests.unit.nodeagent.builders import BLIND, MIB, card, sight
+from tests.unit.nodeagent.cluster import Cluster
+from tests.wires import Fate
+
+FIRST = ["POST v1alpha1/gpunodes", "PATCH n1/status", "PATCH n1/status"]
+
+
+@dataclass
+class Machine:
+    """A node with an agent, and everything around it in the test's hands."""
+
+    cluster: Cluster = field(default_factory=lambda: Cluster("n1"))
+    sight: Observation | None = field(default_factory=lambda: sight(card(0), card(1)))
+    now: float = 1_000_000.0
+    behaviour: Behaviour = field(default_factory=lambda: Behaviour(node="n1"))
+
+    def __post_init__(self) -> None:
+        self.agent = self.another_agent()
+
+    def another_agent(self) -> Agent:
+        return Agent(
+            self.cluster.kube, lambda: self.sight, self.behaviour, clock=lambda: self.now, rng=random.Random(1)
+        )
+
+    def step(self, *, after: float = 0.0) -> float:
+        self.now += after
+        return self.agent.step()
+
+    def written(self) -> list[str]:
+        """The writes since the last time that this was asked."""
+        writes, self.cluster.network.writes = self.cluster.network.writes, []
+        return writes
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def amounts(node: JSON) -> list[JSON]:
+    return [
+        {key: value for key, value in node["status"][part].items() if key.startswith("gpufraction.io/")}
+        for part in ("capacity", "allocatable")
+    ]
+
+
+def test_the_first_step_publishes_the_object_its_status_and_the_capacity(machine: Machine) -> None:
+    assert machine.step() == 10.0
+    node, gpunode = machine.cluster.node("n1"), machine.cluster.gpunode("n1")
+    share = {"gpufraction.io/gpu-memory": "30218Mi", "gpufraction.io/gpu-cores": "200"}
+    assert amounts(node) == [share, share]
+    assert gpunode["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"]}
+    ]
+    assert gpunode["status"]["summary"] == {"gpus": 2, "healthy": 2, "models": "Tesla T4", "memory": "30218Mi"}
+    assert (machine.written(), machine.agent.trouble) == (FIRST, "")
+
+
+def test_other_resources_of_the_node_are_left_alone(machine: Machine) -> None:
+    machine.step()
+    assert machine.cluster.node("n1")["status"]["capacity"]["cpu"] == "8"
+
+
+def test_nothing_is_written_or_read_while_nothing_changes(machine: Machine) -> None:
+    machine.step()
+    machine.cluster.network.reads, machine.cluster.network.writes = 0, []
+    for _ in range(26):
+        machine.step(after=10)
+    assert (machine.cluster.network.reads, machine.written()) == (0, [])
+
+
+def test_the_heartbeat_writes_the_status_alone(machine: Machine) -> None:
+    machine.step()
+    before = machine.cluster.gpunode("n1")["status"]
+    machine.written()
+    machine.step(after=331)
+    after = machine.cluster.gpunode("n1")["status"]
+    assert machine.written() == ["PATCH n1/status"]
+    assert after == {**before, "observedAt": after["observedAt"]} != before
+
+
+def test_a_restarted_agent_writes_nothing(machine: Machine) -> None:
+    machine.step()
+    machine.written()
+    machine.agent = machine.another_agent()
+    machine.step(after=100)
+    assert machine.written() == []
+
+
+def test_a_sick_card_is_published_at_once(machine: Machine) -> None:
+    machine.step()
+    machine.sight = sight(card(0), card(1, healthy=False, reason="XID 79"))
+    machine.step(after=1)
+    gpus = machine.cluster.gpunode("n1")["status"]["gpus"]
+    assert [(gpu["health"], gpu["reason"]) for gpu in gpus] == [("Healthy", ""), ("Unhealthy", "XID 79")]
+
+
+def test_a_driver_that_goes_takes_its_gpus_away_and_gives_them_back(machine: Machine) -> None:
+    machine.step()
+    seen = machine.sight
+    machine.sight = BLIND
+    machine.step(after=1)
+    status = machine.cluster.gpunode("n1")["status"]
+    none = {"gpufraction.io/gpu-memory": "0", "gpufraction.io/gpu-cores": "0"}
+    assert (status["gpus"], status["problem"]) == ([], "the NVIDIA kernel driver is not loaded")
+    machine.cluster.says_beyond("n1")
+    machine.agent.gpunode_event(Put(machine.cluster.gpunode("n1")))
+    machine.step(after=1)
+    assert amounts(machine.cluster.node("n1")) == [none, none]
+    assert machine.agent.trouble == "the NVIDIA kernel driver is not loaded"
+    machine.sight = seen
+    machine.step(after=1)
+    assert (len(machine.cluster.gpunode("n1")["status"]["gpus"]), machine.agent.trouble) == (2, "")
+
+
+def test_cards_are_cordoned_and_freed_by_the_annotation_of_their_node(machine: Machine) -> None:
+    def health_with(value: str | None) -> list[str]:
+        machine.cluster.merge(nodes("n1"), {"metadata": {"annotations": {"gpufraction.io/cordon": value}}})
+        machine.agent.node_event(Put(machine.cluster.node("n1")))
+        machine.step(after=1)
+        return [gpu["health"] for gpu in machine.cluster.gpunode("n1")["status"]["gpus"]]
+
+    assert health_with("GPU-1, GPU-7") == ["Healthy", "Cordoned"]
+    assert health_with("GPU-0,GPU-1") == ["Cordoned", "Cordoned"]
+    assert health_with(None) == ["Healthy", "Healthy"]
+
+
+def test_the_reserve_is_kept_back_from_each_card() -> None:
+    machine = Machine(behaviour=Behaviour(node="n1", terms=Terms(reserve=Reserve(256 * MIB))))
+    machine.step()
+    assert amounts(machine.cluster.node("n1"))[0]["gpufraction.io/gpu-memory"] == "29706Mi"
+
+
+def test_capacity_that_a_kubelet_wiped_is_back_in_the_next_step(machine: Machine) -> None:
+    machine.step()
+    machine.written()
+    machine.cluster.wipe_capacity("n1")
+    machine.agent.node_event(Put(machine.cluster.node("n1")))
+    machine.step(after=11)
+    assert machine.written() == ["PATCH n1/status"]
+    assert amounts(machine.cluster.node("n1"))[0]["gpufraction.io/gpu-cores"] == "200"
+
+
+def test_an_object_that_somebody_deleted_is_made_again(machine: Machine) -> None:
+    machine.step()
+    machine.written()
+    machine.agent.gpunode_event(Gone(machine.cluster.gpunode("n1")))
+    machine.cluster.call("DELETE", gpunodes("n1"))
+    machine.step(after=1)
+    assert machine.written() == FIRST[:2]
+
+
+def test_what_the_watch_says_of_our_own_writes_costs_nothing(machine: Machine) -> None:
+    machine.step()
+    machine.cluster.network.reads = 0
+    machine.agent.node_event(Replaced([machine.cluster.node("n1")]))
+    machine.agent.gpunode_event(Put(machine.cluster.gpunode("n1")))
+    machine.step(after=1)
+    assert machine.cluster.network.reads == 0
+
+
+def test_an_outage_ends_in_one_read_and_one_write(machine: Machine) -> None:
+    machine.step()
+    machine.written()
+    machine.cluster.network.down = "unreachable"
+    machine.sight = sight(card(0))
+    pauses = [machine.step(after=10) for _ in range(12)]
+    assert machine.agent.trouble == "the inventory is not published: connection refused"
+    assert all(0.5 <= pause <= 60 for pause in pauses)
+    assert sum(pauses[6:]) > 6 * 30
+    machine.cluster.network.down, machine.cluster.network.reads = None, 0
+    machine.sight = sight(card(1))
+    assert machine.step(after=10) == 10.0
+    told = "POST default/events"  # card 0 is gone; its capacity stays until the allocator has said who holds it
+    assert (machine.cluster.network.reads, machine.written()) == (2, ["PATCH n1/status", told])
+    assert machine.agent.trouble == ""
+
+
+OUTCOMES: dict[str, tuple[Fate, list[str]]] = {
+    "it was never sent": ("unreachable", ["PATCH n1/status"]),
+    "it was done, and nobody said so": ("lost-and-done", []),
+    "it was lost, and nobody said so": ("dropped", ["PATCH n1/status"]),
+}
+
+
+@pytest.mark.parametrize(("fate", "again"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fate: Fate, again: list[str]) -> None:
+    machine.step()
+    machine.sight = sight(card(0), card(1, healthy=False, reason="lost"))
+    machine.cluster.network.fates = [fate]
+    machine.step(after=1)
+    machine.written()
+    machine.step(after=2)
+    assert machine.written() == again
+    assert machine.cluster.gpunode("n1")["status"]["gpus"][1]["health"] == "Unhealthy"
+
+
+def test_a_name_that_no_node_has_is_told_and_waited_for(machine: Machine) -> None:
+    machine.cluster.call("DELETE", nodes("n1"))
+    machine.step()
+    assert machine.agent.trouble == "there is no Node named 'n1'; the agent's node name must be its Node's"
+    machine.cluster.add_node("n1")
+    machine.step(after=10)
+    assert (machine.written(), machine.agent.trouble) == (FIRST, "")
+
+
+def test_a_cluster_without_our_definition_is_told_what_is_missing(machine: Machine) -> None:
+    machine.cluster.api.kinds.replace_custom("gpufraction.io", "gpunodes", ())
+    machine.step()
+    assert machine.agent.trouble == (
+        "the inventory is not published: POST /apis/gpufraction.io/v1alpha1/gpunodes: 404 NotFound: the server could "
+        "not find the requested resource; is the CustomResourceDefinition of GPUNode installed?"
+    )
+
+
+def test_nothing_is_said_before_the_first_look(machine: Machine) -> None:
+    machine.sight = None
+    machine.step()
+    assert (machine.written(), machine.agent.trouble) == ([], "no GPU was looked at yet")
+
+
+def test_the_loop_ends_when_it_is_told_to(machine: Machine) -> None:
+    stopping = threading.Event()
+    thread = threading.Thread(target=machine.agent.run, args=(stopping,), name="agent-under-test", daemon=True)
+    thread.start()
+    stopping.set()
+    machine.agent.wake()
+    thread.join(5)
+    assert not thread.is_alive()

@@ -1,0 +1,82 @@
+"""The CustomResourceDefinition keeps every field that the agent writes, and explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from contract import names
+from contract.model import Delivery
+from nodeagent.publishing.status import JSON, Terms, desired, status_of
+from tests.unit.nodeagent.builders import card, sight
+from tests.unit.nodeagent.cluster import CRD
+
+DEFINITION: JSON = yaml.safe_load(CRD.read_text())
+VERSION: JSON = DEFINITION["spec"]["versions"][0]
+SCHEMA: JSON = VERSION["schema"]["openAPIV3Schema"]
+FULL = card(
+    0, pci="00000000:3B:00.0", capability="8.6", numa=1, nvlinks=4, links=(("GPU-1", "NVLink"),), parent="GPU-9"
+)
+TERMS = Terms(
+    delivery=Delivery(("",), "nvidia.com/gpu", mounts="cdi"),
+    isolation=("watch",),
+    pool="p",
+    options=(("deviceSplitCount", "5"),),
+)
+STATUS = status_of(desired("n1", sight(FULL), terms=TERMS), previous={}, now=0)
+TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
+
+
+def test_it_defines_what_the_contract_names() -> None:
+    spec = DEFINITION["spec"]
+    assert (spec["group"], VERSION["name"], spec["names"]["kind"], spec["names"]["plural"], spec["scope"]) == (
+        names.GROUP,
+        names.VERSION,
+        names.GPUNODE_KIND,
+        names.GPUNODE_PLURAL,
+        "Cluster",
+    )
+    assert DEFINITION["metadata"]["name"] == f"{names.GPUNODE_PLURAL}.{names.GROUP}"
+
+
+def test_every_field_is_explained() -> None:
+    # The API server refuses a definition that describes metadata.
+    assert [path for path, schema in fields("", SCHEMA) if not schema.get("description")] == [".metadata"]
+
+
+def test_the_status_that_the_agent_writes_is_all_in_the_schema_and_nothing_else_is() -> None:
+    assert differences("status", STATUS, SCHEMA["properties"]["status"]) == []
+
+
+def test_printer_columns_read_fields_that_are_written() -> None:
+    simple = [c["jsonPath"] for c in VERSION["additionalPrinterColumns"] if c["jsonPath"].startswith(".status")]
+    paths = {path for path, _ in fields("", SCHEMA)}
+    assert [path for path in simple if "[?" not in path and path not in paths] == []
+
+
+def fields(path: str, schema: JSON) -> Iterator[tuple[str, JSON]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from fields(f"{path}.{name}", child)
+    if "items" in schema:
+        yield from fields(f"{path}[]", schema["items"])
+
+
+def differences(path: str, value: Any, schema: JSON) -> list[str]:
+    if not isinstance(value, TYPES[schema["type"]]):
+        return [f"{path} is not of type {schema['type']}"]
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{path} is none of {schema['enum']}"]
+    if isinstance(value, list):
+        return [found for item in value for found in differences(f"{path}[]", item, schema["items"])]
+    if not isinstance(value, dict):
+        return []
+    known = schema["properties"]
+    found = [f"{path}.{name} is not in both" for name in sorted(value.keys() ^ known.keys())]
+    return found + [
+        found
+        for name in value.keys() & known.keys()
+        for found in differences(f"{path}.{name}", value[name], known[name])
+    ]

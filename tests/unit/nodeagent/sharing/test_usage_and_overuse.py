@@ -1,0 +1,221 @@
+"""Whose memory is on a GPU, and what follows from too much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from contract.metrics import metrics_of
+from contract.model import Allocation, ContainerAllocation, GpuShare
+from nodeagent.gpus.library import Card
+from nodeagent.publishing.metrics import AgentGauges
+from nodeagent.sharing.overuse import OveruseMonitor, Rules, Step
+from nodeagent.sharing.overuse_events import OveruseReporter
+from nodeagent.sharing.residents import Resident, Residents
+from nodeagent.sharing.usage import NodeUsage, Use, container_of, measure
+from runtime.kubernetes.client import JSON
+from runtime.kubernetes.paths import events, namespaces, pods
+from runtime.kubernetes.watch import Replaced
+from runtime.metrics import Metrics
+from tests.unit.nodeagent.builders import MIB, card, sight
+from tests.unit.nodeagent.cluster import Cluster
+
+ONE, TWO = "a" * 64, "b" * 64
+GROUPS = {
+    "containerd, systemd": (
+        f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-{ONE}.scope\n",
+        ONE,
+    ),
+    "containerd, cgroupfs": (f"0::/kubepods/burstable/pod1/{ONE}\n", ONE),
+    "CRI-O": (f"0::/kubepods.slice/kubepods-pod1.slice/crio-{ONE}.scope/container\n", ONE),
+    "CRI-O, cgroupfs": (f"0::/kubepods/burstable/pod1/crio-{ONE}\n", ONE),
+    "CRI-O's monitor of a container": (f"0::/kubepods.slice/kubepods-pod1.slice/crio-conmon-{ONE}.scope\n", ""),
+    "cgroup v1": (f"12:memory:/kubepods/pod1/{ONE}\n0::/\n", ONE),
+    "a group of the process's own below": (f"0::/kubepods/pod1/{ONE}/init.scope\n", ONE),
+    "seen from a container": (f"0::/../../kubepods-pod2.slice/cri-containerd-{ONE}.scope\n", ONE),
+    "a container in a container": (f"0::/kubepods/pod1/{ONE}/docker/{TWO}\n", ONE),
+    "no container": ("0::/system.slice/sshd.service\n", ""),
+    "a process that is gone": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), GROUPS.values(), ids=GROUPS.keys())
+def test_the_container_of_a_process(text: str, want: str) -> None:
+    assert container_of(text) == want
+
+
+def pod(name: str, cid: str, *gpus: str, mib: int = 100) -> Resident:
+    shares = tuple(GpuShare(gpu, 0, mib * MIB, 30, 1 << 34) for gpu in gpus)
+    allocation = Allocation("a", "n1", (ContainerAllocation("main", shares),))
+    return Resident(f"uid-{name}", "team", name, allocation, containers=((cid, "main"),))
+
+
+P, Q = pod("p", ONE, "GPU-0", "GPU-1"), pod("q", TWO, "GPU-0")
+
+
+def groups(pid: int) -> str:
+    return {1: f"0::/kubepods/pod1/{ONE}", 2: f"0::/kubepods/pod1/{ONE}", 3: f"0::/kubepods/pod2/{TWO}"}.get(pid, "")
+
+
+def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
+    cards = (card(0, processes=((1, 5), (2, 6), (3, 7), (9, 8))), card(1, processes=((3, 4),)), card(2))
+    assert measure(cards, (P, Q), groups) == NodeUsage(
+        (
+            Use(P, "main", "GPU-0", 100 * MIB, 30, 11),
+            Use(Q, "main", "GPU-0", 100 * MIB, 30, 7),
+            Use(P, "main", "GPU-1", 100 * MIB, 30, 0),
+        ),
+        (("GPU-0", 8), ("GPU-1", 4)),
+    )
+
+
+OVER = "container main uses 110 MiB of GPU GPU-0, 10 MiB more than its share of 100 MiB"
+WARNED = Step(P, "GpuMemoryOveruse", OVER)
+RULES = Rules(slack=5 * MIB, patience=30.0)
+
+
+@dataclass(frozen=True)
+class Story:
+    """MiB that P uses at these seconds, and what is to be done at each."""
+
+    rules: Rules
+    used: tuple[tuple[float, int], ...]
+    want: tuple[tuple[Step, ...], ...]
+
+
+EVICTING = Rules(slack=0, patience=30.0, evict_after=60.0)
+THREAT = Step(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted if it goes on for 60 s")
+EVICTED = Step(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted", evict=True)
+STORIES = {
+    "within its share": Story(RULES, ((0, 100), (99, 100)), ((), ())),
+    "within the slack": Story(RULES, ((0, 105), (99, 105)), ((), ())),
+    "over for a moment": Story(RULES, ((0, 110), (29, 110), (30, 100), (31, 110)), ((), (), (), ())),
+    "warned once": Story(RULES, ((0, 110), (30, 110), (60, 110)), ((), (WARNED,), ())),
+    "warned again for another offence": Story(
+        RULES, ((0, 110), (30, 110), (31, 90), (40, 110), (70, 110)), ((), (WARNED,), (), (), (WARNED,))
+    ),
+    "evicted, until it is gone": Story(
+        EVICTING, ((0, 110), (30, 110), (89, 110), (90, 110), (91, 110)), ((), (THREAT,), (), (EVICTED,), (EVICTED,))
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+def test_a_container_over_time(story: Story) -> None:
+    watch = OveruseMonitor(story.rules)
+    told = tuple(
+        watch.judge(NodeUsage((Use(P, "main", "GPU-0", 100 * MIB, 0, mib * MIB),)), (), at) for at, mib in story.used
+    )
+    assert told == story.want
+    assert sum(watch.violations.values()) == len(
+        {step.message for steps in told for step in steps if not step.evict}
+    ) * (2 if told.count((WARNED,)) == 2 else 1)
+
+
+def test_the_users_of_a_claim_have_its_share_together() -> None:
+    share = GpuShare("GPU-0", 0, 100 * MIB, 30, 1 << 34)
+    allocation = Allocation("a", "n1", (ContainerAllocation("main", (share,)),), claim="egpu-1")
+    one, two, idle = (Resident(f"uid-{name}", "team", name, allocation) for name in ("one", "two", "idle"))
+
+    def said(*used: int) -> list[str]:
+        watch = OveruseMonitor(Rules(slack=0, patience=10.0))
+        uses = tuple(
+            Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
+        )
+        usage = NodeUsage(uses)
+        assert watch.judge(usage, (), 0.0) == ()
+        return [f"{step.resident.name}: {step.message}" for step in watch.judge(usage, (), 11.0)]
+
+    assert said(60, 40, 0) == []
+    assert said(70, 40, 0) == [
+        "one: container main uses 70 MiB of GPU GPU-0 and the others of its claim 40 MiB, 10 MiB more than its share "
+        "of 100 MiB",
+        "two: container main uses 40 MiB of GPU GPU-0 and the others of its claim 70 MiB, 10 MiB more than its share "
+        "of 100 MiB",
+    ]
+
+
+def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
+    sick = card(0, healthy=False, reason="XID 79")
+    usage = NodeUsage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
+    leave = Step(P, "GpuUnhealthy", "GPU GPU-0 is unhealthy: XID 79; the pod is evicted", evict=True)
+
+    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[tuple[Step, ...]]:
+        return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
+
+    evicting = Rules(evict_unhealthy_after=60.0)
+    assert told(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [(), (), (leave,)]
+    assert told(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [(), (), ()]
+    assert told(OveruseMonitor(Rules()), (0, sick), (9999, sick)) == [(), ()]
+
+
+def on_cluster() -> tuple[Cluster, Residents]:
+    cluster = Cluster("n1")
+    cluster.call("POST", namespaces(), {"metadata": {"name": "team"}})
+    container = {"name": "main", "image": "x"}
+    made = cluster.call("POST", pods("team"), {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+    from contract.encoding.codec import allocation_to_text
+
+    assert P.allocation is not None
+    made["metadata"]["annotations"] = {"gpufraction.io/allocation": allocation_to_text(P.allocation)}
+    made["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "main", "containerID": f"containerd://{ONE}"}],
+    }
+    residents = Residents()
+    residents.event(Replaced([made]))
+    return cluster, residents
+
+
+def warnings(cluster: Cluster) -> list[JSON]:
+    return list(cluster.call("GET", events("team"))["items"])
+
+
+def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
+    cluster, residents = on_cluster()
+    rules = Rules(slack=0, patience=10.0, evict_after=10.0)
+    now = [1000.0]
+    metrics = Metrics(metrics_of("nodeagent"))
+    gauges = AgentGauges(metrics, node="n1")
+    gauges.show_isolation(("mps", "watch"))
+    guard = OveruseReporter(
+        cluster.kube,
+        residents,
+        OveruseMonitor(rules),
+        node="n1",
+        show=gauges.show_usage,
+        cgroup_of=groups,
+        clock=lambda: now[0],
+    )
+    look = sight(card(0, processes=((1, 200 * MIB),), busy=((1, 40), (99, 60))))
+    for at in (1000.0, 1010.0):
+        now[0] = at
+        guard.step(look)
+    (warning,) = warnings(cluster)
+    assert (warning["involvedObject"]["name"], warning["reason"], warning["type"]) == (
+        "p",
+        "GpuMemoryOveruse",
+        "Warning",
+    )
+    assert warning["message"].startswith("container main uses 200 MiB of GPU GPU-0, 100 MiB more")
+    labels = '{container="main",gpu="GPU-0",namespace="team",pod="p"}'
+    shown = dict(line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if not line.startswith("#"))
+    assert float(shown[f"gpufraction_share_memory_used_bytes{labels}"]) == 200 * MIB
+    assert float(shown[f"gpufraction_share_violations{labels}"]) == 1
+    assert float(shown[f"gpufraction_share_utilization_ratio{labels}"]) == 0.4
+    enforced = {series: value for series, value in shown.items() if series.startswith("gpufraction_share_enforced")}
+    assert enforced == {
+        'gpufraction_share_enforced{container="main",gpu="GPU-0",level="mps",namespace="team",pod="p"}': "1.0"
+    }
+    cluster.network.down, now[0] = "unreachable", 1020.0
+    guard.step(look)
+    assert cluster.api.call("GET", pods("team", "p"))[0] == 200
+    cluster.network.down, now[0] = None, 1030.0
+    guard.step(look)
+    found = cluster.api.call("GET", pods("team", "p"))
+    assert found[0] == 404 or found[1]["metadata"].get("deletionTimestamp"), "evicted"
+    now[0] = 1040.0
+    guard.step(look)
+    told = [each["message"].partition("; ")[2] for each in warnings(cluster)]
+    assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 10 s"], "each once"

@@ -1,0 +1,111 @@
+"""
+The binding on a real card, where there is one: `make test-gpu` runs this and prints what it saw.
+
+Skipped everywhere else. Nothing of a card is changed: one process allocates some memory and ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from benchmarks.nodeagent import measure, report
+from nodeagent.gpus.nvml import Nvml
+from nodeagent.isolation.driver import possible
+from nodeagent.isolation.host import read_host
+from nodeagent.publishing.status import Observation, look
+
+MIB = 1 << 20
+ALLOCATED = 512 * MIB
+QUERY = "index,uuid,name,memory.total,pci.bus_id,compute_cap,driver_version"
+ALLOCATE = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code:
+        sys.exit(f"{name}: CUDA error {code}")
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(int(sys.argv[1])))
+print("allocated", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def nvml() -> Nvml:
+    library = Nvml()
+    seen = look(library)
+    if seen.problem:
+        pytest.skip(f"no GPU here: {seen.problem}")
+    return library
+
+
+def told(nvml: Nvml) -> Observation:
+    seen = look(nvml)
+    assert seen.problem == ""
+    return seen
+
+
+def test_the_inventory_is_what_nvidia_smi_says(nvml: Nvml) -> None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        pytest.skip("nvidia-smi is not on PATH")
+    command = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    print(f"\n{said}")
+    seen = told(nvml)
+    ours = [
+        [str(c.index), c.uuid, c.model, str(c.memory_bytes // MIB), c.pci, c.capability, seen.driver]
+        for c in seen.cards
+        if not c.parent
+    ]
+    assert [[cell.strip() for cell in line.split(",")] for line in said.splitlines()] == ours
+
+
+def test_what_there_is_to_see(nvml: Nvml) -> None:
+    seen, host = told(nvml), read_host()
+    print(f"\ndriver {seen.driver}, CUDA {seen.cuda}, kernel {host.kernel}, cgroup {host.cgroup or 'unknown'}")
+    for card in seen.cards:
+        print(card)
+    print(f"memory limits by the driver: {possible(seen.driver, host.cgroup) or 'possible'}")
+    assert all(card.uuid.startswith(("GPU-", "MIG-")) and card.memory_bytes > 0 for card in seen.cards)
+    assert [card.uuid for card in told(nvml).cards] == [card.uuid for card in seen.cards], "names stay"
+
+
+@contextmanager
+def allocating() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ALLOCATE, str(ALLOCATED)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != "allocated\n":
+            process.wait(timeout=60)
+            pytest.skip("CUDA cannot be used here: libcuda.so.1 is missing or refuses")
+        yield process
+    finally:
+        process.communicate(timeout=60)
+
+
+def test_memory_is_seen_where_it_is_used(nvml: Nvml) -> None:
+    before = {card.uuid: card.used_bytes or 0 for card in told(nvml).cards}
+    with allocating() as process:
+        cards = told(nvml).cards
+        grown = max((card.used_bytes or 0) - before[card.uuid] for card in cards)
+        listed = [(pid, used // MIB) for card in cards for pid, used in card.processes or ()]
+    print(f"\nused memory grew by {grown // MIB} MiB; process {process.pid} here, the driver lists (id, MiB): {listed}")
+    assert grown >= ALLOCATED
+
+
+def test_the_agents_cost(nvml: Nvml) -> None:
+    print("\n" + report(measure(nvml, looks=20), interval=5.0))
+    assert told(nvml).cards

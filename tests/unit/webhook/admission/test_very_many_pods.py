@@ -1,0 +1,168 @@
+"""
+Very many made-up pods, most of them as a tenant could mean them: an answer to each, and no fault.
+
+A few thousand in the ordinary tests, 100,000 by `make fuzz`. The pods start from the examples of every dialect's
+documentation, with other amounts, more containers, wishes of every dialect and what else a pod may have; some are then
+mixed or damaged. How many were admitted is printed and held to: pods that are all refused would try little.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from contract import names
+from contract.dialects import DIALECTS, read
+from contract.dialects.base import Dialect, Example
+from contract.model import PodRequest
+from tests.unit.webhook.admission.test_made_up_pods import (
+    ANSWERS,
+    JSON,
+    RESERVED_ENV,
+    SOURCES,
+    damaged_pods,
+    made_up_pods,
+    webhook,
+)
+
+LEAST_ADMITTED = 0.4
+
+
+def _made(limits: JSON, annotations: JSON, labels: JSON) -> JSON:
+    container = {"name": "main", "resources": {"limits": limits}}
+    return {"metadata": {"annotations": annotations, "labels": labels}, "spec": {"containers": [container]}}
+
+
+def _served(dialect: Dialect) -> list[Example]:
+    """The examples that are no mistakes."""
+    return [
+        example
+        for example in dialect.examples
+        if isinstance(read(_made(dict(example.limits), dict(example.annotations), dict(example.labels))), PodRequest)
+    ]
+
+
+EXAMPLES: dict[str, list[Example]] = {d.name: _served(d) for d in DIALECTS if _served(d)}
+WISHES: tuple[tuple[str, str], ...] = (
+    (names.NODE_POLICY, "spread"),
+    (names.GPU_POLICY, "binpack"),
+    (names.USE_MODELS, "A100,T4"),
+    (names.LEAST_MEMORY, "16Gi"),
+    (names.ISOLATION, "watch"),
+    (names.NUMA_BIND, "true"),
+    (names.PLACEMENT, "affinity"),
+)
+KINDS = ("meant",) * 7 + ("odd", "mixed", "damaged")
+
+
+@st.composite
+def meant(draw: st.DrawFn) -> JSON:
+    """A pod that one dialect's words ask for, in one to three containers."""
+    listed = EXAMPLES[draw(st.sampled_from(sorted(EXAMPLES)))]
+    example = draw(st.sampled_from(listed))
+    made = json.loads(json.dumps(_made(dict(example.limits), dict(example.annotations), dict(example.labels))))
+    spec = made["spec"]
+    spec["containers"][0]["resources"]["limits"] = {k: _less(draw, v) for k, v in example.limits.items()}
+    for position in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
+        more = draw(st.sampled_from((example, None)))
+        limits = dict(more.limits) if more is not None else {"cpu": "1"}
+        container = {"name": f"c{position}", "resources": {"limits": limits}}
+        kind = draw(st.sampled_from(("containers", "containers", "initContainers")))
+        spec.setdefault(kind, []).append(container)
+    if draw(st.booleans()):
+        variable, source = draw(st.sampled_from([*RESERVED_ENV, "A"])), draw(st.sampled_from(SOURCES))
+        spec["containers"][0]["env"] = [{"name": variable, **source}]
+    if draw(st.booleans()):
+        key, value = draw(st.sampled_from(WISHES))
+        made["metadata"]["annotations"][str(key)] = value
+    return {**made, "metadata": {**made["metadata"], "name": "p"}}
+
+
+def _less(draw: st.DrawFn, amount: Any) -> Any:
+    """A plain number as it is, or a smaller one."""
+    if not str(amount).isdecimal() or int(amount) < 2 or draw(st.booleans()):
+        return amount
+    return str(draw(st.integers(1, int(amount))))
+
+
+@st.composite
+def any_pods(draw: st.DrawFn) -> tuple[str, JSON]:
+    """What kind of pod, and the pod."""
+    kind = draw(st.sampled_from(KINDS))
+    if kind == "odd":
+        return kind, draw(made_up_pods)
+    if kind == "damaged":
+        return kind, draw(damaged_pods())
+    made = draw(meant())
+    if kind == "mixed":
+        others = draw(meant())
+        made["spec"]["containers"] += [{**c, "name": f"{c['name']}-2"} for c in others["spec"]["containers"]]
+    return kind, made
+
+
+class Tally:
+    """What became of the pods."""
+
+    def __init__(self) -> None:
+        self.found: Counter[tuple[str, str]] = Counter()
+
+    def admit(self, kind: str, made: JSON, answer: str) -> None:
+        """One pod through the webhook, which fails the test where that is a fault."""
+        response = webhook().response(made, answer)
+        allowed = response["allowed"]
+        outcome = ("admitted" if "patch" in response else "untouched") if allowed else "refused"
+        assert allowed or response["status"]["message"]
+        self.found[kind, outcome] += 1
+
+    @property
+    def admitted(self) -> float:
+        """The part of all pods that went in with a share, or to wait for one."""
+        return sum(n for (_, outcome), n in self.found.items() if outcome == "admitted") / self.found.total()
+
+    def __str__(self) -> str:
+        lines = [f"{kind:8} {outcome:10} {number:7}" for (kind, outcome), number in sorted(self.found.items())]
+        return "\n".join((*lines, f"{self.found.total()} pods, {self.admitted:.0%} admitted"))
+
+
+def put_through(number: int) -> Tally:
+    tally = Tally()
+    # No shrinking database and no explaining: a failure is rare, and is shrunk all the same.
+    quick = settings(
+        max_examples=number,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    @quick
+    @given(any_pods(), st.sampled_from(sorted(set(ANSWERS) - {"never"})))
+    def through(pod: tuple[str, JSON], answer: str) -> None:
+        tally.admit(*pod, answer)
+
+    through()
+    print(f"\n{tally}")
+    return tally
+
+
+def test_every_dialect_is_among_them() -> None:
+    assert EXAMPLES.keys() == {dialect.name for dialect in DIALECTS}
+
+
+def test_two_thousand_pods() -> None:
+    tally = put_through(2_000)
+    assert tally.found.total() >= 2_000
+    assert tally.admitted > LEAST_ADMITTED, tally
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(4 * 3600)
+def test_a_hundred_thousand_pods() -> None:
+    tally = put_through(100_000)
+    assert tally.found.total() >= 100_000
+    assert tally.admitted > LEAST_ADMITTED, tally

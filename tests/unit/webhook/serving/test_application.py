@@ -1,0 +1,278 @@
+"""The routes: status codes, what is counted, what is logged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from contract.dialects import Options
+from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
+from contract.metrics import metrics_of
+from runtime.logs import TextLines
+from runtime.metrics import Metrics
+from tests.unit.webhook.builders import (
+    GIB,
+    NOW_NS,
+    WAIT,
+    admitted_pod,
+    allocation,
+    container,
+    patched,
+    placed,
+    pod,
+    review,
+)
+from webhook.serving.application import MAX_BODY, create_app
+from webhook.serving.asking import NoAnswer
+
+JSON = dict[str, Any]
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.json"))
+
+
+class Recorder:
+    """Answers with what it was given, and keeps the questions."""
+
+    def __init__(self, answer: Answer | NoAnswer) -> None:
+        self.answer = answer
+        self.questions: list[Question] = []
+
+    def __call__(self, question: Question) -> Answer | NoAnswer:
+        self.questions.append(question)
+        return self.answer
+
+
+def client(ask: Any, *, ready: str | None = None, metrics: Metrics | None = None) -> FlaskClient:
+    ticks = iter(range(1000))
+    app = create_app(
+        ask=ask,
+        metrics=metrics or Metrics(metrics_of("webhook")),
+        options=Options(),
+        ready=lambda: ready,
+        clock=lambda: next(ticks) / 1000,
+        now_ns=lambda: NOW_NS,
+    )
+    return app.test_client()
+
+
+def post(ask: Any, made: JSON, **request: Any) -> JSON:
+    response = client(ask).post("/mutate", data=json.dumps(review(made, **request)))
+    assert response.status_code == 200
+    assert response.content_type == "application/json"
+    answered: JSON = response.get_json()["response"]
+    return answered
+
+
+ASKS = pod(container(gpufraction_io__gpu_memory="5Gi"))
+
+
+def test_the_question_is_the_canonical_request_and_the_trimmed_pod() -> None:
+    recorder = Recorder(WAIT)
+    post(recorder, ASKS, dryRun=True)
+    (question,) = recorder.questions
+    assert (question.uid, question.namespace, question.dry_run, question.held) == (
+        "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "team-a",
+        True,
+        "",
+    )
+    assert question.request.containers[0].memory == 5 * GIB
+    assert "image" not in question.pod["spec"]["containers"][0]
+
+
+def test_a_dry_run_is_patched_like_any_other() -> None:
+    assert post(Recorder(placed()), ASKS, dryRun=True) == post(Recorder(placed()), ASKS)
+
+
+UNASKED = {
+    "a pod that asks for nothing": (pod(container()), {}),
+    "an update": (ASKS, {"operation": "UPDATE"}),
+    "another kind": (ASKS, {"kind": {"group": "apps", "version": "v1", "kind": "ReplicaSet"}}),
+    "a subresource": (ASKS, {"subResource": "eviction"}),
+    "a pod that waits already": (None, {}),
+}
+
+
+@pytest.mark.parametrize(("made", "request_"), UNASKED.values(), ids=UNASKED.keys())
+def test_what_is_let_in_untouched_without_a_question(made: JSON | None, request_: JSON) -> None:
+    if made is None:
+        made = patched(ASKS, post(Recorder(WAIT), ASKS))
+    recorder = Recorder(WAIT)
+    assert post(recorder, made, **request_) == {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": True}
+    assert recorder.questions == []
+
+
+def test_a_held_allocation_is_named_in_the_question() -> None:
+    recorder = Recorder(WAIT)
+    post(recorder, admitted_pod(allocated=allocation("alloc-7")))
+    assert [question.held for question in recorder.questions] == ["alloc-7"]
+
+
+def test_a_users_mistake_is_denied_with_the_field() -> None:
+    assert post(Recorder(WAIT), pod(container(nvidia_com__gpu="many"))) == {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "allowed": False,
+        "status": {
+            "status": "Failure",
+            "code": 422,
+            "reason": "Invalid",
+            "message": "spec.containers[0].resources.limits[nvidia.com/gpu]: found 'many'; "
+            "give a whole number from 1 to 64",
+        },
+    }
+
+
+BAD_BODIES = {
+    "no JSON": (b"{", 400, {"message": "the body is not JSON"}),
+    "another object": (b"{}", 400, {"message": "the body is not an AdmissionReview of admission.k8s.io/v1"}),
+    "nested deeper than we can copy": (
+        json.dumps(review(ASKS)).replace('"app": "train"', '"app": ' + '{"a":' * 600 + "1" + "}" * 600).encode(),
+        None,
+        None,
+    ),
+    "over the limit": (b" " * (MAX_BODY + 1), 413, None),
+}
+
+
+@pytest.mark.parametrize(("raw", "status", "want"), BAD_BODIES.values(), ids=BAD_BODIES.keys())
+def test_bad_bodies(raw: bytes, status: int | None, want: JSON | None) -> None:
+    response = client(Recorder(WAIT)).post("/mutate", data=raw)
+    if status is None:  # refused either as wrong structure or as too deep, but never a fault
+        assert response.status_code in (200, 400)
+        return
+    assert response.status_code == status
+    if want is not None:
+        assert response.get_json() == want
+
+
+def test_a_body_of_exactly_the_limit_is_read() -> None:
+    raw = json.dumps(review(pod(container()))).encode()
+    response = client(Recorder(WAIT)).post("/mutate", data=raw + b" " * (MAX_BODY - len(raw)))
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(("filling", "status"), [("{},", 413), ("[],", 413), ("0,", 413), ('"' + 40 * "x" + '",', 200)])
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(filling: str, status: int) -> None:
+    """Read, it takes up to a hundred times its bytes."""
+    many = review(ASKS)
+    many["request"]["options"] = {"x": "FILLING"}
+    body = json.dumps(many).replace('"FILLING"', "[" + filling * ((MAX_BODY >> 1) // len(filling)) + "0]")
+    assert client(Recorder(WAIT)).post("/mutate", data=body).status_code == status
+
+
+@pytest.mark.parametrize(("size", "status"), [(MAX_BODY, 200), (MAX_BODY + 1, 413), (2 * MAX_BODY, 413)])
+def test_a_body_of_undeclared_length_has_the_same_limit(size: int, status: int) -> None:
+    raw = json.dumps(review(pod(container()))).encode()
+    stream = io.BytesIO(raw + b" " * (size - len(raw)))
+    web = client(Recorder(WAIT))
+    response = web.post("/mutate", input_stream=stream, environ_overrides={"wsgi.input_terminated": True})
+    assert response.status_code == status
+
+
+def test_other_routes_and_methods_are_refused_as_json() -> None:
+    assert client(Recorder(WAIT)).get("/mutate").status_code == 405
+    assert client(Recorder(WAIT)).get("/nothing").get_json().keys() == {"message"}
+
+
+def test_our_own_fault_is_500_and_tells_the_log_but_not_the_pod(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "hunter2"
+
+    def broken(question: Question) -> Answer:
+        raise ValueError(f"cannot digest {secret}")
+
+    with caplog.at_level(logging.INFO):
+        response = client(broken).post("/mutate", data=json.dumps(review(ASKS)))
+    assert response.status_code == 500
+    fault = response.get_json()["message"].rsplit(" ", 1)[1]
+    formatted = TextLines().format(caplog.records[-1])
+    assert f"fault={fault} kind=ValueError" in formatted
+    assert "in broken" in formatted
+    assert secret not in formatted
+
+
+def test_probes() -> None:
+    assert client(Recorder(WAIT)).get("/healthz").status_code == 200
+    assert client(Recorder(WAIT)).get("/readyz").status_code == 200
+    unready = client(Recorder(WAIT), ready="the serving certificate ended")
+    assert (unready.get("/readyz").status_code, unready.get("/readyz").text) == (503, "the serving certificate ended\n")
+    assert unready.get("/healthz").status_code == 200
+
+
+COUNTED = {
+    "placed": (placed(), ASKS, "placed", "native", "placed"),
+    "waiting": (Wait("NoRoom", "full"), ASKS, "gated", "native", "wait"),
+    "nobody answers": (NoAnswer("unreachable"), ASKS, "gated", "native", "unreachable"),
+    "denied by the allocator": (placed(), pod(container(nvidia_com__gpu="x")), "denied", "", None),
+    "untouched": (placed(), pod(container()), "untouched", "", None),
+}
+
+
+@pytest.mark.parametrize(("answer", "made", "outcome", "dialect", "asked"), COUNTED.values(), ids=COUNTED.keys())
+def test_reviews_and_questions_are_counted(
+    answer: Answer | NoAnswer, made: JSON, outcome: str, dialect: str, asked: str | None
+) -> None:
+    metrics = Metrics(metrics_of("webhook"))
+    web = client(Recorder(answer), metrics=metrics)
+    web.post("/mutate", data=json.dumps(review(made)))
+    page = metrics.render().decode()
+    assert f'gpufraction_admission_requests_total{{dialect="{dialect}",outcome="{outcome}"}} 1.0' in page
+    assert f'gpufraction_admission_duration_seconds_count{{outcome="{outcome}"}} 1.0' in page
+    assert ("gpufraction_allocator_questions_total{" in page) == (asked is not None)
+    if asked is not None:
+        assert f'gpufraction_allocator_questions_total{{answer="{asked}"}} 1.0' in page
+
+
+ELSEWHERE = "the pod is placed in a moment, by the allocator that leads"
+TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
+    "nobody there": (
+        NoAnswer("unreachable"),
+        "the allocator is not answering here; the pod will be placed as soon as it does",
+        ["INFO"],
+    ),
+    "a replica that does not lead, as every other one": (Wait(NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
+}
+
+
+@pytest.mark.parametrize(("answer", "told", "logged"), TOLD.values(), ids=TOLD.keys())
+def test_a_silence_is_told_and_logged_as_what_it_is(
+    answer: Answer | NoAnswer, told: str, logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="webhook.serving.application")
+    answered = client(Recorder(answer)).post("/mutate", data=json.dumps(review(ASKS))).get_json()
+    levels = [record.levelname for record in caplog.records if record.name == "webhook.serving.application"]
+    assert (answered["response"]["warnings"], levels) == ([f"waiting: {told}"], logged)
+
+
+def test_a_tenant_cannot_make_metric_labels() -> None:
+    made = admitted_pod()
+    text = made["metadata"]["annotations"]["gpufraction.io/request"]
+    made["metadata"]["annotations"]["gpufraction.io/request"] = text.replace('"native"', '"made-up"')
+    metrics = Metrics(metrics_of("webhook"))
+    web = client(Recorder(WAIT), metrics=metrics)
+    web.post("/mutate", data=json.dumps(review(made)))
+    page = metrics.render().decode()
+    assert 'dialect="unknown"' in page
+    assert "made-up" not in page
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=[path.stem for path in GOLDEN])
+def test_golden_reviews(path: Path) -> None:
+    """A whole review from file to answer. `want.pod` is the pod after the patch, `want.response` the rest."""
+    from contract.encoding.protocol import answer_from_json
+
+    golden = json.loads(path.read_text())
+    answer = NoAnswer("unreachable") if golden["answer"] is None else answer_from_json(golden["answer"])
+    response = client(Recorder(answer)).post("/mutate", data=json.dumps(golden["review"]))
+    got = response.get_json()["response"]
+    changed = patched(golden["review"]["request"]["object"], got)
+    rest = {key: value for key, value in got.items() if key not in ("patch", "patchType")}
+    assert {"pod": changed, "response": rest} == golden["want"]
+
+
+def test_there_are_golden_reviews() -> None:
+    assert len(GOLDEN) >= 6

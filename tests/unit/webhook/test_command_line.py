@@ -1,0 +1,88 @@
+"""The two commands: their settings, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.dialects import Options
+from contract.encoding import quantity
+from runtime.settings import load
+from webhook.__main__ import main
+from webhook.certificates import files
+from webhook.certificates.files import CertificatePaths
+from webhook.settings import CertsSettings, ServeSettings
+
+
+def test_defaults_environment_flags_in_rising_order() -> None:
+    given = load(
+        ServeSettings,
+        file=None,
+        env={"GPUFRACTION_BIND": "[::]:10250", "GPUFRACTION_THREADS": "4", "GPUFRACTION_DIALECTS_ALIYUN_UNIT": "MiB"},
+        argv=["--threads", "8", "--dialects-default-memory", "4Gi"],
+    )
+    assert (given.bind, given.threads, given.patience) == ("[::]:10250", 8, 0.8)
+    assert given.dialects.options() == Options(quantity.MIB, 4 * quantity.GIB, 0)
+
+
+def test_the_least_share_goes_with_how_pods_are_read() -> None:
+    flags = ["--sharing-min-memory", "512Mi", "--sharing-min-percent", "5", "--dialects-aliyun-unit", "MiB"]
+    given = load(ServeSettings, file=None, env={}, argv=flags)
+    assert given.reading() == Options(quantity.MIB, least_memory=512 * quantity.MIB, least_percent=5)
+    assert load(ServeSettings, file=None, env={}, argv=[]).reading() == Options()
+
+
+def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "certs.yaml"
+    file.write_text(f"dir: {tmp_path / 'made'}\nlog_level: error\n")
+    assert [main(["certs", f"--settings={file}"], {}), main(["certs", "--settings", str(file)], {})] == [0, 0]
+    assert files.read(CertificatePaths(tmp_path / "made", tmp_path / "authority")) is not None
+    assert main(["certs", "--settings", str(tmp_path / "none.yaml")], {}) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_the_names_of_the_certificate() -> None:
+    given = load(CertsSettings, file=None, env={}, argv=["--service", "w", "--namespace", "ns", "--names", "a, b"])
+    assert given.dns_names() == ("w", "w.ns", "w.ns.svc", "w.ns.svc.cluster.local", "a", "b")
+
+
+WRONG = {
+    "no number": (["serve", "--threads", "many"], {}, "threads (flag --threads): 'many': expected a whole number"),
+    "too patient": (["serve", "--patience", "1m"], {}, "expected at most 10s"),
+    "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
+    "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
+    "less than a share": (["serve", "--sharing-min-memory", "1Ki"], {}, "expected at least 1Mi"),
+    "names without an authority": (["serve", "--client-names", "a"], {}, "give client_ca, the authority that signs"),
+    "no port": (["serve", "--listen", "9444"], {}, "listen is '9444'; give address and port such as 0.0.0.0:9444"),
+    "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),
+    "no command": ([], {}, "command: found '', give serve, certs or conditions"),
+    "another command": (["run"], {}, "command: found 'run', give serve, certs or conditions"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "environment", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_settings_are_named_with_what_would_work(
+    arguments: list[str], environment: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments, environment) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["certs", "-h"]])
+def test_help_lists_every_setting(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments, {}) == 0
+    shown = capsys.readouterr().out
+    assert "`GPUFRACTION_PATIENCE`" in shown
+    assert "`GPUFRACTION_CONFIGURATION`" in shown
+
+
+def test_certificates_are_made_and_the_deed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = tmp_path / "served"
+    arguments = ["certs", "--dir", str(served), "--service", "web", "--namespace", "ns", "--names", "localhost"]
+    assert [main(arguments, {}), main(arguments, {})] == [0, 0]
+    assert capsys.readouterr().out.splitlines() == [
+        f"a new certificate is in {served} (missing: there is no complete certificate)",
+        f"the certificate in {served} is good",
+    ]
+    assert files.read(CertificatePaths(served, tmp_path / "authority")) is not None

@@ -1,0 +1,397 @@
+"""
+What admission does to a pod: the rules, as functions from a pod to a plan, and from an answer to the pod as it goes in.
+
+    plan(pod)   -> Pass | Deny | Hold | Ask
+    settle(...) -> Admit | Deny
+
+Pure: no clock, no socket, no AdmissionReview. A second pass over what a first one made changes nothing, whatever
+happened in between, except that containers added meanwhile are closed off too. Whatever goes wrong here must end in a
+pod that sees no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import bounds, dialects, least, names, pods
+from contract.dialects import Options, Refusal, limitranges
+from contract.encoding import codec
+from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Wait
+from contract.encoding.reading import Malformed
+from contract.model import Allocation, ContainerAllocation, PodRequest
+from contract.scheduling import node_pin
+from webhook.admission import containers, shape
+from webhook.admission.review import FORBIDDEN, INVALID
+
+JSON = dict[str, Any]
+
+_LONGEST_ID = 64
+"""Characters of an allocation's id; ours have half as many."""
+_BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
+_SOON = (NOT_LEADING, STORED_FIRST)
+_LINUX = "linux"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_DAEMONSET = "DaemonSet"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The pod asks for nothing of ours, or is beyond our reach."""
+
+    beyond_reach: bool = False
+    """Kubelet runs it already, and nothing said here would reach it."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The pod is refused with this text. `code`: `review.INVALID` or `review.FORBIDDEN`."""
+
+    message: str
+    code: int = INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class KeepGated:
+    """The pod went through admission before and waits behind the gate: it goes on waiting, nobody is asked. Not for a
+    share by percent, see `_is_counted`."""
+
+    request: PodRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """The allocator decides. `held` is the id of the allocation that the pod carries already, or empty."""
+
+    request: PodRequest
+    held: str
+    pod: JSON
+    """The pod trimmed to what a placement needs, without the pin of an allocation that may be stale."""
+
+
+Plan = Pass | Deny | KeepGated | Allocate
+
+
+def held_by(pod: Mapping[str, Any]) -> tuple[PodRequest, str] | None:
+    """What an earlier pass wrote on the pod, whatever became of it since: the request, and its allocation's id."""
+    allocation = _allocation_in(pod)
+    try:
+        request = codec.request_from_text(pods.annotations_of(pod).get(names.REQUEST))
+    except Malformed:
+        return None
+    return None if allocation is None else (request, allocation.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The pod goes in like this; kubectl shows the warnings."""
+
+    pod: JSON
+    warnings: tuple[str, ...] = ()
+
+
+def plan(pod: Mapping[str, Any], options: Options) -> Plan:
+    """What to do about a pod that is being created."""
+    wrong = shape.problem(pod)
+    if wrong is not None:
+        return Deny(str(wrong))
+    if pods.MIRROR in pods.annotations_of(pod):
+        return Pass(beyond_reach=True)
+    earlier = pods.admitted_before(pod)
+    first_pass = earlier is None
+    request = dialects.read(pod, options) if earlier is None else dialects.read_again(pod, earlier, options) or earlier
+    if request is None:
+        return _unasked(pod)
+    if isinstance(request, Refusal):
+        return Deny(str(request))
+    grown = request != earlier
+    refused = (
+        _foreign_system(pod)
+        or least.problem(pod, request, options)
+        or bounds.problem(pod)
+        or bounds.annotations_problem(pod, request)
+    )
+    if refused is not None:
+        return Deny(str(refused))
+    held = None if first_pass else _allocation_in(pod)
+    waits = not grown and names.GATE in pods.gates(pod) and not _bound(pod)
+    if held is None and waits and _is_counted(request):
+        return KeepGated(request)
+    return Allocate(request, held.id if held else "", pods.trim(_without_stale_pin(pod)))
+
+
+def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
+    """kube-scheduler does not look at a pod's operating system; kubelets of another one fail the pod."""
+    system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
+    cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
+    return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
+
+
+def _is_counted(request: PodRequest) -> bool:
+    """
+    Whether what the pod's resources say was held against its request. With a percentage any amount agrees, so what a
+    quota counts could be its author's choice: the allocator says anew how much it is at least.
+    """
+    return not any(fraction.percent for fraction in request.containers)
+
+
+def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
+    """A pod that asks for nothing is none of ours, but then it must not look as if it were: nothing would let it go."""
+    if names.GATE in pods.gates(pod):
+        field, found = "spec.schedulingGates", str(names.GATE)
+    elif names.REQUEST in pods.annotations_of(pod):
+        field, found = "metadata.annotations", str(names.REQUEST)
+    else:
+        misspelt = dialects.misspelt(pod)
+        ours = next((found for found in misspelt if f"[{names.GROUP}/" in found.field), None)
+        return Pass(warnings=tuple(map(str, misspelt))) if ours is None else Deny(str(ours))
+    return Deny(str(Refusal(field, f"{found} on a pod that asks for no share", "remove it, or ask for a share")))
+
+
+def _bound(pod: Mapping[str, Any]) -> str:
+    """The node that the pod names itself, or empty."""
+    return (pod.get("spec") or {}).get("nodeName") or ""
+
+
+def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
+    try:
+        return codec.allocation_from_text(pods.annotations_of(pod).get(names.ALLOCATION))
+    except Malformed:
+        return None
+
+
+def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
+    """
+    The pod without what tied it to the node of its allocation annotation; `pod` itself is not changed.
+
+    A node that the pod's author named, or that another webhook has written since, stays.
+    """
+    allocation = _allocation_in(pod)
+    spec = pod.get("spec") or {}
+    if allocation is None or pods.admitted_before(pod) is None:
+        return dict(pod)
+    pin = pods.annotations_of(pod).get(names.PIN)
+    if pin == _BY_NAME:
+        ours = spec.get("nodeName") == allocation.node
+        return {**pod, "spec": {key: value for key, value in spec.items() if key != "nodeName"}} if ours else dict(pod)
+    if pin == _BY_AFFINITY:
+        affinity = node_pin.without_pin(spec, allocation.node)
+    elif _of_daemonset(pod):
+        return dict(pod)
+    else:
+        affinity = node_pin.unpinned(spec, allocation.node)
+    rest = {key: value for key, value in spec.items() if key != "affinity"}
+    return {**pod, "spec": {**rest, "affinity": affinity} if affinity else rest}
+
+
+def _of_daemonset(pod: Mapping[str, Any]) -> bool:
+    """A DaemonSet's controller pins its pods in the very form that we use, so theirs cannot be told from ours."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or []
+    return any(owner.get("kind") == _DAEMONSET for owner in owners)
+
+
+def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
+    """
+    The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
+
+    `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
+    """
+    if isinstance(answer, Never):
+        return Deny(answer.reason, FORBIDDEN)
+    uncounted = _uncounted(decided.request, _totals(decided.request, answer))
+    if uncounted:
+        return Deny(_cannot_be_counted(uncounted, answer), FORBIDDEN)
+    bound = _bound(_without_stale_pin(pod))
+    if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
+        return Deny(_cannot_wait(bound, answer), FORBIDDEN)
+    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
+
+
+def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
+    """
+    The first container that asks by percent and of which nobody can say how much memory that is at least; or empty.
+
+    Let in, it would be in no quota, and its resources can never be changed.
+    """
+    return next((f.container for f in request.containers if f.percent and not totals.get(f.container)), "")
+
+
+def _cannot_be_counted(container: str, answer: Answer | None) -> str:
+    because = answer.reason if isinstance(answer, Wait) else "the allocator is not answering here"
+    return (
+        f"container {container!r} asks for a whole GPU or a percentage of one, and nobody can say now how much memory "
+        f"a quota has to count for it ({because}); create it again in a moment, or ask for an amount of memory"
+    )
+
+
+def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
+    """
+    Whether a pod that names its node may wait behind the gate with a node affinity instead.
+
+    It may where its node has room and is only not given it now: a moment later it is where it wants to be.
+    kube-scheduler then binds it, so it must be its pod.
+    """
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
+    return isinstance(answer, Wait) and answer.code in _SOON and scheduler == _DEFAULT_SCHEDULER
+
+
+def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) -> tuple[str, ...]:
+    said = decided.request.warnings
+    if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
+        return said
+    if answer is None:
+        return (*said, "waiting: the allocator is not answering here; the pod will be placed as soon as it does")
+    if bound:
+        said = (*said, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
+    return (*said, f"waiting: {answer.reason}")
+
+
+def _cannot_wait(bound: str, answer: Wait | None) -> str:
+    """A gate beside spec.nodeName is refused by the API server, so such a pod has its share now or never."""
+    cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in line"
+    if answer is None:
+        return f"spec.nodeName: found {bound!r} while the allocator is not answering; create it again soon, or {cure}"
+    if answer.code == NOT_LEADING:
+        why = "which only the replica that leads can give it, and this one does not"
+        return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
+    if answer.code == STORED_FIRST:
+        return f"spec.nodeName: found {bound!r}, and {answer.reason}; remove spec.schedulerName, or {cure}"
+    return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
+
+
+def apply(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
+    """The pod as it goes in: placed where the answer is `Placed`, else behind the gate. `pod` is not changed."""
+    placed = answer if isinstance(answer, Placed) else None
+    standing = placed is not None and _stands(pod, decided, placed.allocation)
+    changed = _copied(pod if standing else _without_stale_pin(pod))
+    metadata, spec = changed["metadata"], changed["spec"]
+    if not standing:
+        _drop_rendering(pod, metadata)
+    containers.rewrite(spec, decided.request, _totals(decided.request, answer), limitranges.written(pod))
+    if placed is None:
+        held = decided.held if isinstance(decided, Allocate) else pods.annotations_of(pod).get(names.RETURNED, "")
+        returned = {str(names.RETURNED): held} if 0 < len(held) <= _LONGEST_ID else {}
+        _annotate(metadata, {str(names.REQUEST): codec.request_to_text(decided.request), **returned})
+        _unbind(spec)
+        _gate(spec)
+        return changed
+    rendering = _rendering(pod, decided.request, placed.allocation, standing, now_ns)
+    _ungate(spec)
+    pin = _pin(spec, placed, pods.annotations_of(pod).get(names.PIN, "") if standing else None)
+    _annotate(
+        metadata,
+        {
+            names.REQUEST: codec.request_to_text(decided.request),
+            names.ALLOCATION: codec.allocation_to_text(placed.allocation),
+            **({names.PIN: pin} if pin else {}),
+            **codec.container_annotations(placed.allocation),
+            **rendering.annotations,
+        },
+    )
+    if rendering.labels:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **rendering.labels}
+    return changed
+
+
+def _stands(pod: JSON, decided: Allocate | KeepGated, allocation: Allocation) -> bool:
+    """Whether the allocator confirmed the allocation that the pod carries, down to the last byte."""
+    held = isinstance(decided, Allocate) and decided.held == allocation.id
+    return held and pods.annotations_of(pod).get(names.ALLOCATION) == codec.allocation_to_text(allocation)
+
+
+def _copied(pod: Mapping[str, Any]) -> JSON:
+    """The pod with parts of its own wherever `apply` puts something in; the rest is shared, and found equal at once."""
+    spec = dict(pod.get("spec") or {})
+    for kind in ("initContainers", "containers"):
+        if spec.get(kind):
+            spec[kind] = [dict(container) for container in spec[kind]]
+    return {**pod, "metadata": dict(pod.get("metadata") or {}), "spec": spec}
+
+
+def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
+    """Memory in bytes per container, over its GPUs, where it is known."""
+    asked = {f.container: f.memory * f.count for f in request.containers if f.memory}
+    match answer:
+        case Placed(allocation, _):
+            return {c.container: _total(c) for c in allocation.containers}
+        case Wait(_, _, floor):
+            return {**floor, **asked}
+    return asked
+
+
+def _total(container: ContainerAllocation) -> int:
+    return sum(share.memory for share in container.shares)
+
+
+def _rendering(
+    pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int
+) -> dialects.Rendering:
+    """The dialect's own annotations. A time stamp says when the pod was placed, so a later pass leaves it."""
+    rendering = dialects.render(pod, request, allocation, now_ns)
+    if not standing:
+        return rendering
+    other = dialects.render(pod, request, allocation, now_ns + 1).annotations
+    present = pods.annotations_of(pod)
+    kept = {key: present[key] for key, value in rendering.annotations.items() if key in present and other[key] != value}
+    return dialects.Rendering({**rendering.annotations, **kept}, rendering.labels)
+
+
+def _drop_rendering(pod: JSON, metadata: JSON) -> None:
+    """Take out what a dialect's tools read of an allocation that counts no more."""
+    request, allocation = pods.admitted_before(pod), _allocation_in(pod)
+    if request is None or allocation is None:
+        return
+    stale = dialects.render(pod, request, allocation, 0)
+    for field, keys in (("annotations", stale.annotations), ("labels", stale.labels)):
+        if metadata.get(field):
+            metadata[field] = {key: value for key, value in metadata[field].items() if key not in keys}
+
+
+def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:
+    """Put our annotations in, and take out what somebody else wrote under our names."""
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if not bounds.ours(key)}
+    metadata["annotations"] = {**kept, **{str(key): value for key, value in ours.items()}}
+
+
+def _gate(spec: JSON) -> None:
+    gates = spec.get("schedulingGates") or []
+    if not any(gate.get("name") == names.GATE for gate in gates):
+        spec["schedulingGates"] = [*gates, {"name": str(names.GATE)}]
+
+
+def _unbind(spec: JSON) -> None:
+    """The API server refuses a gate beside `spec.nodeName`; a node affinity says the same."""
+    node = spec.pop("nodeName", None)
+    if node:
+        spec["affinity"] = node_pin.pinned(spec, node)
+
+
+def _ungate(spec: JSON) -> None:
+    """A pod that is placed waits for nothing of ours; a tenant may have written the gate."""
+    gates = spec.get("schedulingGates") or []
+    others = [gate for gate in gates if gate.get("name") != names.GATE]
+    if len(others) < len(gates):
+        spec["schedulingGates"] = others
+        if not others:
+            del spec["schedulingGates"]
+
+
+def _pin(spec: JSON, placed: Placed, before: str | None) -> str:
+    """
+    Pin as the answer says, and say by what; empty where the pod was tied to the node already. `before`: by what an
+    earlier pass did where its allocation stands, else None. Other gates beside spec.nodeName are refused by the API
+    server: then by affinity.
+    """
+    node = placed.allocation.node
+    if before is not None and (spec.get("nodeName") or node_pin.is_pinned(spec, node)):
+        return before
+    if spec.get("nodeName"):
+        return ""
+    if placed.pin == _BY_NAME and not spec.get("schedulingGates"):
+        spec["nodeName"] = node
+        return _BY_NAME
+    tied = node_pin.is_pinned(spec, node)
+    spec["affinity"] = node_pin.pinned(spec, node)
+    return "" if tied else _BY_AFFINITY

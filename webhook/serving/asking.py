@@ -1,0 +1,114 @@
+"""
+Asking the allocator beside us, within a bound on the whole wait.
+
+No answer is no error here: a pod whose question goes unanswered is gated and placed a moment later, so every failure
+ends in a `NoAnswer` whose code is counted. A question that timed out may have been answered after all; the reservation
+that it made is forgotten by the allocator when no pod with its id appears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contract.encoding.messages import shown
+from contract.encoding.protocol import (
+    OFFERED_PATH,
+    RESERVE_PATH,
+    Answer,
+    Placed,
+    Question,
+    answer_from_json,
+    node_to_json,
+    offered_from_json,
+    question_to_json,
+)
+from contract.encoding.reading import Malformed
+from runtime import unixhttp
+
+DEFAULT_PATIENCE = 0.8
+"""Seconds: far below the 3 s that the API server waits for us, and far above the few ms that a decision takes."""
+
+UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED = "unreachable", "late", "not-ready", "refused", "malformed"
+_OK, _UNAVAILABLE = 200, 503
+_LONGEST = 200
+"""Characters of what an error says; it may repeat what came in."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No usable answer. `code` is one of the constants above; `detail` is for the log, and short."""
+
+    code: str
+    detail: str = ""
+
+
+class Asker(Protocol):
+    """Whatever can be asked: the socket, or a function in a test. Never raises."""
+
+    def __call__(self, question: Question) -> Answer | NoAnswer: ...
+
+
+class Client(Protocol):
+    """The part of `runtime.unixhttp.UnixClient` that is needed. Raises only `SocketError`."""
+
+    def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer: ...
+
+
+def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
+    """An `Asker` over the socket. `patience`: seconds for the whole exchange."""
+
+    def ask(question: Question) -> Answer | NoAnswer:
+        try:
+            answered = client.post(RESERVE_PATH, question_to_json(question), timeout=patience)
+            if answered.status == _UNAVAILABLE:
+                return NoAnswer(NOT_READY)
+            if answered.status != _OK:
+                return NoAnswer(REFUSED, f"HTTP {answered.status}")
+            return _checked(question, answer_from_json(answered.json()))
+        except unixhttp.Unreachable as error:
+            return NoAnswer(UNREACHABLE, str(error))
+        except unixhttp.TimedOut as error:
+            return NoAnswer(LATE, str(error))
+        except (unixhttp.SocketError, Malformed, RecursionError) as error:
+            return NoAnswer(MALFORMED, str(error)[:_LONGEST])
+
+    return ask
+
+
+class Offers(Protocol):
+    """Which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say. Never raises."""
+
+    def __call__(self, node: str) -> frozenset[str]: ...
+
+
+def nothing_offered(node: str) -> frozenset[str]:
+    """Where there is nobody to ask."""
+    return frozenset()
+
+
+def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Offers:
+    """An `Offers` over the socket. `patience`: seconds for the whole exchange."""
+
+    def offered(node: str) -> frozenset[str]:
+        try:
+            answered = client.post(OFFERED_PATH, node_to_json(node), timeout=patience)
+            return offered_from_json(answered.json()) if answered.status == _OK else frozenset()
+        except (unixhttp.SocketError, Malformed, RecursionError):
+            return frozenset()
+
+    return offered
+
+
+def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:
+    """An allocation for other containers, other counts or another node than asked would put wrong GPUs into the pod."""
+    if not isinstance(answer, Placed):
+        return answer
+    wanted = [(fraction.container, fraction.count) for fraction in question.request.containers]
+    given = [(container.container, len(container.shares)) for container in answer.allocation.containers]
+    if wanted != given:
+        return NoAnswer(MALFORMED, f"asked for {shown(wanted)}, allocated {shown(given)}")
+    bound = (question.pod.get("spec") or {}).get("nodeName")
+    if bound and bound != answer.allocation.node:
+        return NoAnswer(MALFORMED, f"asked for node {bound!r}, allocated on {answer.allocation.node!r}")
+    return answer
