@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests tests
+CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps lock pin-images clean
@@ -28,7 +28,7 @@ playground: $(STAMP) ## start the embedded cluster and leave it running for kube
 	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 test: $(STAMP) ## run the tests
-	$(RUN) -m pytest -q
+	$(RUN) -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
@@ -36,10 +36,10 @@ test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver fro
 
 test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }
-	$(RUN) -m pytest -q -m realnode tests/realnode
+	$(RUN) -m pytest -q -m realnode tests/cluster/realnode
 
 test-hostile: $(STAMP) ## attacks on a running cluster, the long ones too; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
-	$(RUN) -m pytest -q -m 'hostile' tests/hostile
+	$(RUN) -m pytest -q -m 'hostile' tests/cluster/hostile
 
 storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
 	$(RUN) -m pytest -q -m 'storm and not realcluster'
@@ -55,18 +55,18 @@ explore: $(STAMP) ## the property tests with examples that nobody has seen yet; 
 	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q -m 'hypothesis and not storm and not fuzz'
 
 test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's GPU, printing what it saw; skipped without one
-	$(RUN) -m pytest -q -s -rs tests/nodeagent/test_on_a_gpu.py tests/nodeagent/test_limits_on_a_gpu.py
+	$(RUN) -m pytest -q -s -rs tests/unit/nodeagent/test_on_a_gpu.py tests/unit/nodeagent/test_limits_on_a_gpu.py
 
 bench: $(STAMP) ## print what it costs: decisions, admissions, memory
 	@$(RUN) -m playground.bench
-	@$(RUN) -m nodeagent bench
+	@$(RUN) -m benchmarks.nodeagent
 
 bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and draw docs/benchmark-scale.svg
 	@$(RUN) -m playground.bench scale
 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
-	@$(RUN) -m allocator.quality --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
+	@$(RUN) -m benchmarks.placement --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
 
 structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
