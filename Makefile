@@ -58,11 +58,11 @@ test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's 
 	$(RUN) -m pytest -q -s -rs tests/unit/nodeagent/test_on_a_gpu.py tests/unit/nodeagent/test_limits_on_a_gpu.py
 
 bench: $(STAMP) ## print what it costs: decisions, admissions, memory
-	@$(RUN) -m playground.bench
+	@$(RUN) -m benchmarks
 	@$(RUN) -m benchmarks.nodeagent
 
 bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and draw docs/benchmark-scale.svg
-	@$(RUN) -m playground.bench scale
+	@$(RUN) -m benchmarks scale
 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }

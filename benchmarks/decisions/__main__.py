@@ -1,7 +1,7 @@
 """
 `python -m benchmarks.decisions`: how long decisions take, measured inside one process, raw figures out.
 
-Prints one JSON object on standard output, with every single latency in it; `playground.bench` starts this with one
+Prints one JSON object on standard output, with every single latency in it; `benchmarks` starts this with one
 cluster size at a time, so that each has a process and a memory of its own, and makes the tables. Asserts nothing.
 
 The cluster stays as full as it was: every placement is followed by the release of a pod picked at random. Nothing is

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.bench.figures import WIDTH, Spread, exponent, machine_line, percentile, table
+from benchmarks.figures import WIDTH, Spread, exponent, machine_line, percentile, table
 
 PERCENTILES = {
     "the median of an odd number is the middle one": ([3, 1, 2], 0.5, 2),

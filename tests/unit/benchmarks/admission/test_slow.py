@@ -14,7 +14,7 @@ from webhook.certificates.authority import renewed
 from webhook.serving import front
 from webhook.serving.front import Bounds
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_slow_clients_are_given_up_again_and_again(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_slow_clients_are_given_up_again_and_again(tmp_path: Path) -> None:
     files.write(places, renewed(None, utcnow(), NAMES))
     served = Served(places.serving, Bounds(silence=0.5, linger=0.1), threads=1)
     flags = ("--port", str(served.port), "--ca", str(places.serving / "ca.crt"), "--server-name", NAMES[2])
-    command = [sys.executable, "-m", "playground.bench.slow", *flags, "--clients", "10"]
+    command = [sys.executable, "-m", "benchmarks.admission.slow", *flags, "--clients", "10"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"all are there\n"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from allocator.engine.reference import Placement, Unschedulable
+from benchmarks.admission import quiet, workload
+from benchmarks.admission.load import outcome
 from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
 from contract import dialects, names
 from contract.dialects import Options
 from contract.encoding.quantity import GIB
 from contract.model import PodRequest
-from playground.bench import quiet, workload
-from playground.bench.load import outcome
 
 JSON = dict[str, Any]
 

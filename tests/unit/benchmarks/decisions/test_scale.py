@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playground.bench import scale
+from benchmarks.decisions import scale
 
 
 def test_the_default_policy_and_binpack_at_every_size(tmp_path: Path) -> None:

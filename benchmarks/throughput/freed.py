@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.admission import workload
+from benchmarks.figures import MILLISECOND, Spread, machine_line, table
+from benchmarks.progress import say
 from contract import names, pods
 from playground.api.watching import Watch
-from playground.bench import workload
-from playground.bench.figures import MILLISECOND, Spread, machine_line, table
-from playground.bench.progress import say
 from playground.cluster import Cluster
 from playground.embedded import Embedded
 from playground.shapes import gpu_node

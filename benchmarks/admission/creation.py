@@ -11,10 +11,10 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 
+from benchmarks.admission import workload
+from benchmarks.figures import MILLISECOND, Spread, machine_line, table
+from benchmarks.progress import say
 from playground import installing
-from playground.bench import workload
-from playground.bench.figures import MILLISECOND, Spread, machine_line, table
-from playground.bench.progress import say
 from playground.cluster import Cluster
 from playground.real import Real, assets_of
 from playground.shapes import gpu_node

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from playground.bench.figures import MIB, MICROSECOND, Spread, machine_line, table
-from playground.bench.progress import say
+from benchmarks.figures import MIB, MICROSECOND, Spread, machine_line, table
+from benchmarks.progress import say
 
 JSON = dict[str, Any]
 _TOP = Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playground.bench import creation
+from benchmarks.admission import creation
 
 
 def test_without_a_real_api_server_it_says_what_is_missing() -> None:

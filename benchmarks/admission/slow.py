@@ -1,5 +1,5 @@
 """
-`python -m playground.bench.slow`: clients of a webhook that are slow, until the process is ended.
+`python -m benchmarks.admission.slow`: clients of a webhook that are slow, until the process is ended.
 
 Half of them begin a handshake and do not go on; the others send a review a byte at a time. Whenever the server gives
 one up, it comes again. Prints a line when all are there for the first time.
@@ -66,7 +66,7 @@ class Slow:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be slow; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m playground.bench.slow", description="Be slow clients.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.admission.slow", description="Be slow clients.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--ca", required=True, help="file with the authority that signed the server's certificate")
     parser.add_argument("--server-name", required=True, help="name that the certificate must be for")

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from playground.bench.decisions import measure
-from playground.bench.figures import MIB, MICROSECOND, Spread, exponent, table
+from benchmarks.decisions.report import measure
+from benchmarks.figures import MIB, MICROSECOND, Spread, exponent, table
 
 JSON = dict[str, Any]
 SIZES = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000)

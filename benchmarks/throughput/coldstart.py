@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from playground.bench import processes
-from playground.bench.admission import loaded_cluster
-from playground.bench.figures import MIB, machine_line, table
+from benchmarks import processes
+from benchmarks.admission.latency import loaded_cluster
+from benchmarks.figures import MIB, machine_line, table
 
 NODES, SHARERS, OTHERS = 5_000, 10_000, 90_000
 

@@ -1,5 +1,5 @@
 """
-`python -m playground.bench [SECTION ...]`: the figures of `docs/benchmarks.md`, measured on this machine.
+`python -m benchmarks [SECTION ...]`: the figures of `docs/benchmarks.md`, measured on this machine.
 
 Tables and machine-readable lines go to standard output, progress to standard error. Nothing is asserted: what a figure
 should be depends on the machine.
@@ -14,14 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from playground.bench import admission, coldstart, creation, decisions, freed, scale, storedfirst
-from playground.bench.progress import say
+from benchmarks.admission import creation, latency
+from benchmarks.decisions import report, scale
+from benchmarks.progress import say
+from benchmarks.throughput import coldstart, freed, stored_first
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
-    "decision": decisions.decisions,
-    "admission": admission.admission,
+    "decision": report.decisions,
+    "admission": latency.admission,
     "creation": creation.real,
-    "stored": storedfirst.stored_first,
+    "stored": stored_first.stored_first,
     "freed": freed.freed,
     "coldstart": coldstart.coldstart,
     "scale": scale.scale,
@@ -32,7 +34,7 @@ _ON_REQUEST = frozenset({"scale"})
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sections asked for; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m playground.bench", description="Measure on this machine.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure on this machine.")
     parser.add_argument(
         "sections",
         nargs="*",

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.admission import creation
+from benchmarks.admission.quiet import Quiet
+from benchmarks.figures import MIB, MILLISECOND, Spread, machine_line, table
+from benchmarks.processes import cpu_seconds, rss
+from benchmarks.progress import say
 from contract import names
-from playground.bench import creation
-from playground.bench.figures import MIB, MILLISECOND, Spread, machine_line, table
-from playground.bench.processes import cpu_seconds, rss
-from playground.bench.progress import say
-from playground.bench.quiet import Quiet
 from playground.cluster import Cluster
 from playground.probes import accepts_tls, free_port
 from playground.programs import Program
@@ -101,7 +101,7 @@ def _send(cluster: Cluster, port: int, *, rate: float, seconds: float, connectio
         "seconds": seconds,
         "connections": connections,
     }
-    command = [sys.executable, "-m", "playground.bench.load", *(f"--{key}={value}" for key, value in flags.items())]
+    command = [sys.executable, "-m", "benchmarks.admission.load", *(f"--{key}={value}" for key, value in flags.items())]
     done = subprocess.run(command, cwd=_TOP, stdout=subprocess.PIPE, check=True, timeout=seconds + 60)
     found = json.loads(done.stdout)
     return Sent(found["latency_ns"], found["seconds"], found["outcomes"], found["errors"])
@@ -232,7 +232,7 @@ def _slow_clients(cluster: Cluster, port: int) -> Iterator[None]:
         "server-name": _SERVER_NAME,
         "clients": _SLOW,
     }
-    command = [sys.executable, "-m", "playground.bench.slow", *(f"--{key}={value}" for key, value in flags.items())]
+    command = [sys.executable, "-m", "benchmarks.admission.slow", *(f"--{key}={value}" for key, value in flags.items())]
     with subprocess.Popen(command, cwd=_TOP, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -260,7 +260,7 @@ def _empty(cluster: Cluster, port: int) -> Program:
         "keyfile": str(certs / "tls.key"),
     }
     arguments = ["gunicorn", *(f"--{key}={value}" for key, value in flags.items())]
-    arguments.append("playground.bench.empty:create_app()")
+    arguments.append("benchmarks.admission.empty:create_app()")
     return Program("empty", arguments, log=cluster.directory / "empty.log", environment={})
 
 

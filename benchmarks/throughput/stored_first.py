@@ -13,10 +13,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.figures import MILLISECOND, Spread, machine_line, table
+from benchmarks.progress import say
 from contract import names, pods
 from contract.metrics.allocator import COMMITS
-from playground.bench.figures import MILLISECOND, Spread, machine_line, table
-from playground.bench.progress import say
 from playground.cluster import Cluster, MakeControlPlane
 from playground.embedded import Embedded
 from playground.real import Real, assets_of

@@ -1,5 +1,5 @@
 """
-`python -m playground.bench.load`: an API server's part in an admission, without the API server.
+`python -m benchmarks.admission.load`: an API server's part in an admission, without the API server.
 
 Sends AdmissionReviews over a few kept-alive TLS connections and prints one JSON object with every latency. With a rate
 it is an open loop: reviews are due at fixed times, whether or not those before them were answered, and a latency counts
@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.admission import workload
 from contract import names
-from playground.bench import workload
 
 JSON = dict[str, Any]
 _TIMEOUT = 10.0
@@ -137,7 +137,7 @@ def outcome(status: int, body: bytes) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send, and print the figures; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m playground.bench.load", description="Send AdmissionReviews.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.admission.load", description="Send AdmissionReviews.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--ca", required=True, help="file with the authority that signed the server's certificate")
     parser.add_argument("--server-name", required=True, help="name that the certificate must be for")

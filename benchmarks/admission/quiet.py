@@ -12,6 +12,8 @@ import random
 import time
 from typing import Any
 
+from benchmarks.admission import workload
+from benchmarks.progress import say
 from contract import names, pods
 from contract.encoding import codec, quantity
 from contract.model import (
@@ -26,8 +28,6 @@ from contract.model import (
 from contract.nodes.inventories import inventory_to_status
 from playground import installing
 from playground.api.values import timestamp
-from playground.bench import workload
-from playground.bench.progress import say
 from playground.embedded import Embedded
 from playground.machinery.nodes import NodeSpec, node_object
 from runtime.kubernetes import paths
