@@ -17,8 +17,8 @@ from kubectl_gpufraction.advice import Advice, Eviction, Nothing
 from kubectl_gpufraction.hosts import AdviceInput, Waiter
 from kubectl_gpufraction.room import RoomRequest
 from kubectl_gpufraction.tables import Column
-from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
+from runtime.kubernetes.evictions import evict
 
 JSON = dict[str, Any]
 COLUMNS = (
@@ -73,14 +73,8 @@ def carried_out(kube: Kube, evictions: Sequence[Eviction]) -> Mapping[str, str]:
     done = {}
     for each in evictions:
         pod = each.holder.pod
-        body: JSON = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": each.holder.uid}},
-        }
         try:
-            kube.create(paths.pods(pod.namespace, pod.name, "eviction"), body)
+            evict(kube, pod.namespace, pod.name, uid=each.holder.uid)
         except KubeError as error:
             done[each.holder.uid] = f"refused: {error}"
             break

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from contract import names
+from contract.backoff import backoff, with_jitter
 from contract.model import Delivery, Gpu, Inventory
 from contract.nodes.pools import NOTHING_SAID
 from nodeagent.gpus.changes import Change, changes, new_warnings, published_gpus
@@ -50,11 +51,13 @@ from nodeagent.publishing.status import DEFAULT_TERMS, Condition, Desired, Obser
 from nodeagent.sharing import cordoning
 from nodeagent.sharing.ownership import HOLDING, Ownership, decide
 from nodeagent.sharing.residents import Residents
+from runtime.kubernetes import events
 from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
-from runtime.kubernetes.paths import events
 from runtime.kubernetes.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
+_LONGEST_MESSAGE = 1024
+"""Characters of an Event's message."""
 _NO_PODS = (
     f"the Node is labelled {names.OWNERSHIP}={HOLDING}, and this agent does not read its pods; add the component "
     "holders, which runs holder pods and lets it"
@@ -206,7 +209,7 @@ class Agent:
         for change in (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing)):
             log.warning(change.reason, extra={"said": change.message})
             try:
-                self._kube.create(events("default"), _node_event(self._behaviour.node, change, self._clock()))
+                self._record(change)
             except KubeError as error:
                 log.warning("the Event was not written", extra={"said": str(error)})
 
@@ -266,9 +269,22 @@ class Agent:
         self._trouble = f"the inventory is not published: {error}{hint}"
         level = logging.INFO if self._failures else logging.WARNING
         log.log(level, "publishing failed", extra={"reason": type(error).__name__, "said": str(error)})
-        ceiling = min(self._behaviour.backoff_cap, self._behaviour.backoff * 2.0 ** min(self._failures, 32))
         self._failures += 1
-        return max(error.retry_after or 0.0, ceiling * (0.5 + 0.5 * self._rng.random()))
+        longest = backoff(self._failures, self._behaviour.backoff, self._behaviour.backoff_cap)
+        return max(error.retry_after or 0.0, with_jitter(longest, self._rng.random()))
+
+    def _record(self, change: Change) -> None:
+        """Write an Event about this machine's Node, which has its name as uid in Events, as kubelet writes them."""
+        node = self._behaviour.node
+        events.record(
+            self._kube,
+            events.about("Node", "", node, node),
+            reason=change.reason,
+            message=change.message[:_LONGEST_MESSAGE],
+            at=timestamp(self._clock()),
+            component="gpufraction-nodeagent",
+            host=node,
+        )
 
     def _tell(self, what: str, view: NodeView | ObjectView | None) -> None:
         with self._lock:
@@ -284,22 +300,6 @@ class Agent:
         known = self._published
         if known is not None and any(getattr(known, what) != view for what, view in seen.items()):
             self._published = None
-
-
-def _node_event(node: str, change: Change, now: float) -> JSON:
-    """An Event on a Node, in the form and the namespace in which kubelet writes its own."""
-    at = timestamp(now)
-    return {
-        "metadata": {"generateName": f"{node[:200]}.", "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
-        "type": "Warning",
-        "reason": change.reason,
-        "message": change.message[:1024],
-        "source": {"component": "gpufraction-nodeagent", "host": node},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
 
 
 def _object_of(event: Event) -> JSON | None:

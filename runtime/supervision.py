@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from contract.backoff import backoff
+
 log = logging.getLogger(__name__)
 
 
@@ -51,7 +53,7 @@ class Restarts:
         if self.is_well(now):
             self._failures, self._first = 0, now
         self._failures += 1
-        pause = min(self._patience.pause * 2.0 ** min(self._failures - 1, 32), self._patience.pause_cap)
+        pause = backoff(self._failures, self._patience.pause, self._patience.pause_cap)
         self._again, self._why = now + pause, why
         return pause
 

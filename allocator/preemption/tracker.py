@@ -20,6 +20,7 @@ from allocator.engine.reference import Snapshot
 from allocator.preemption.planner import PreemptionPlan
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.reporting import Eviction
+from contract.backoff import backoff
 from contract.model import NodeState
 from contract.scheduling import nodeinfo
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -158,9 +159,8 @@ class PreemptionTracker:
                 del notes[uid]
 
     def _pause(self, uid: str, now: float) -> None:
-        failures = self._vain.get(uid, 0)
-        self._vain[uid] = failures + 1
-        self._paused[uid] = now + min(_PAUSE * 2 ** min(failures, 16), _PAUSE_CAP)
+        self._vain[uid] = failures = self._vain.get(uid, 0) + 1
+        self._paused[uid] = now + backoff(failures, _PAUSE, _PAUSE_CAP)
 
 
 def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
+from contract.backoff import backoff
+
 PAUSE, PAUSE_CAP = 3.0, 300.0
 """Seconds until a condition is written once more: at first, and at most."""
 _QUIET = 900.0
@@ -82,4 +84,4 @@ class Overwritten:
         return count if now - at <= _QUIET else 0
 
     def _pause(self, uid: str, now: float) -> float:
-        return min(PAUSE * 2.0 ** min(self._count(uid, now), 16), PAUSE_CAP)
+        return backoff(self._count(uid, now) + 1, PAUSE, PAUSE_CAP)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from contract import names, pods
+from contract.backoff import backoff
 from contract.encoding import codec
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ READING = "pod"
 """The place of an error in what a pod says; all others come of what is done for it."""
 _PAUSE = 600.0
 """Seconds for which a pod that does not change is left alone."""
-_CHANGED, _MOST_DOUBLINGS = 1.0, 16
+_CHANGED = 1.0
 """Seconds for which one that changes is, at first; doubled with each error in a row, up to `_PAUSE`."""
 
 
@@ -46,7 +47,7 @@ class Fault:
         """When the pod is tried again, if it is made of this by now."""
         if made_of == self.made_of:
             return self.since + _PAUSE
-        return self.since + min(_CHANGED * 2.0 ** min(self.number - 1, _MOST_DOUBLINGS), _PAUSE)
+        return self.since + backoff(self.number, _CHANGED, _PAUSE)
 
 
 class Quarantine:

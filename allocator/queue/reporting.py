@@ -13,6 +13,7 @@ from typing import Literal
 from allocator.queue.overwritten import Overwritten
 from allocator.queue.quarantine import Quarantine
 from allocator.queue.queue import QueuedPodInfo
+from contract.backoff import backoff
 from contract.model import Allocation
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
@@ -248,7 +249,7 @@ class PodRecords:
         self._writing.pop(uid, None)
         failures = self._failures.get(uid, 0) + 1
         self._failures[uid] = failures
-        self._paused[uid] = now + min(_BACKOFF * 2 ** min(failures - 1, 16), _BACKOFF_CAP)
+        self._paused[uid] = now + backoff(failures, _BACKOFF, _BACKOFF_CAP)
         return failures
 
     def outdated(self, uid: str, version: int | None) -> bool:

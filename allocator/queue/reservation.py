@@ -16,6 +16,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.reporting import PodRecords
+from contract.backoff import backoff
 
 _TRIES = 8
 """Pods in line that are looked at; each costs a look at every GPU, and most often the first one has it."""
@@ -62,7 +63,7 @@ class Budget:
     def _spend(self, spent: _Spent, now: float) -> None:
         spent.seconds, spent.last = spent.seconds + now - self._since, now
         if spent.seconds >= self._most:
-            pause = self._most * min(2**spent.pauses, _LONGEST_PAUSE)
+            pause = backoff(spent.pauses + 1, self._most, self._most * _LONGEST_PAUSE)
             spent.seconds, spent.pauses, spent.until = 0.0, min(spent.pauses + 1, _LONGEST_PAUSE), now + pause
 
     def allows(self, namespace: str, now: float) -> bool:

@@ -19,9 +19,10 @@ from allocator.cache.capacities import HeldBeyond
 from allocator.faults import Faulted, surfaced
 from allocator.queue.reporting import Binding, EventRecord, Eviction, Report, StatusUpdate
 from contract import dialects, names, pods
+from contract.backoff import backoff
 from contract.encoding import codec
 from contract.scheduling import node_pin
-from runtime.kubernetes import paths
+from runtime.kubernetes import events, evictions, paths
 from runtime.kubernetes.client import (
     Kube,
     KubeConflict,
@@ -177,16 +178,9 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
     in between is left alone.
     """
     namespace, name = order.key.split("/", 1)
-    judged = {"uid": order.uid, **({} if order.version is None else {"resourceVersion": str(order.version)})}
-    body: JSON = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": {"preconditions": judged},
-    }
     fields = {"pod": order.key, "cause": order.cause}
     try:
-        kube.create(paths.pods(namespace, name, "eviction"), body, {"dryRun": "All"} if dry_run else None)
+        evictions.evict(kube, namespace, name, uid=order.uid, version=order.version, dry_run=dry_run)
     except (KubeNotFound, KubeConflict):
         return "gone"
     except KubeTooManyRequests:
@@ -275,7 +269,7 @@ class EventRecorder:
                 self._tell(news)
                 return True
             except (KubeTooManyRequests, KubeUnavailable) as error:
-                pause = min(max(_PAUSE * 2**attempt, error.retry_after or 0.0), _PAUSE_CAP)
+                pause = min(max(backoff(attempt + 1, _PAUSE, _PAUSE_CAP), error.retry_after or 0.0), _PAUSE_CAP)
                 log.info("pod not told yet", extra={"pod": news.key, "reason": str(error)})
                 if wait(pause):
                     return False
@@ -298,8 +292,20 @@ class EventRecorder:
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
                 return
-        event = _event(news, now)
-        self._kube.create(paths.events(event["metadata"]["namespace"]), event)
+        self._record(news, now)
+
+    def _record(self, news: Report, now: str) -> None:
+        match news:
+            case StatusUpdate():
+                kind, reason = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
+                warns = bool(news.warning)
+            case EventRecord():
+                kind, reason, warns = news.kind, news.code, news.warns
+        namespace, _, name = news.key.rpartition("/")
+        involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
+        events.record(
+            self._kube, involved, reason=reason, message=news.reason, at=now, component=_COMPONENT, warns=warns
+        )
 
     def _set_condition(self, news: StatusUpdate, now: str) -> None:
         namespace, name = news.key.split("/", 1)
@@ -323,31 +329,3 @@ def _about(news: Tellable) -> tuple[str, ...]:
             return ("gpunode", news.key)
         case EventRecord():
             return (news.uid, news.kind, news.key, news.code)
-
-
-def _event(news: Report, now: str) -> JSON:
-    match news:
-        case StatusUpdate():
-            kind, word = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
-            warns = bool(news.warning)
-        case EventRecord():
-            kind, word, warns = news.kind, news.code, news.warns
-    namespace, _, name = news.key.rpartition("/")
-    about = {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "name": name, "uid": news.uid}
-    if namespace:
-        about["namespace"] = namespace
-    where = namespace or "default"  # where Kubernetes keeps the Events of what has no namespace
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{name[:200]}.", "namespace": where},
-        "involvedObject": about,
-        "reason": word,
-        "message": news.reason,
-        "type": "Warning" if warns else "Normal",
-        "source": {"component": _COMPONENT},
-        "reportingComponent": _COMPONENT,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }

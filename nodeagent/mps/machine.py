@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from contract.backoff import backoff
+
 
 class Phase(StrEnum):
     """Where a GPU's daemon stands."""
@@ -242,7 +244,7 @@ def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartP
 
 def _waiting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
     resting = state.phase is Phase.RESTING
-    delay = pace.rest if resting else min(pace.backoff_cap, pace.backoff * 2.0 ** max(0, state.failures - 1))
+    delay = pace.rest if resting else backoff(state.failures, pace.backoff, pace.backoff_cap)
     if seen.alive or now - state.since >= delay:
         return _open(state, seen, now)
     return state, _released(seen) if resting else ()

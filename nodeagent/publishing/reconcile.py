@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract import names
+from contract.backoff import backoff
 from contract.encoding.quantity import BadQuantity, format_bytes, integer
 from contract.nodes.capacity import Amounts
 from nodeagent.publishing.status import JSON, Desired, content_of, says, seconds, status_of
@@ -274,7 +275,7 @@ def _may_write(last: Written | None, content: Any, now: float, pace: PublishingP
     """Something new always; the same thing again only after a while, doubled each time that it was undone."""
     if last is None or last.content != content:
         return True
-    gap = min(pace.heartbeat, pace.rewrite * 2.0 ** min(last.undone, 32))
+    gap = backoff(last.undone + 1, pace.rewrite, pace.heartbeat)
     return not 0 <= now - last.at < gap
 
 

@@ -18,12 +18,15 @@ from pathlib import Path
 
 from nodeagent.publishing.status import Observation, timestamp
 from nodeagent.sharing.overuse import OveruseMonitor, Step
-from nodeagent.sharing.residents import Resident, Residents
+from nodeagent.sharing.residents import Residents
 from nodeagent.sharing.usage import NodeUsage, measure
-from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound
-from runtime.kubernetes.paths import events, pods
+from runtime.kubernetes import events
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.kubernetes.evictions import evict
 
 log = logging.getLogger(__name__)
+_LONGEST_MESSAGE = 1024
+"""Characters of an Event's message."""
 
 
 class OveruseReporter:
@@ -92,18 +95,19 @@ class OveruseReporter:
             if pod.uid in self._leaving:
                 return
             # Told when it is so: an eviction that a PodDisruptionBudget holds up is tried after every look.
-            self._evict(pod)
+            with contextlib.suppress(KubeNotFound):
+                evict(self._kube, pod.namespace, pod.name, uid=pod.uid)
             self._leaving.add(pod.uid)
         log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
-        self._kube.create(events(pod.namespace), _event(step, self._node, now))
-
-    def _evict(self, pod: Resident) -> None:
-        about = {"name": pod.name, "namespace": pod.namespace}
-        # By its uid: a pod of the same name that came since has done nothing.
-        options = {"preconditions": {"uid": pod.uid}}
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": options}
-        with contextlib.suppress(KubeNotFound):
-            self._kube.create(pods(pod.namespace, pod.name, "eviction"), body)
+        events.record(
+            self._kube,
+            events.about("Pod", pod.namespace, pod.name, pod.uid),
+            reason=step.reason,
+            message=step.message[:_LONGEST_MESSAGE],
+            at=timestamp(now),
+            component="gpufraction-nodeagent",
+            host=self._node,
+        )
 
 
 def read_cgroup(pid: int) -> str:
@@ -116,19 +120,3 @@ def read_cgroup(pid: int) -> str:
 
 def _key(step: Step) -> str:
     return f"{step.resident.namespace}/{step.resident.name}"
-
-
-def _event(step: Step, node: str, now: float) -> JSON:
-    pod, at = step.resident, timestamp(now)
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-    return {
-        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
-        "involvedObject": about,
-        "type": "Warning",
-        "reason": step.reason,
-        "message": step.message[:1024],
-        "source": {"component": "gpufraction-nodeagent", "host": node},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }

@@ -34,6 +34,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from contract.backoff import backoff, with_jitter
 from runtime.kubernetes.client import (
     JSON,
     Kube,
@@ -195,9 +196,8 @@ class Reflector:
         if not self._failures:
             return self._asked_to_wait
         timing = self._timing
-        exponent = min(self._failures - 1, 32)
-        ceiling = min(timing.backoff * 2.0**exponent, timing.backoff_cap)
-        return max(self._asked_to_wait, ceiling * (0.5 + 0.5 * self._rng.random()))
+        longest = backoff(self._failures, timing.backoff, timing.backoff_cap)
+        return max(self._asked_to_wait, with_jitter(longest, self._rng.random()))
 
 
 _DELIVERS: Mapping[Any, type[Put] | type[Gone] | None] = {

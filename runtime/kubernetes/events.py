@@ -1,0 +1,59 @@
+"""
+Kubernetes Events (`v1`) as our programs write them.
+
+Rendered here once, so that `kubectl describe` and `kubectl get events` show the Events of every program alike.
+"""
+
+from __future__ import annotations
+
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.wire import JSON
+
+_LONGEST_NAME = 200
+"""Characters of the object's name in the Event's name, which Kubernetes completes and bounds at 253."""
+_NO_NAMESPACE = "default"
+"""Where Kubernetes keeps the Events of objects that have no namespace."""
+
+
+def about(kind: str, namespace: str, name: str, uid: str, *, version: str = "v1") -> JSON:
+    """The reference to the object that an Event is about. `namespace`: empty for a kind that has none."""
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": uid}
+    return {**reference, "namespace": namespace} if namespace else reference
+
+
+def record(
+    kube: Kube,
+    involved: JSON,
+    *,
+    reason: str,
+    message: str,
+    at: str,
+    component: str,
+    host: str = "",
+    warns: bool = True,
+) -> None:
+    """
+    Write one Event about the object `involved` (see `about`), of type Warning or Normal. Raises `KubeError`.
+
+    `at`: the time as Kubernetes writes it. `component`, `host`: the program that reports, and its node if it has one.
+    """
+    namespace = involved.get("namespace") or _NO_NAMESPACE
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "generateName": f"{involved['name'][:_LONGEST_NAME]}.",
+            "namespace": namespace,
+        },
+        "involvedObject": involved,
+        "type": "Warning" if warns else "Normal",
+        "reason": reason,
+        "message": message,
+        "source": {"component": component, **({"host": host} if host else {})},
+        "reportingComponent": component,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+    kube.create(paths.events(namespace), event)
