@@ -23,9 +23,8 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.gpus.nvml import Nvml
-from nodeagent.gpus.observe import Observer
+from nodeagent.gpus.observation import Observation, Observer
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.publishing.status import Observation
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter, read_cgroup
 from nodeagent.sharing.residents import Resident, Residents
@@ -154,12 +153,12 @@ def measure(library: GpuLibrary, *, looks: int) -> Cost:
         cgroup_of=lambda pid: _cgroup(pid),
     )
 
-    def seen(sight: Observation) -> None:
-        gauges.show(sight)
-        guard.step(sight)
+    def seen(observation: Observation) -> None:
+        gauges.show(observation)
+        guard.step(observation)
 
     observer = Observer(library, on_look=seen)
-    agent = Agent(kube, observer.sight, Behaviour(node="bench"), residents=residents)
+    agent = Agent(kube, observer.latest, Behaviour(node="bench"), residents=residents)
 
     def look(number: int) -> None:
         observer.look_once()

@@ -27,7 +27,7 @@ from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import GpuLibrary
 from nodeagent.gpus.nvml import Nvml
-from nodeagent.gpus.observe import Observer
+from nodeagent.gpus.observation import Observation, Observer, look
 from nodeagent.gpus.restart_policy import RestartPolicy
 from nodeagent.gpus.simulated import BadSimulation, Simulated
 from nodeagent.isolation import delivery
@@ -41,7 +41,7 @@ from nodeagent.mps.faults import Faults
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.publishing.pooled import PoolDocument
-from nodeagent.publishing.status import Observation, Reserve, Terms, look, usable
+from nodeagent.publishing.status import Reserve, Terms, usable
 from nodeagent.settings import AgentSettings, HoldSettings, address
 from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
@@ -159,16 +159,16 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
 
     process, anew = Process(), RestartPolicy()
 
-    def seen(sight: Observation) -> None:
-        if why := anew.seen(sight):
+    def seen(observation: Observation) -> None:
+        if why := anew.seen(observation):
             process.fail(why)
         found = limiters.look()
-        isolation.seen(sight)
-        gauges.show(sight)
+        isolation.seen(observation)
+        gauges.show(observation)
         gauges.show_isolation(isolation.levels())
         gauges.show_mps(found)
         # Of a GPU whose daemon is away nobody is to be driven off: what runs there may well run on.
-        guard.seen(without_servers(sight, found))
+        guard.seen(without_servers(observation, found))
         agent.wake()
 
     def told(inventory: Inventory) -> None:
@@ -186,8 +186,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     )
 
     def published() -> Observation | None:
-        sight = observer.sight()
-        return judged(sight, limiters.found) if sight is not None else None
+        observation = observer.latest()
+        return judged(observation, limiters.found) if observation is not None else None
 
     agent = Agent(
         kube,

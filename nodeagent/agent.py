@@ -27,8 +27,10 @@ from contract import names
 from contract.backoff import backoff, with_jitter
 from contract.model import Delivery, Gpu, Inventory
 from contract.nodes.pools import NOTHING_SAID
-from nodeagent.gpus.changes import Change, changes, new_warnings, published_gpus
+from nodeagent.conditions import Condition, timestamp
+from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.beyond import Spared
+from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.publishing.pooled import PoolDocument, pooled
 from nodeagent.publishing.reconcile import (
     Action,
@@ -47,7 +49,7 @@ from nodeagent.publishing.reconcile import (
     reconcile,
     settled,
 )
-from nodeagent.publishing.status import DEFAULT_TERMS, Condition, Desired, Observation, Terms, desired, timestamp
+from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
 from nodeagent.sharing import cordoning
 from nodeagent.sharing.ownership import HOLDING, Ownership, decide
 from nodeagent.sharing.residents import Residents
@@ -85,8 +87,8 @@ class Agent:
     """
     Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
 
-    `sight` gives the latest look at the machine (`Observer.sight`), None while there is none yet. `residents` are this
-    node's pods. `told` is given what is about to be published; then `delivery` tells how GPUs reach containers, at a
+    `observe` gives the latest look at the machine (`Observer.latest`), None while there is none yet. `residents` are
+    this node's pods. `told` is given what is about to be published; then `delivery` tells how GPUs reach containers, at a
     time of the clock, `isolation` what is enforced, and `conditions` what else is to be said. `options` is what the
     administrator's document says. `clock` is wall time in seconds since the epoch, since the heartbeat is counted from
     a time that is published.
@@ -95,7 +97,7 @@ class Agent:
     def __init__(
         self,
         kube: Kube,
-        sight: Callable[[], Observation | None],
+        observe: Callable[[], Observation | None],
         behaviour: Behaviour,
         *,
         delivery: Callable[[float], Delivery | None] = lambda now: None,
@@ -107,7 +109,7 @@ class Agent:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self._kube, self._sight, self._behaviour, self._delivery = kube, sight, behaviour, delivery
+        self._kube, self._observe, self._behaviour, self._delivery = kube, observe, behaviour, delivery
         self._residents, self._isolation, self._options = residents or Residents(known=True), isolation, options
         self._conditions, self._told = conditions, told
         self._clock, self._rng = clock, rng or random.Random()
@@ -155,11 +157,11 @@ class Agent:
 
     def step(self) -> float:
         """One round. Gives the seconds until the next one should be."""
-        sight = self._sight()
-        if sight is None:
+        observation = self._observe()
+        if observation is None:
             return self._behaviour.interval
         try:
-            self._round(sight)
+            self._round(observation)
         except KubeError as error:
             return self._failed(error)
         if self._failures:
@@ -167,7 +169,7 @@ class Agent:
         self._failures = 0
         return self._behaviour.interval
 
-    def _round(self, sight: Observation) -> None:
+    def _round(self, observation: Observation) -> None:
         self._check_seen()
         published = self._published
         if published is None:
@@ -180,7 +182,9 @@ class Agent:
             # Nobody is known to hold anything yet, and saying so would take every GPU out of sharing at each start.
             self._trouble = "the pods of this node are not known yet" if self._residents.followed else _NO_PODS
             return
-        wanted = desired(self._behaviour.node, sight, terms=self._terms(published.node, published.gpunode, sight))
+        wanted = desired(
+            self._behaviour.node, observation, terms=self._terms(published.node, published.gpunode, observation)
+        )
         wanted = replace(wanted, beyond=self._spared.beyond(wanted, published))
         now = self._clock()
         self._told(wanted.inventory)
@@ -213,11 +217,11 @@ class Agent:
             except KubeError as error:
                 log.warning("the Event was not written", extra={"said": str(error)})
 
-    def _terms(self, node: NodeView, gpunode: ObjectView | None, sight: Observation) -> Terms:
-        cards = (card.uuid for card in sight.cards if card.uuid and not card.parent)
+    def _terms(self, node: NodeView, gpunode: ObjectView | None, observation: Observation) -> Terms:
+        cards = (card.uuid for card in observation.cards if card.uuid and not card.parent)
         sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
         said = self._options()
-        cordon = cordoning.read(node.cordoned, sight.cards)
+        cordon = cordoning.read(node.cordoned, observation.cards)
         status = gpunode.status if gpunode else {}
         terms = pooled(self._behaviour.terms, said, node.labels, status)
         return replace(

@@ -17,7 +17,7 @@ Pure but for what it remembers. Must not: end anything.
 from __future__ import annotations
 
 from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
-from nodeagent.publishing.status import Observation
+from nodeagent.gpus.observation import Observation
 
 _LOST = (6, "GPUs cannot be reached any more; the agent starts anew, to be given them again")
 REASONS: dict[str, tuple[int, str]] = {
@@ -37,9 +37,9 @@ class RestartPolicy:
     def __init__(self) -> None:
         self._read, self._reason, self._looks = False, "", 0
 
-    def seen(self, sight: Observation) -> str:
+    def seen(self, observation: Observation) -> str:
         """Why to start anew, after this look; empty while there is no need, or it would not help."""
-        self._looks = self._looks + 1 if sight.reason == self._reason else 1
-        self._reason, self._read = sight.reason, self._read or not sight.problem
-        looks, why = REASONS.get(sight.reason, (0, ""))
+        self._looks = self._looks + 1 if observation.reason == self._reason else 1
+        self._reason, self._read = observation.reason, self._read or not observation.problem
+        looks, why = REASONS.get(observation.reason, (0, ""))
         return why if self._read and self._looks >= looks else ""

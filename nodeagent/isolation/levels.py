@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Limiter, possible
-from nodeagent.publishing.status import Observation
 from nodeagent.sharing.residents import Residents
 
 PAUSE = 0.5
@@ -43,9 +43,9 @@ class Isolation:
         self._driver = self._possible = False
         self._rounds = 0
 
-    def seen(self, sight: Observation) -> None:
+    def seen(self, observation: Observation) -> None:
         """A new look: whether the driver can limit at all. From any thread."""
-        self._possible = not sight.problem and not possible(sight.driver, self._cgroup)
+        self._possible = not observation.problem and not possible(observation.driver, self._cgroup)
 
     def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
         """Keep the driver's limits until stopped; at once where there are none to be kept."""

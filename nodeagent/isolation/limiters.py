@@ -22,14 +22,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.model import BY_CDI, BY_HOST_PATH, WITHHELD, Allocation, Delivery, Gpu, Inventory
+from nodeagent.conditions import Condition
+from nodeagent.files import read_text, write_atomically
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import cdi
 from nodeagent.isolation.cdi import Preloaded
 from nodeagent.isolation.preload import Library
 from nodeagent.isolation.settings import LimiterSettings
 from nodeagent.mps.machine import Phase
-from nodeagent.mps.places import MpsPaths, read_text, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import NOTHING, Report, most_clients, report_from_text, wanted_from_text, wanted_to_text
-from nodeagent.publishing.status import Condition, Observation
 
 log = logging.getLogger(__name__)
 
@@ -216,29 +218,29 @@ class Limiters:
         return not said
 
 
-def judged(sight: Observation, found: LimiterState) -> Observation:
-    """The sight with the GPUs taken out that would give a new container nothing, since their daemon is away."""
+def judged(observation: Observation, found: LimiterState) -> Observation:
+    """The observation, with a GPU unhealthy where its MPS daemon is away and so would give a new container nothing."""
     return replace(
-        sight,
+        observation,
         cards=tuple(
             replace(card, healthy=False, reason=why) if card.healthy and (why := _away(card.uuid, found)) else card
-            for card in sight.cards
+            for card in observation.cards
         ),
     )
 
 
-def without_servers(sight: Observation, found: LimiterState) -> Observation:
-    """The sight without the MPS servers' own processes: what they hold is their clients', and nobody's offence."""
+def without_servers(observation: Observation, found: LimiterState) -> Observation:
+    """The observation without the MPS servers' own processes: what they hold is their clients' memory."""
     servers = found.report.servers
     if not servers:
-        return sight
+        return observation
     return replace(
-        sight,
+        observation,
         cards=tuple(
             card
             if card.processes is None
             else replace(card, processes=tuple((pid, used) for pid, used in card.processes if pid not in servers))
-            for card in sight.cards
+            for card in observation.cards
         ),
     )
 

@@ -25,9 +25,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from nodeagent.files import read_text
 from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER, Preloaded
 from nodeagent.isolation.elf import offers
-from nodeagent.mps.places import read_text
 
 _NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
 _ELF_64 = b"\x7fELF\x02"

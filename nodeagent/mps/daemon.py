@@ -27,7 +27,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nodeagent.mps.places import read_text
+from nodeagent.files import read_text
 
 log = logging.getLogger(__name__)
 

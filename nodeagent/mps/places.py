@@ -16,7 +16,6 @@ Must not: decide anything.
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ ROOT = "/run/gpufraction/mps"
 """On the host. Short, since the path of a socket may have 107 characters; and gone after the host's restart."""
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"
 """MPS's default, so that a client needs no variable to find it."""
-_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +48,3 @@ class MpsPaths:
         with contextlib.suppress(OSError):
             return tuple(sorted(path.name for path in self.root.iterdir() if path.name.startswith("GPU-")))
         return ()
-
-
-def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Readers see all of the old text or all of the new. Raises OSError."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.chmod(mode)
-    os.replace(new, path)
-
-
-def read_text(path: Path) -> str:
-    """The text, empty where there is none or it cannot be read."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(_MOST_BYTES)
-    except (OSError, UnicodeDecodeError):
-        return ""

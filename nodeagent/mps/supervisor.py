@@ -19,10 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from nodeagent.files import read_text, write_atomically
 from nodeagent.gpus.library import Card, GpuLibrary
+from nodeagent.gpus.observation import Observation, look
 from nodeagent.mps.daemon import PROGRAM, Daemon
 from nodeagent.mps.machine import Action, DaemonState, Phase, RestartPace, Seen, step
-from nodeagent.mps.places import MpsPaths, read_text, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import (
     GpuReport,
     Report,
@@ -32,7 +34,6 @@ from nodeagent.mps.reports import (
     shortcomings,
     wanted_from_text,
 )
-from nodeagent.publishing.status import Observation, look
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +87,14 @@ class Supervisor:
 
     def step(self) -> Report:
         """One round."""
-        sight = look(self._library)
-        self._driver = sight.driver or self._driver
-        cards = {card.uuid: card for card in sight.cards if card.uuid and not card.parent}
+        observation = look(self._library)
+        self._driver = observation.driver or self._driver
+        cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
         said = wanted_from_text(read_text(self._places.wanted))
         gpus = {}
         for uuid in sorted({*self._places.known(), *self._states, *((said or frozenset()) & cards.keys())}):
             wanted = uuid in said if said is not None else self._daemon(uuid).pid() > 0
-            gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, sight)
+            gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, observation)
         self.report = Report(self._wall(), gpus)
         try:
             write_atomically(self._places.report, report_to_text(self.report))
@@ -123,7 +124,7 @@ class Supervisor:
             self._daemons[uuid] = Daemon(folder, uuid, command=self._command, timeout=self._timeout)
         return self._daemons[uuid]
 
-    def _tend(self, uuid: str, card: Card | None, wanted: bool, sight: Observation) -> GpuReport:
+    def _tend(self, uuid: str, card: Card | None, wanted: bool, observation: Observation) -> GpuReport:
         state = self._states.get(uuid, DaemonState(since=self._clock()))
         seen = self._see(uuid, card, wanted)
         after, actions = step(state, seen, self._clock(), self._pace)
@@ -133,7 +134,7 @@ class Supervisor:
         self._states[uuid] = after
         for action in actions:
             self._do(uuid, action)
-        most = most_clients(card.capability, sight.driver) if card is not None else 0
+        most = most_clients(card.capability, observation.driver) if card is not None else 0
         full = f"all {most} clients of MPS are there; further processes fail" if 0 < most <= seen.clients else ""
         return GpuReport(
             phase=str(after.phase),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts, Beyond, Promises
-from nodeagent.gpus.changes import published_gpus
+from nodeagent.publishing.changes import published_gpus
 from nodeagent.publishing.reconcile import Published
 from nodeagent.publishing.status import Desired
 

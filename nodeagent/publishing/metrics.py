@@ -9,9 +9,9 @@ from __future__ import annotations
 from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
 from contract.model import ISOLATION, Inventory
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.limiters import LimiterState
 from nodeagent.mps.machine import Phase
-from nodeagent.publishing.status import Observation
 from nodeagent.sharing.overuse import OveruseMonitor
 from nodeagent.sharing.usage import NodeUsage
 from runtime.metrics import Metrics
@@ -27,11 +27,11 @@ class AgentGauges:
         self._shown: dict[MetricSpec, Series] = {}
         self._levels: tuple[str, ...] = ()
 
-    def show(self, sight: Observation) -> None:
-        """Make the gauges tell this sight and nothing else."""
-        self._set(series_of(self._node, sight))
+    def show(self, observation: Observation) -> None:
+        """Make the gauges tell this observation and nothing else."""
+        self._set(series_of(self._node, observation))
         xids = self._metrics.counter(specs.GPU_XIDS)
-        for card in sight.cards:
+        for card in observation.cards:
             for xid in card.xids if card.uuid and not card.parent else ():
                 xids.labels(self._node, card.uuid, str(xid)).inc()
 
@@ -101,12 +101,12 @@ def usage_series(
     }
 
 
-def series_of(node: str, sight: Observation) -> dict[MetricSpec, Series]:
+def series_of(node: str, observation: Observation) -> dict[MetricSpec, Series]:
     """Every series with its labels, in the order of the spec's. A figure that the driver does not tell is absent."""
-    cards = [card for card in sight.cards if card.uuid]
+    cards = [card for card in observation.cards if card.uuid]
     healthy = sum(card.healthy for card in cards)
     return {
-        specs.GPUS: {(node, "healthy"): healthy, (node, "unhealthy"): len(sight.cards) - healthy},
+        specs.GPUS: {(node, "healthy"): healthy, (node, "unhealthy"): len(observation.cards) - healthy},
         specs.GPU_MEMORY_TOTAL: {(node, card.uuid, card.model): card.memory_bytes for card in cards},
         specs.GPU_MEMORY_USED: {(node, card.uuid): card.used_bytes for card in cards if card.used_bytes is not None},
         specs.GPU_UTILIZATION: {

@@ -16,7 +16,8 @@ from typing import Any
 
 from contract.dialects.options import SILENT, BadOption, VgpuOptions, vgpu_options
 from contract.nodes.pools import PoolOptions
-from nodeagent.publishing.status import Condition, Reserve, Terms
+from nodeagent.conditions import Condition
+from nodeagent.publishing.status import Reserve, Terms
 
 REFUSED = "OptionsRefused"
 _SAID = 512

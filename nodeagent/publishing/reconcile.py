@@ -29,7 +29,8 @@ from contract import names
 from contract.backoff import backoff
 from contract.encoding.quantity import BadQuantity, format_bytes, integer
 from contract.nodes.capacity import Amounts
-from nodeagent.publishing.status import JSON, Desired, content_of, says, seconds, status_of
+from nodeagent.conditions import seconds
+from nodeagent.publishing.status import JSON, Desired, content_of, says, status_of
 from nodeagent.sharing import ownership
 
 LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-nodeagent"}

@@ -10,7 +10,6 @@ Must not: read a clock, or decide when anything is written (`nodeagent.publishin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from contract import names
@@ -19,29 +18,15 @@ from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts
 from contract.nodes.inventories import inventory_to_status, sharing_of
-from nodeagent.gpus.library import Card, GpuLibrary, GpuLibraryError
+from nodeagent.conditions import Condition, seconds, timestamp
+from nodeagent.gpus.library import Card
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.host import UNKNOWN, HostSystem
 
 JSON = dict[str, Any]
 
 _TEXT_LIMIT = 1024
 CORDONED, NOT_SHARED = WITHHELD
-
-READY = "Ready"
-"""The condition that says whether this node's GPUs can be used at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """
-    One look at the machine. `problem` is a sentence where nothing could be seen, and `reason` its CamelCase word.
-    """
-
-    cards: tuple[Card, ...] = ()
-    driver: str = ""
-    cuda: str = ""
-    problem: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +35,6 @@ class Reserve:
 
     least: int = 0
     percent: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition without its time of transition, which depends on what was published before."""
-
-    ready: bool
-    reason: str
-    message: str
-    kind: str = READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +103,6 @@ class Desired:
         return self.promised + self.beyond
 
 
-def look(library: GpuLibrary) -> Observation:
-    """Look at the machine once. Blocks as long as the driver does; a failure is a `problem`, never an exception."""
-    try:
-        cards = library.gpus()
-        driver, cuda = library.driver_version(), library.cuda_version()
-    except GpuLibraryError as error:
-        return Observation(problem=str(error), reason=error.reason)
-    if not cards:
-        return Observation(driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason="NoGpu")
-    return Observation(cards, driver, cuda)
-
-
 def usable(card: Card, reserve: Reserve) -> int:
     """
     Bytes of a card that may be given away: its memory less the reserve, or less what the driver keeps if that is more.
@@ -150,19 +113,19 @@ def usable(card: Card, reserve: Reserve) -> int:
     return max(0, card.memory_bytes - kept)
 
 
-def desired(node: str, sight: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:
+def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:
     """What to publish after a look."""
     named: dict[str, Card] = {}
-    for card in _offered(sight.cards, terms.mig):
+    for card in _offered(observation.cards, terms.mig):
         # A card that cannot say its name cannot be given to a container; it is counted in the condition only.
         if card.uuid:
             named.setdefault(card.uuid, card)
     inventory = Inventory(
         node=node,
         gpus=tuple(_gpu(card, terms) for card in sorted(named.values(), key=lambda card: card.index)),
-        driver=sight.driver,
-        cuda=sight.cuda,
-        problem=_cut(sight.problem),
+        driver=observation.driver,
+        cuda=observation.cuda,
+        problem=_cut(observation.problem),
         kernel=terms.host.kernel,
         cgroup=terms.host.cgroup,
         delivery=terms.delivery,
@@ -170,7 +133,7 @@ def desired(node: str, sight: Observation, *, terms: Terms = DEFAULT_TERMS) -> D
         pool=terms.pool,
         options=terms.options,
     )
-    return Desired(inventory, _condition(sight), terms.conditions)
+    return Desired(inventory, _condition(observation), terms.conditions)
 
 
 def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:
@@ -215,10 +178,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
 
 
-def _condition(sight: Observation) -> Condition:
-    if sight.problem:
-        return Condition(False, sight.reason or "LibraryBroken", _cut(sight.problem))
-    whole = [card for card in sight.cards if not card.parent]
+def _condition(observation: Observation) -> Condition:
+    if observation.problem:
+        return Condition(False, observation.reason or "LibraryBroken", _cut(observation.problem))
+    whole = [card for card in observation.cards if not card.parent]
     # A card in MIG mode is no fault: its slices are there to be used.
     sick = [card for card in whole if (not card.healthy and not card.sliced) or not card.uuid]
     total = len(whole)
@@ -259,19 +222,6 @@ def says(published: JSON, wanted: Desired) -> bool:
     content = content_of(wanted)
     conditions = {item.kind: item for item in (wanted.condition, *wanted.others)}
     return {key: published.get(key) for key in content} == content and _conditions_in(published) == conditions
-
-
-def timestamp(now: float) -> str:
-    """Kubernetes' form of a time (RFC 3339, whole seconds, UTC)."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(text: object) -> float | None:
-    """The inverse of `timestamp`; None for what is no time."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return None
 
 
 def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from contract import names
 from contract.encoding.messages import shown
+from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
-from nodeagent.publishing.status import Condition
 
 NAMES_NO_GPU = "CordonNamesNoGpu"
 _SHOWN = 3

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from contract import names
 from nodeagent.gpus.library import GpuLibrary
-from nodeagent.publishing.status import look
+from nodeagent.gpus.observation import look
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.paths import pods
 

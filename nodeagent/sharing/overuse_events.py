@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeagent.publishing.status import Observation, timestamp
+from nodeagent.conditions import timestamp
+from nodeagent.gpus.observation import Observation
 from nodeagent.sharing.overuse import OveruseMonitor, Step
 from nodeagent.sharing.residents import Residents
 from nodeagent.sharing.usage import NodeUsage, measure
@@ -31,8 +32,8 @@ _LONGEST_MESSAGE = 1024
 
 class OveruseReporter:
     """
-    Looks at each sight once. `show` is given the usage and the warnings so far, for metrics; `more` tells what else is
-    to be said to pods.
+    Judges each observation once. `show` is given the usage and the warnings so far, for metrics; `more` gives further
+    steps.
 
     `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
     """
@@ -52,14 +53,14 @@ class OveruseReporter:
         self._kube, self._residents, self._watch, self._node = kube, residents, watch, node
         self._show, self._more, self._clock = show, more, clock
         self._cgroup_of = cgroup_of or read_cgroup
-        self._sights: list[Observation] = []
+        self._observations: list[Observation] = []
         self._leaving: set[str] = set()
         """Uids of pods that are told to go: they take their time for it, and are not told again."""
         self._woken = threading.Event()
 
-    def seen(self, sight: Observation) -> None:
+    def seen(self, observation: Observation) -> None:
         """A new look. From any thread; never blocks."""
-        self._sights = [sight]
+        self._observations = [observation]
         self._woken.set()
 
     def wake(self) -> None:
@@ -71,17 +72,17 @@ class OveruseReporter:
         while not stopping.is_set():
             self._woken.wait()
             self._woken.clear()
-            if self._sights:
-                self.step(self._sights.pop())
+            if self._observations:
+                self.step(self._observations.pop())
 
-    def step(self, sight: Observation) -> None:
+    def step(self, observation: Observation) -> None:
         """Judge one look and do what follows."""
         # A slice's processes are its own; the card's list repeats them.
         here = self._residents.all()
-        usage = measure(sight.cards, here, self._cgroup_of)
+        usage = measure(observation.cards, here, self._cgroup_of)
         self._leaving &= {resident.uid for resident in here}
         now = self._clock()
-        steps = (*self._watch.judge(usage, sight.cards, now), *self._more())
+        steps = (*self._watch.judge(usage, observation.cards, now), *self._more())
         self._show(usage, self._watch)
         for step in steps:
             try:

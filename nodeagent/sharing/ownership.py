@@ -23,7 +23,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding.quantity import BadQuantity, integer
-from nodeagent.publishing.status import Condition
+from nodeagent.conditions import Condition
 
 PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
 DEDICATED, HOLDING = "dedicated", "held"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nodeagent.gpus.library import Card
-from nodeagent.publishing.status import Observation
+from nodeagent.gpus.observation import Observation
 
 MIB = 1 << 20
 T4 = 15109 * MIB
@@ -16,7 +16,7 @@ def card(index: int = 0, **changes: Any) -> Card:
     return Card(**{"index": index, "uuid": f"GPU-{index}", "model": "Tesla T4", "memory_bytes": T4, **changes})
 
 
-def sight(*cards: Card) -> Observation:
+def observation(*cards: Card) -> Observation:
     """A machine with these cards and a driver."""
     return Observation(cards, driver="550.54.15", cuda="12.4")
 

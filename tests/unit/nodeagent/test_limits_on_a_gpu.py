@@ -22,15 +22,16 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.files import write_atomically
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.nvml import Nvml
+from nodeagent.gpus.observation import look
 from nodeagent.isolation.driver import possible
 from nodeagent.isolation.host import read_host
 from nodeagent.mps.daemon import PROGRAM
-from nodeagent.mps.places import MpsPaths, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
-from nodeagent.publishing.status import look
 
 GIB = 1 << 30
 CLIENT = """

@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.nodeagent import measure, report
 from nodeagent.gpus.nvml import Nvml
+from nodeagent.gpus.observation import Observation, look
 from nodeagent.isolation.driver import possible
 from nodeagent.isolation.host import read_host
-from nodeagent.publishing.status import Observation, look
 
 MIB = 1 << 20
 ALLOCATED = 512 * MIB

@@ -30,10 +30,11 @@ from contract.model import (
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts, Beyond
 from contract.nodes.inventories import inventory_to_status, sharing_of
-from nodeagent.gpus.changes import published_gpus
+from nodeagent.conditions import Condition
 from nodeagent.publishing.beyond import Spared
+from nodeagent.publishing.changes import published_gpus
 from nodeagent.publishing.reconcile import NodeView, ObjectView, Published
-from nodeagent.publishing.status import Condition, Desired
+from nodeagent.publishing.status import Desired
 
 NODE = "n"
 READY = Condition(True, "AllGpusHealthy", "")

@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 
 from nodeagent.gpus.nvml import Nvml
-from nodeagent.publishing.status import look
+from nodeagent.gpus.observation import look
 
 library = Nvml(path=sys.argv[1])
 for line in sys.stdin:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodeagent.gpus.library import Card
-from nodeagent.publishing.status import Observation
+from nodeagent.gpus.observation import Observation
 from tests.unit.nodeagent.builders import MIB
 
 FAKE = Path(__file__).parents[1] / "fake_nvml"

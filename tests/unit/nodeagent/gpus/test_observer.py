@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 
 from nodeagent.gpus.library import Card
-from nodeagent.gpus.observe import Observer
-from nodeagent.publishing.status import Observation
-from tests.unit.nodeagent.builders import card, sight
+from nodeagent.gpus.observation import Observation, Observer
+from tests.unit.nodeagent.builders import card, observation
 
 
 class Driver:
@@ -34,7 +33,7 @@ class Driver:
 def test_a_hanging_driver_is_told_once_patience_is_over_and_not_before() -> None:
     driver, now = Driver(), [0.0]
     observer = Observer(driver, patience=60, clock=lambda: now[0])
-    assert observer.sight() is None
+    assert observer.latest() is None
     driver.answers.set()
     observer.look_once()
     driver.answers.clear()
@@ -43,13 +42,13 @@ def test_a_hanging_driver_is_told_once_patience_is_over_and_not_before() -> None
     thread.start()
     assert driver.asked.wait(10)
     now[0] = 60.0
-    assert observer.sight() == sight(card(0))
+    assert observer.latest() == observation(card(0))
     now[0] = 60.1
     problem = "the driver does not answer: a call into it has taken more than 60 s"
-    assert observer.sight() == Observation(problem=problem, reason="DriverHangs")
+    assert observer.latest() == Observation(problem=problem, reason="DriverHangs")
     driver.answers.set()
     thread.join(10)
-    assert observer.sight() == sight(card(0))
+    assert observer.latest() == observation(card(0))
 
 
 def test_a_bug_of_ours_is_published_as_a_problem() -> None:
@@ -59,7 +58,7 @@ def test_a_bug_of_ours_is_published_as_a_problem() -> None:
     observer = Observer(driver)
     observer.look_once()
     problem = "the agent failed while looking: ZeroDivisionError"
-    assert observer.sight() == Observation(problem=problem, reason="AgentFailed")
+    assert observer.latest() == Observation(problem=problem, reason="AgentFailed")
 
 
 def test_each_look_is_told_until_the_end() -> None:
@@ -72,4 +71,4 @@ def test_each_look_is_told_until_the_end() -> None:
             stopping.set()
 
     Observer(driver, interval=0.001, on_look=seen).run(stopping)
-    assert looks == [sight(card(0))] * 3
+    assert looks == [observation(card(0))] * 3

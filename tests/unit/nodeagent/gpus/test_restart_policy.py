@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nodeagent.gpus.observation import Observation
 from nodeagent.gpus.restart_policy import REASONS, RestartPolicy
-from nodeagent.publishing.status import Observation
 
 WELL = Observation((), "550.54.15", "12.4")
 OUTDATED = Observation(problem="of different versions", reason="LibraryOutdated")
@@ -34,6 +34,6 @@ LOOKS: dict[str, tuple[list[Observation], int]] = {
 def test_it_starts_anew_where_that_helps(looks: list[Observation], anew: int) -> None:
     """`anew`: after which look, 0 for none."""
     told = RestartPolicy()
-    said = [told.seen(sight) for sight in looks]
+    said = [told.seen(observation) for observation in looks]
     assert [bool(why) for why in said] == [number == anew for number in range(1, len(looks) + 1)]
     assert not anew or said[-1] == REASONS[looks[-1].reason][1]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.gpus.library import Card, DriverGone, LibraryBroken
+from nodeagent.gpus.observation import Observation, look
 from nodeagent.gpus.simulated import BadSimulation, Simulated, cards_from_text, scene_from_document, simulated_uuid
-from nodeagent.publishing.status import Observation, look
 from tests.unit.nodeagent.builders import MIB
 
 

@@ -12,9 +12,9 @@ import pytest
 from contract import names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, GpuShare
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, Limiter, container_groups, possible, wanted_limits
 from nodeagent.isolation.levels import Isolation, sees_host_processes
-from nodeagent.publishing.status import Observation
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import BLIND, MIB, card

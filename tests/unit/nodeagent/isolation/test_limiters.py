@@ -14,16 +14,17 @@ import pytest
 from contract.metrics import metrics_of
 from contract.model import SHARE_KIND, Allocation, ContainerAllocation, Delivery, Gpu, GpuShare, Inventory
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.conditions import Condition
+from nodeagent.files import write_atomically
 from nodeagent.isolation import cdi
 from nodeagent.isolation.limiters import Limiters, LimiterState, judged, without_servers
 from nodeagent.isolation.preload import Library
 from nodeagent.isolation.settings import LimiterSettings
-from nodeagent.mps.places import MpsPaths, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, Report, report_to_text, wanted_from_text
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.publishing.status import Condition
 from runtime.metrics import Metrics
-from tests.unit.nodeagent.builders import MIB, card, sight
+from tests.unit.nodeagent.builders import MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.unit.nodeagent.publishing.test_metrics import series
 
@@ -192,7 +193,7 @@ def test_a_supervisor_that_falls_silent_holds_nobody_any_more(node: Node) -> Non
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("off"))
     node.now += 31.0
     found = node.limiters.look()
-    cards = judged(sight(card(0), card(1)), found).cards
+    cards = judged(observation(card(0), card(1)), found).cards
     told = "the supervisor of the MPS daemons does not report"
     assert cards == (card(0, healthy=False, reason=told), card(1))
     assert node.round(BY_CDI, gpu())[1] == ()
@@ -211,13 +212,13 @@ AWAY: dict[str, tuple[GpuReport, str]] = {
 def test_a_gpu_whose_daemon_is_away_takes_no_new_pods(report: GpuReport, why: str) -> None:
     found = LimiterState(Report(0.0, {"GPU-0": report}))
     want = card(0, healthy=False, reason=why) if why else card(0)
-    assert judged(sight(card(0), card(1)), found).cards == (want, card(1))
+    assert judged(observation(card(0), card(1)), found).cards == (want, card(1))
     ill = card(0, healthy=False, reason="XID 79")
-    assert judged(sight(ill), found).cards == (ill,), "what the card itself has comes first"
+    assert judged(observation(ill), found).cards == (ill,), "what the card itself has comes first"
 
 
 def test_the_servers_memory_is_nobodys_offence() -> None:
-    seen = sight(card(0, processes=((71, 5), (72, 6))), card(1))
+    seen = observation(card(0, processes=((71, 5), (72, 6))), card(1))
     found = LimiterState(Report(0.0, {"GPU-0": SERVING}))
     assert without_servers(seen, found).cards == (card(0, processes=((72, 6),)), card(1))
     assert without_servers(seen, LimiterState()) is seen
@@ -354,7 +355,7 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     cluster = Cluster("n1")
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("starting", taking=False))
     node.limiters.look()
-    seen = replace(sight(card(0, capability="8.6"), card(1, capability="8.6")), driver="580.95.05")
+    seen = replace(observation(card(0, capability="8.6"), card(1, capability="8.6")), driver="580.95.05")
     agent = Agent(
         cluster.kube,
         lambda: judged(seen, node.limiters.found),

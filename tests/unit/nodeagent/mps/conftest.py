@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from nodeagent.files import write_atomically
 from nodeagent.gpus.library import Card, LibraryBroken
 from nodeagent.mps.daemon import session, start_time
 from nodeagent.mps.machine import RestartPace
-from nodeagent.mps.places import MpsPaths, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
 from tests.unit.nodeagent.builders import card

@@ -6,7 +6,7 @@ from nodeagent.mps.faults import Faults
 from nodeagent.mps.reports import GpuReport, Report
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
-from tests.unit.nodeagent.builders import card, sight
+from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.sharing.test_usage_and_overuse import P, Q, on_cluster, warnings
 
 FAULTED = Report(0.0, {"GPU-0": GpuReport("serving"), "GPU-1": GpuReport("faulted", taking=False)})
@@ -33,6 +33,6 @@ def test_the_telling_is_an_event_on_the_pod() -> None:
         cgroup_of=lambda pid: "",
         clock=lambda: 0.0,
     )
-    guard.step(sight(card(0)))
-    guard.step(sight(card(0)))
+    guard.step(observation(card(0)))
+    guard.step(observation(card(0)))
     assert [(event["reason"], event["involvedObject"]["name"]) for event in warnings(cluster)] == [("MpsFault", "p")]

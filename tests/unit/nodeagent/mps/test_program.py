@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.files import write_atomically
 from nodeagent.mps.daemon import session, start_time
-from nodeagent.mps.places import MpsPaths, write_atomically
+from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import Report, report_from_text, wanted_to_text
 from tests.unit.nodeagent.mps.conftest import gone
 

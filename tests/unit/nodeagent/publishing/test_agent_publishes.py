@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeagent.agent import Agent, Behaviour
-from nodeagent.publishing.status import JSON, Observation, Reserve, Terms
+from nodeagent.gpus.observation import Observation
+from nodeagent.publishing.status import JSON, Reserve, Terms
 from runtime.kubernetes.client import gpunodes, nodes
 from runtime.kubernetes.watch import Gone, Put, Replaced
-from tests.unit.nodeagent.builders import BLIND, MIB, card, sight
+from tests.unit.nodeagent.builders import BLIND, MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.wires import Fate
 
@@ -24,7 +25,7 @@ class Machine:
     """A node with an agent, and everything around it in the test's hands."""
 
     cluster: Cluster = field(default_factory=lambda: Cluster("n1"))
-    sight: Observation | None = field(default_factory=lambda: sight(card(0), card(1)))
+    observation: Observation | None = field(default_factory=lambda: observation(card(0), card(1)))
     now: float = 1_000_000.0
     behaviour: Behaviour = field(default_factory=lambda: Behaviour(node="n1"))
 
@@ -33,7 +34,7 @@ class Machine:
 
     def another_agent(self) -> Agent:
         return Agent(
-            self.cluster.kube, lambda: self.sight, self.behaviour, clock=lambda: self.now, rng=random.Random(1)
+            self.cluster.kube, lambda: self.observation, self.behaviour, clock=lambda: self.now, rng=random.Random(1)
         )
 
     def step(self, *, after: float = 0.0) -> float:
@@ -103,7 +104,7 @@ def test_a_restarted_agent_writes_nothing(machine: Machine) -> None:
 
 def test_a_sick_card_is_published_at_once(machine: Machine) -> None:
     machine.step()
-    machine.sight = sight(card(0), card(1, healthy=False, reason="XID 79"))
+    machine.observation = observation(card(0), card(1, healthy=False, reason="XID 79"))
     machine.step(after=1)
     gpus = machine.cluster.gpunode("n1")["status"]["gpus"]
     assert [(gpu["health"], gpu["reason"]) for gpu in gpus] == [("Healthy", ""), ("Unhealthy", "XID 79")]
@@ -111,8 +112,8 @@ def test_a_sick_card_is_published_at_once(machine: Machine) -> None:
 
 def test_a_driver_that_goes_takes_its_gpus_away_and_gives_them_back(machine: Machine) -> None:
     machine.step()
-    seen = machine.sight
-    machine.sight = BLIND
+    seen = machine.observation
+    machine.observation = BLIND
     machine.step(after=1)
     status = machine.cluster.gpunode("n1")["status"]
     none = {"gpufraction.io/gpu-memory": "0", "gpufraction.io/gpu-cores": "0"}
@@ -122,7 +123,7 @@ def test_a_driver_that_goes_takes_its_gpus_away_and_gives_them_back(machine: Mac
     machine.step(after=1)
     assert amounts(machine.cluster.node("n1")) == [none, none]
     assert machine.agent.trouble == "the NVIDIA kernel driver is not loaded"
-    machine.sight = seen
+    machine.observation = seen
     machine.step(after=1)
     assert (len(machine.cluster.gpunode("n1")["status"]["gpus"]), machine.agent.trouble) == (2, "")
 
@@ -177,13 +178,13 @@ def test_an_outage_ends_in_one_read_and_one_write(machine: Machine) -> None:
     machine.step()
     machine.written()
     machine.cluster.network.down = "unreachable"
-    machine.sight = sight(card(0))
+    machine.observation = observation(card(0))
     pauses = [machine.step(after=10) for _ in range(12)]
     assert machine.agent.trouble == "the inventory is not published: connection refused"
     assert all(0.5 <= pause <= 60 for pause in pauses)
     assert sum(pauses[6:]) > 6 * 30
     machine.cluster.network.down, machine.cluster.network.reads = None, 0
-    machine.sight = sight(card(1))
+    machine.observation = observation(card(1))
     assert machine.step(after=10) == 10.0
     told = "POST default/events"  # card 0 is gone; its capacity stays until the allocator has said who holds it
     assert (machine.cluster.network.reads, machine.written()) == (2, ["PATCH n1/status", told])
@@ -200,7 +201,7 @@ OUTCOMES: dict[str, tuple[Fate, list[str]]] = {
 @pytest.mark.parametrize(("fate", "again"), OUTCOMES.values(), ids=OUTCOMES.keys())
 def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fate: Fate, again: list[str]) -> None:
     machine.step()
-    machine.sight = sight(card(0), card(1, healthy=False, reason="lost"))
+    machine.observation = observation(card(0), card(1, healthy=False, reason="lost"))
     machine.cluster.network.fates = [fate]
     machine.step(after=1)
     machine.written()
@@ -228,7 +229,7 @@ def test_a_cluster_without_our_definition_is_told_what_is_missing(machine: Machi
 
 
 def test_nothing_is_said_before_the_first_look(machine: Machine) -> None:
-    machine.sight = None
+    machine.observation = None
     machine.step()
     assert (machine.written(), machine.agent.trouble) == ([], "no GPU was looked at yet")
 

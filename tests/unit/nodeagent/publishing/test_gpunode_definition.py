@@ -10,7 +10,7 @@ import yaml
 from contract import names
 from contract.model import Delivery
 from nodeagent.publishing.status import JSON, Terms, desired, status_of
-from tests.unit.nodeagent.builders import card, sight
+from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.cluster import CRD
 
 DEFINITION: JSON = yaml.safe_load(CRD.read_text())
@@ -25,7 +25,7 @@ TERMS = Terms(
     pool="p",
     options=(("deviceSplitCount", "5"),),
 )
-STATUS = status_of(desired("n1", sight(FULL), terms=TERMS), previous={}, now=0)
+STATUS = status_of(desired("n1", observation(FULL), terms=TERMS), previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 
 

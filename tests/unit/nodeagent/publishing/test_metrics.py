@@ -5,7 +5,7 @@ from __future__ import annotations
 from contract.metrics import metrics_of
 from nodeagent.publishing.metrics import AgentGauges
 from runtime.metrics import Metrics
-from tests.unit.nodeagent.builders import BLIND, T4, card, sight
+from tests.unit.nodeagent.builders import BLIND, T4, card, observation
 
 
 def series(metrics: Metrics) -> dict[str, float]:
@@ -16,7 +16,7 @@ def series(metrics: Metrics) -> dict[str, float]:
 def test_gauges_follow_the_cards() -> None:
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")
-    gauges.show(sight(card(0, used_bytes=5, utilisation=40), card(1, healthy=False)))
+    gauges.show(observation(card(0, used_bytes=5, utilisation=40), card(1, healthy=False)))
     assert series(metrics) == {
         'gpufraction_gpus{health="healthy",node="n1"}': 1,
         'gpufraction_gpus{health="unhealthy",node="n1"}': 1,

@@ -18,7 +18,7 @@ from nodeagent.sharing.residents import Residents, trim
 from playground.machinery.environment import Surroundings, resolve
 from runtime.kubernetes.watch import Put, Replaced
 from tests.builders import pod
-from tests.unit.nodeagent.builders import MIB, T4, card, sight
+from tests.unit.nodeagent.builders import MIB, T4, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.unit.nodeagent.isolation.test_driver_limits import Driver
 from webhook.admission import mutate
@@ -53,7 +53,7 @@ def start(root: Path, container: str) -> Path:
 
 def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp_path: Path) -> None:
     cluster, residents, driver, here, now = Cluster("edge"), Residents(), Driver(), admitted(), [1_000_000.0]
-    seen = [sight(card(0), card(1))]
+    seen = [observation(card(0), card(1))]
     agent = Agent(
         cluster.kube,
         lambda: seen[0],

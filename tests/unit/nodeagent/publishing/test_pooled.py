@@ -15,11 +15,12 @@ from contract.nodes.inventories import inventory_from_object, sharing_of
 from contract.nodes.pools import NOTHING_SAID, Pool, PoolOptions
 from contract.scheduling.needs import Requirement
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.conditions import Condition
 from nodeagent.publishing.pooled import PoolDocument, pooled
-from nodeagent.publishing.status import Condition, Reserve, Terms
+from nodeagent.publishing.status import Reserve, Terms
 from runtime.kubernetes.client import nodes
 from runtime.kubernetes.watch import Put
-from tests.unit.nodeagent.builders import MIB, T4, card, sight
+from tests.unit.nodeagent.builders import MIB, T4, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
 JSON = dict[str, Any]
@@ -69,7 +70,7 @@ class Machine:
         self.now = 1_000_000.0
         self.agent = Agent(
             self.cluster.kube,
-            lambda: sight(card(0), card(1)),
+            lambda: observation(card(0), card(1)),
             Behaviour("n1"),
             options=lambda: self.said,
             clock=lambda: self.now,

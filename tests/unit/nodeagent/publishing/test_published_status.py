@@ -9,28 +9,19 @@ import pytest
 from contract.model import Gpu, Inventory
 from contract.nodes.capacity import Amounts
 from contract.nodes.inventories import inventory_from_object
+from nodeagent.conditions import Condition, seconds, timestamp
 from nodeagent.gpus.library import Card, DriverGone, GpuLibraryError
+from nodeagent.gpus.observation import Observation, look
 from nodeagent.isolation.host import HostSystem
-from nodeagent.publishing.status import (
-    Condition,
-    Observation,
-    Reserve,
-    Terms,
-    desired,
-    look,
-    seconds,
-    status_of,
-    timestamp,
-    usable,
-)
-from tests.unit.nodeagent.builders import BLIND, MIB, T4, card, sight
+from nodeagent.publishing.status import Reserve, Terms, desired, status_of, usable
+from tests.unit.nodeagent.builders import BLIND, MIB, T4, card, observation
 
 HOUR = 3600.0
 TERMS = Terms(reserve=Reserve(256 * MIB), host=HostSystem("6.8.0-45-generic", "v2"))
 
 
 def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> None:
-    wanted = desired("n1", sight(card(0), card(1, healthy=False, reason="XID 79")), terms=TERMS)
+    wanted = desired("n1", observation(card(0), card(1, healthy=False, reason="XID 79")), terms=TERMS)
     status = status_of(wanted, previous={}, now=1_000_000_000.9)
     assert status == {
         "driverVersion": "550.54.15",
@@ -79,7 +70,7 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
 
 @dataclass(frozen=True)
 class Seen:
-    sight: Observation
+    observation: Observation
     gpus: tuple[Gpu, ...]
     condition: Condition
     amounts: Amounts
@@ -92,25 +83,25 @@ def gpu(index: int, **changes: object) -> Gpu:
 
 LOOKS = {
     "well cards are published in the order of their index": Seen(
-        sight(card(1), card(0)),
+        observation(card(1), card(0)),
         (gpu(0), gpu(1)),
         Condition(True, "AllGpusHealthy", "2 of 2 GPUs are healthy"),
         Amounts(2 * T4, 200),
     ),
     "a sick card keeps its part of the capacity, because pods still hold shares of it": Seen(
-        sight(card(0), card(1, healthy=False, reason="lost")),
+        observation(card(0), card(1, healthy=False, reason="lost")),
         (gpu(0), gpu(1, healthy=False, reason="lost")),
         Condition(True, "SomeGpusUnhealthy", "1 of 2 GPUs are healthy; GPU 1: lost"),
         Amounts(2 * T4, 200),
     ),
     "no well card at all is not ready": Seen(
-        sight(card(0, healthy=False, reason="lost")),
+        observation(card(0, healthy=False, reason="lost")),
         (gpu(0, healthy=False, reason="lost"),),
         Condition(False, "NoHealthyGpu", "0 of 1 GPUs are healthy; GPU 0: lost"),
         Amounts(T4, 100),
     ),
     "a card without a name is told of and given to nobody": Seen(
-        sight(card(0), card(1, uuid="")),
+        observation(card(0), card(1, uuid="")),
         (gpu(0),),
         Condition(True, "SomeGpusUnhealthy", "1 of 2 GPUs are healthy; GPU 1: has no UUID of its own"),
         Amounts(T4, 100),
@@ -127,18 +118,18 @@ LOOKS = {
 
 @pytest.mark.parametrize("case", LOOKS.values(), ids=LOOKS.keys())
 def test_what_is_published_of_a_look(case: Seen) -> None:
-    wanted = desired("n1", case.sight)
-    driver, cuda = case.sight.driver, case.sight.cuda
+    wanted = desired("n1", case.observation)
+    driver, cuda = case.observation.driver, case.observation.cuda
     assert wanted.inventory == Inventory("n1", case.gpus, driver, cuda, case.problem)
     assert (wanted.condition, wanted.amounts) == (case.condition, case.amounts)
 
 
 def test_two_cards_of_one_name_are_published_once() -> None:
-    assert desired("n1", sight(card(0), card(1, uuid="GPU-0"))).inventory.gpus == (gpu(0),)
+    assert desired("n1", observation(card(0), card(1, uuid="GPU-0"))).inventory.gpus == (gpu(0),)
 
 
 def test_a_text_is_cut_to_what_the_schema_takes() -> None:
-    wanted = desired("n1", sight(card(0, healthy=False, reason="x" * 5000)))
+    wanted = desired("n1", observation(card(0, healthy=False, reason="x" * 5000)))
     assert wanted.inventory.gpus[0].reason == "x" * 1023 + "…"
 
 
@@ -178,13 +169,13 @@ STRATEGIES = {
 
 @pytest.mark.parametrize(("mig", "cards", "want"), STRATEGIES.values(), ids=STRATEGIES.keys())
 def test_slices_are_published_by_strategy(mig: str, cards: list[Card], want: list[int]) -> None:
-    wanted = desired("n1", sight(*cards), terms=Terms(mig=mig))
+    wanted = desired("n1", observation(*cards), terms=Terms(mig=mig))
     assert [gpu.usable for gpu in wanted.inventory.gpus] == want
     assert wanted.condition.reason == "AllGpusHealthy"
 
 
 def test_a_cordoned_card_takes_no_new_pods_and_stays_in_the_sum() -> None:
-    wanted = desired("n1", sight(card(0), card(1)), terms=Terms(cordoned=frozenset({"GPU-1"})))
+    wanted = desired("n1", observation(card(0), card(1)), terms=Terms(cordoned=frozenset({"GPU-1"})))
     told = "cordoned by the annotation gpufraction.io/cordon of its Node"
     assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, withheld="Cordoned", reason=told))
     assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGpusHealthy")
@@ -192,13 +183,16 @@ def test_a_cordoned_card_takes_no_new_pods_and_stays_in_the_sum() -> None:
 
 def test_a_card_that_is_not_ours_is_told_of_and_not_in_the_sum() -> None:
     terms = Terms(shared=frozenset({"GPU-1"}), not_shared="it is the device plugin's")
-    wanted = desired("n1", sight(card(0), card(1)), terms=terms)
+    wanted = desired("n1", observation(card(0), card(1)), terms=terms)
     told = gpu(0, healthy=False, withheld="NotShared", reason="it is the device plugin's")
     assert (wanted.inventory.gpus, wanted.amounts) == ((told, gpu(1)), Amounts(T4, 100))
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
-    well, sick = desired("n1", sight(card(0), card(1))), desired("n1", sight(card(0), card(1, healthy=False)))
+    well, sick = (
+        desired("n1", observation(card(0), card(1))),
+        desired("n1", observation(card(0), card(1, healthy=False))),
+    )
     first = status_of(well, previous={}, now=0)
     second = status_of(sick, previous=first, now=HOUR)
     third = status_of(desired("n1", BLIND), previous=second, now=2 * HOUR)
@@ -229,7 +223,7 @@ class Machine:
 
 
 SIGHTS = {
-    "cards": (Machine((card(0),)), sight(card(0))),
+    "cards": (Machine((card(0),)), observation(card(0))),
     "a driver without cards": (
         Machine(),
         Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", "NoGpu"),

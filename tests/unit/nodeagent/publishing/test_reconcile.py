@@ -26,11 +26,11 @@ from nodeagent.publishing.reconcile import (
     settled,
 )
 from nodeagent.publishing.status import JSON, Desired, content_of, desired, status_of
-from tests.unit.nodeagent.builders import BLIND, T4, card, sight
+from tests.unit.nodeagent.builders import BLIND, T4, card, observation
 
 PACE = PublishingPace(heartbeat=300, rewrite=10)
 NOW = 1_000_000.0
-WANTED = desired("n1", sight(card(0)))
+WANTED = desired("n1", observation(card(0)))
 SUM = Amounts(T4, 100)
 STATUS = status_of(WANTED, previous={}, now=NOW)
 NODE = NodeView("uid-1", SUM, SUM)
@@ -56,7 +56,7 @@ def write(wanted: Desired, previous: JSON, now: float) -> WriteStatus:
     return WriteStatus({"status": status_of(wanted, previous=previous, now=now)})
 
 
-SICK = desired("n1", sight(card(0, healthy=False, reason="lost")))
+SICK = desired("n1", observation(card(0, healthy=False, reason="lost")))
 CASES = {
     "nothing is there: the object, the capacity, and its status once kubelet has that": (
         WANTED,

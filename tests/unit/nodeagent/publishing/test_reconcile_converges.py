@@ -16,22 +16,23 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from contract.encoding.reading import Malformed
 from contract.nodes.inventories import inventory_from_object
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.reconcile import LABELS, node_view, object_view
-from nodeagent.publishing.status import Observation, desired
+from nodeagent.publishing.status import desired
 from runtime.kubernetes.client import JSON, gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
-from tests.unit.nodeagent.builders import BLIND, card, sight
+from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.wires import Fate
 
 HEARTBEAT = 300.0
 FATES: tuple[Fate, ...] = ("answered", "unreachable", "lost-and-done", "dropped")
 SIGHTS = (
-    sight(card(0), card(1)),
-    sight(card(0), card(1, healthy=False, reason="lost")),
-    sight(card(0, healthy=False, reason="lost"), card(1, uuid="")),
-    sight(card(1)),
-    sight(card(0, uuid="GPU-new"), card(1)),
+    observation(card(0), card(1)),
+    observation(card(0), card(1, healthy=False, reason="lost")),
+    observation(card(0, healthy=False, reason="lost"), card(1, uuid="")),
+    observation(card(1)),
+    observation(card(0, uuid="GPU-new"), card(1)),
     BLIND,
     Observation(driver="550.54.15", problem="the driver works and reports no GPU", reason="NoGpu"),
 )
@@ -42,7 +43,7 @@ class Convergence(RuleBasedStateMachine):
         super().__init__()
         self.cluster = Cluster("n1")
         self.now = 1_000_000.0
-        self.sight = SIGHTS[0]
+        self.observation = SIGHTS[0]
         self.stale: list[JSON] = []
         self.start_agent()
 
@@ -51,7 +52,7 @@ class Convergence(RuleBasedStateMachine):
         """Also what a restart of the agent is: a new one that knows nothing."""
         self.agent = Agent(
             self.cluster.kube,
-            lambda: self.sight,
+            lambda: self.observation,
             Behaviour(node="n1", heartbeat=HEARTBEAT),
             clock=lambda: self.now,
             rng=random.Random(0),
@@ -69,7 +70,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(seen=st.sampled_from(SIGHTS))
     def the_machine_changes(self, seen: Observation) -> None:
-        self.sight = seen
+        self.observation = seen
 
     @rule()
     def a_kubelet_wipes_the_capacity(self) -> None:
@@ -146,7 +147,7 @@ class Convergence(RuleBasedStateMachine):
             self.the_allocator_counts()
             self.now += HEARTBEAT * 1.1
         self.agent.step()
-        wanted = desired("n1", self.sight)
+        wanted = desired("n1", self.observation)
         node, gpunode = self.cluster.node("n1"), self.cluster.gpunode("n1")
         assert inventory_from_object(gpunode) == wanted.inventory
         assert (node_view(node).capacity, node_view(node).allocatable) == (wanted.amounts, wanted.amounts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
-from nodeagent.publishing.status import Condition
 from nodeagent.sharing.cordoning import NAMES_NO_GPU, Cordon, read
 from runtime.kubernetes.client import nodes
 from runtime.kubernetes.watch import Put

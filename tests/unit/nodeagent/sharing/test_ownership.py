@@ -15,7 +15,7 @@ from nodeagent.sharing.residents import Resident, Residents, resident, trim
 from runtime.kubernetes.client import JSON, gpunodes, nodes
 from runtime.kubernetes.paths import namespaces, pods
 from runtime.kubernetes.watch import Gone, Put, Replaced
-from tests.unit.nodeagent.builders import card, sight
+from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
 CARDS = ("GPU-0", "GPU-1")
@@ -130,7 +130,7 @@ def test_residents_follow_the_watch_and_tell_changes_only() -> None:
 def test_a_node_from_conflict_to_held_and_back() -> None:
     cluster = Cluster("n1")
     residents = Residents()
-    agent = Agent(cluster.kube, lambda: sight(card(0), card(1)), Behaviour("n1"), residents=residents)
+    agent = Agent(cluster.kube, lambda: observation(card(0), card(1)), Behaviour("n1"), residents=residents)
 
     def told() -> tuple[list[str], list[tuple[str, str]], str]:
         agent.node_event(Put(cluster.node("n1")))

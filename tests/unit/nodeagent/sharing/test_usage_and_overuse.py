@@ -18,7 +18,7 @@ from runtime.kubernetes.client import JSON
 from runtime.kubernetes.paths import events, namespaces, pods
 from runtime.kubernetes.watch import Replaced
 from runtime.metrics import Metrics
-from tests.unit.nodeagent.builders import MIB, card, sight
+from tests.unit.nodeagent.builders import MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
 ONE, TWO = "a" * 64, "b" * 64
@@ -188,7 +188,7 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
         cgroup_of=groups,
         clock=lambda: now[0],
     )
-    look = sight(card(0, processes=((1, 200 * MIB),), busy=((1, 40), (99, 60))))
+    look = observation(card(0, processes=((1, 200 * MIB),), busy=((1, 40), (99, 60))))
     for at in (1000.0, 1010.0):
         now[0] = at
         guard.step(look)

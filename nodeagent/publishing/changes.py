@@ -16,7 +16,7 @@ from typing import Any
 from contract.encoding.reading import Malformed
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_from_object
-from nodeagent.publishing.status import Condition
+from nodeagent.conditions import Condition
 from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"

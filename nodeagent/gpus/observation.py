@@ -1,9 +1,9 @@
 """
-The thread that looks at the machine, apart from the one that talks to the API server.
+What the driver shows at one look, and the thread that looks again and again.
 
 A call into the driver may block for minutes while a GPU falls off its bus, and nothing can interrupt it. So it happens
-on a thread of its own; whoever asks for the latest sight meanwhile gets it, or, once it is too old to be believed, the
-sentence that the driver does not answer.
+on a thread of its own, apart from the one that talks to the API server. `Observer.latest` never blocks: it gives the
+latest observation or, once a look takes too long, the problem that the driver does not answer.
 
 Must not: interpret what was seen; what a card reported is judged by `nodeagent.gpus.health`.
 """
@@ -14,13 +14,37 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nodeagent.gpus.health import Record
-from nodeagent.gpus.library import GpuLibrary
-from nodeagent.publishing.status import Observation, look
+from nodeagent.gpus.library import Card, GpuLibrary, GpuLibraryError
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """
+    One look at the machine. `problem` is a sentence where nothing could be seen, and `reason` its CamelCase word.
+    """
+
+    cards: tuple[Card, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    problem: str = ""
+    reason: str = ""
+
+
+def look(library: GpuLibrary) -> Observation:
+    """Look at the machine once. Blocks as long as the driver does; a failure is a `problem`, never an exception."""
+    try:
+        cards = library.gpus()
+        driver, cuda = library.driver_version(), library.cuda_version()
+    except GpuLibraryError as error:
+        return Observation(problem=str(error), reason=error.reason)
+    if not cards:
+        return Observation(driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason="NoGpu")
+    return Observation(cards, driver, cuda)
 
 
 class Observer:
@@ -37,7 +61,7 @@ class Observer:
         *,
         interval: float = 10.0,
         patience: float = 60.0,
-        on_look: Callable[[Observation], None] = lambda sight: None,
+        on_look: Callable[[Observation], None] = lambda observation: None,
         record: Record | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -48,7 +72,7 @@ class Observer:
         self._latest: Observation | None = None
         self._asked_at: float | None = None
 
-    def sight(self) -> Observation | None:
+    def latest(self) -> Observation | None:
         """What was seen last. None before the first look ended, unless that already takes too long."""
         with self._lock:
             asked = self._asked_at

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import pytest
 
 from nodeagent.agent import Agent, Behaviour
-from nodeagent.gpus.changes import changes
 from nodeagent.gpus.library import Card
-from nodeagent.publishing.status import Observation, desired
+from nodeagent.gpus.observation import Observation
+from nodeagent.publishing.changes import changes
+from nodeagent.publishing.status import desired
 from runtime.kubernetes.paths import events
-from tests.unit.nodeagent.builders import BLIND, card, sight
+from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
 GONE = "GPU GPU-1 (Tesla T4, index 1) is not here any more. Pods that were given it have no GPU"
@@ -29,30 +30,34 @@ class Case:
 
 
 CASES = {
-    "the same": Case((card(0), card(1)), sight(card(0), card(1))),
-    "one came": Case((card(0),), sight(card(0), card(1))),
-    "one went": Case((card(0), card(1)), sight(card(0)), (("GpuGone", GONE),)),
+    "the same": Case((card(0), card(1)), observation(card(0), card(1))),
+    "one came": Case((card(0),), observation(card(0), card(1))),
+    "one went": Case((card(0), card(1)), observation(card(0)), (("GpuGone", GONE),)),
     "another stands in its place": Case(
-        (card(0), card(1)), sight(card(0), card(1, uuid="GPU-9")), (("GpuReplaced", REPLACED),)
+        (card(0), card(1)), observation(card(0), card(1, uuid="GPU-9")), (("GpuReplaced", REPLACED),)
     ),
-    "the next moved up": Case((card(0), card(1), card(2)), sight(card(0), card(1, uuid="GPU-2")), (("GpuGone", GONE),)),
-    "two changed places": Case((card(0), card(1)), sight(card(0, uuid="GPU-1"), card(1, uuid="GPU-0"))),
+    "the next moved up": Case(
+        (card(0), card(1), card(2)), observation(card(0), card(1, uuid="GPU-2")), (("GpuGone", GONE),)
+    ),
+    "two changed places": Case((card(0), card(1)), observation(card(0, uuid="GPU-1"), card(1, uuid="GPU-0"))),
     "nothing can be seen": Case((card(0), card(1)), BLIND),
-    "a slice went": Case((card(0, sliced=True), card(0, uuid="MIG-1", parent="GPU-0")), sight(card(0, sliced=True))),
-    "one is sick": Case((card(0),), sight(card(0, healthy=False, reason="lost"))),
+    "a slice went": Case(
+        (card(0, sliced=True), card(0, uuid="MIG-1", parent="GPU-0")), observation(card(0, sliced=True))
+    ),
+    "one is sick": Case((card(0),), observation(card(0, healthy=False, reason="lost"))),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_told(case: Case) -> None:
-    before = desired("n1", sight(*case.before)).inventory.gpus
+    before = desired("n1", observation(*case.before)).inventory.gpus
     found = changes(before, desired("n1", case.now).inventory)
     assert tuple((change.reason, change.message) for change in found) == case.want
 
 
 def test_a_card_that_was_replaced_while_the_agent_was_away_is_told_at_its_start_and_not_again() -> None:
     cluster = Cluster("n1")
-    shown = [sight(card(0), card(1))]
+    shown = [observation(card(0), card(1))]
 
     def agent() -> Agent:
         return Agent(cluster.kube, lambda: shown[0], Behaviour("n1"))
@@ -62,12 +67,12 @@ def test_a_card_that_was_replaced_while_the_agent_was_away_is_told_at_its_start_
         return [event["reason"] for event in sorted(written, key=lambda e: int(e["metadata"]["resourceVersion"]))]
 
     agent().step()
-    shown[0] = sight(card(0), card(1, uuid="GPU-9"))
+    shown[0] = observation(card(0), card(1, uuid="GPU-9"))
     second = agent()
     assert (second.step() > 0, told()) == (True, ["GpuReplaced"])
     shown[0] = BLIND
     second.step()
-    shown[0] = sight(card(0))
+    shown[0] = observation(card(0))
     second.step()
     second.step()
     assert told() == ["GpuReplaced", "GpuGone"], "a driver that was away in between hides nothing"

@@ -1,0 +1,36 @@
+"""
+A condition of the GPUNode before it is published, and Kubernetes' form of a time.
+
+Must not: read a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+READY = "Ready"
+"""The condition that says whether this node's GPUs can be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its time of transition, which depends on what was published before."""
+
+    ready: bool
+    reason: str
+    message: str
+    kind: str = READY
+
+
+def timestamp(now: float) -> str:
+    """Kubernetes' form of a time (RFC 3339, whole seconds, UTC)."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: object) -> float | None:
+    """The inverse of `timestamp`; None for what is no time."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
