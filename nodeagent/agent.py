@@ -88,10 +88,7 @@ class Agent:
     Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
 
     `observe` gives the latest look at the machine (`Observer.latest`), None while there is none yet. `residents` are
-    this node's pods. `told` is given what is about to be published; then `delivery` tells how GPUs reach containers, at a
-    time of the clock, `isolation` what is enforced, and `conditions` what else is to be said. `options` is what the
-    administrator's document says. `clock` is wall time in seconds since the epoch, since the heartbeat is counted from
-    a time that is published.
+    this node's pods. `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
     """
 
     def __init__(
