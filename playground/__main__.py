@@ -15,7 +15,7 @@ from playground import demo, replaying
 from playground.alone import Unusable, alone
 from playground.cluster import Cluster, NotUp
 from playground.picture import draw
-from playground.programs import ProgramFailed
+from playground.programs.process import ProgramFailed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from contract import names
-from playground import installing
-from playground.api.values import ADMIN, User
-from playground.balancer import Balancer
+from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane, Embedded
-from playground.machinery.gpuruntime import NodeGpu, NodeGpus
-from playground.mounted import Mounted
-from playground.probes import accepts_tls, free_port, healthy
-from playground.programs import Program
+from playground.machinery.kubelet.gpuruntime import NodeGpu, NodeGpus
+from playground.programs import installing
+from playground.programs.balancer import Balancer
+from playground.programs.mounted import Mounted
+from playground.programs.probes import accepts_tls, free_port, healthy
+from playground.programs.process import Program
 from playground.shapes import DEMO, GpuNode
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable

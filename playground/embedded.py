@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from playground.api.api import Api
-from playground.api.server import HttpsServer
-from playground.api.values import User
+from playground.api.http.server import HttpsServer
+from playground.api.kinds.values import User
 from playground.machinery.cluster import Machinery
-from playground.machinery.gpuruntime import NodeGpus
-from playground.machinery.nodes import NodeSpec
+from playground.machinery.kubelet.gpuruntime import NodeGpus
+from playground.machinery.objects.nodes import NodeSpec
 
 JSON = dict[str, Any]
 

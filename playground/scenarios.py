@@ -15,7 +15,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding import codec
-from playground import installing
+from playground.programs import installing
 from runtime.kubernetes import paths as kubepaths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 

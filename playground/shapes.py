@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from playground.machinery.nodes import NodeSpec
+from playground.machinery.objects.nodes import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

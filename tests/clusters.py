@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from playground.embedded import ControlPlane, Embedded
-from playground.machinery.gpuruntime import NodeGpus
-from playground.real import ENVIRONMENT, Real, assets_of
+from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.realapi.components import Assets
+from playground.realapi.real import ENVIRONMENT, Real, assets_of
 
 GpusOf = Callable[[str], NodeGpus]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from benchmarks.admission import workload
 from benchmarks.figures import MILLISECOND, Spread, machine_line, table
 from benchmarks.progress import say
-from playground import installing
 from playground.cluster import Cluster
-from playground.real import Real, assets_of
+from playground.programs import installing
+from playground.realapi.real import Real, assets_of
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound

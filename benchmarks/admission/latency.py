@@ -25,8 +25,8 @@ from benchmarks.processes import cpu_seconds, rss
 from benchmarks.progress import say
 from contract import names
 from playground.cluster import Cluster
-from playground.probes import accepts_tls, free_port
-from playground.programs import Program
+from playground.programs.probes import accepts_tls, free_port
+from playground.programs.process import Program
 
 JSON = dict[str, Any]
 _TOP = Path(__file__).resolve().parents[2]

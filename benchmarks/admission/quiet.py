@@ -26,10 +26,10 @@ from contract.model import (
     PodRequest,
 )
 from contract.nodes.inventories import inventory_to_status
-from playground import installing
-from playground.api.values import timestamp
+from playground.api.kinds.values import timestamp
 from playground.embedded import Embedded
-from playground.machinery.nodes import NodeSpec, node_object
+from playground.machinery.objects.nodes import NodeSpec, node_object
+from playground.programs import installing
 from runtime.kubernetes import paths
 
 JSON = dict[str, Any]

@@ -18,7 +18,7 @@ from benchmarks.admission import workload
 from benchmarks.figures import MILLISECOND, Spread, machine_line, table
 from benchmarks.progress import say
 from contract import names, pods
-from playground.api.watching import Watch
+from playground.api.store.watching import Watch
 from playground.cluster import Cluster
 from playground.embedded import Embedded
 from playground.shapes import gpu_node

@@ -19,7 +19,7 @@ from contract import names, pods
 from contract.metrics.allocator import COMMITS
 from playground.cluster import Cluster, MakeControlPlane
 from playground.embedded import Embedded
-from playground.real import Real, assets_of
+from playground.realapi.real import Real, assets_of
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from playground.api import authorization, decoding, discovery, errors, openapi, requests
-from playground.api.admission import (
+from playground.api.admission import authorization
+from playground.api.admission.authorization import Authorizer, Question, Reviews
+from playground.api.admission.builtin import (
     IMMORTAL,
     Chain,
     Defaulting,
@@ -25,22 +26,23 @@ from playground.api.admission import (
     RuntimeClasses,
     ServiceAccountPlugin,
 )
-from playground.api.authorization import Authorizer, Question, Reviews
-from playground.api.crds import Definitions
-from playground.api.kinds import CRDS, NAMESPACES, PODS, QUOTAS, Kind, Kinds
-from playground.api.limitranges import LimitRanger
-from playground.api.policies import Policies
-from playground.api.quota import Quotas
-from playground.api.removal import Remover
-from playground.api.requests import Request, Response
-from playground.api.selection import Predicate, everything, field_selector, label_selector
-from playground.api.store import StaleRevision, Store
-from playground.api.subresources import LogProvider, Subresources
-from playground.api.values import ADMIN, JSON, User, copy_json, dig
-from playground.api.watching import Watch, WatchOptions
-from playground.api.webhookclient import WebhookClient
-from playground.api.webhooks import Webhooks
-from playground.api.writes import Writer
+from playground.api.admission.limitranges import LimitRanger
+from playground.api.admission.policies import Policies
+from playground.api.admission.quota import Quotas
+from playground.api.admission.webhookclient import WebhookClient
+from playground.api.admission.webhooks import Webhooks
+from playground.api.kinds import discovery, errors, openapi, requests
+from playground.api.kinds.kinds import CRDS, NAMESPACES, PODS, QUOTAS, Kind, Kinds
+from playground.api.kinds.requests import Request, Response
+from playground.api.kinds.values import ADMIN, JSON, User, copy_json, dig
+from playground.api.rules import decoding
+from playground.api.rules.crds import Definitions
+from playground.api.store.selection import Predicate, everything, field_selector, label_selector
+from playground.api.store.store import StaleRevision, Store
+from playground.api.store.watching import Watch, WatchOptions
+from playground.api.verbs.removal import Remover
+from playground.api.verbs.subresources import LogProvider, Subresources
+from playground.api.verbs.writes import Writer
 
 __all__ = ["ADMIN", "Api", "ApiError", "User", "Watch"]
 

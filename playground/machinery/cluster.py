@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from playground.api.values import JSON, User
-from playground.machinery import queueing, rights
-from playground.machinery.client import (
+from playground.api.kinds.values import JSON, User
+from playground.machinery.client import queueing, rights
+from playground.machinery.client.client import (
     DEPLOYMENTS,
     JOBS,
     NODES,
@@ -29,17 +29,17 @@ from playground.machinery.client import (
     Resource,
     service_account,
 )
-from playground.machinery.control import OWNER, Controller, ControlTiming, Means
-from playground.machinery.deployments import Deployments
-from playground.machinery.gpuruntime import NodeGpus
-from playground.machinery.informer import Cache, Informer, by_owner
-from playground.machinery.jobs import Jobs
-from playground.machinery.kubelet import Kubelet, KubeletTiming
-from playground.machinery.nodes import NodeSpec, node_object
-from playground.machinery.recording import Recorder
-from playground.machinery.replicasets import ReplicaSets
-from playground.machinery.scheduler import Scheduler
-from playground.machinery.statefulsets import StatefulSets
+from playground.machinery.client.informer import Cache, Informer, by_owner
+from playground.machinery.client.recording import Recorder
+from playground.machinery.controllers.control import OWNER, Controller, ControlTiming, Means
+from playground.machinery.controllers.deployments import Deployments
+from playground.machinery.controllers.jobs import Jobs
+from playground.machinery.controllers.replicasets import ReplicaSets
+from playground.machinery.controllers.statefulsets import StatefulSets
+from playground.machinery.kubelet.gpuruntime import NodeGpus
+from playground.machinery.kubelet.kubelet import Kubelet, KubeletTiming
+from playground.machinery.objects.nodes import NodeSpec, node_object
+from playground.machinery.scheduler.scheduler import Scheduler
 
 WATCHED = (PODS, NODES, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS)
 SYNC_SECONDS = 30.0

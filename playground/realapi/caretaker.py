@@ -13,9 +13,9 @@ from fractions import Fraction
 from functools import partial
 
 from contract.encoding.quantity import parse
-from playground.api.quota import Usage, pod_usage, shown
-from playground.api.values import JSON
-from playground.machinery.client import (
+from playground.api.admission.quota import Usage, pod_usage, shown
+from playground.api.kinds.values import JSON
+from playground.machinery.client.client import (
     DEPLOYMENTS,
     JOBS,
     PODS,

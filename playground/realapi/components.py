@@ -17,9 +17,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from playground.api.certificates import Authority
-from playground.api.values import User
-from playground.programs import Program
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import User
+from playground.programs.process import Program
 
 NEEDED = ("etcd", "kube-apiserver")
 CONTROLLERS = "kube-controller-manager"

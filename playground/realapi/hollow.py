@@ -15,8 +15,8 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from playground.machinery.nodes import NodeSpec
-from playground.programs import Program
+from playground.machinery.objects.nodes import NodeSpec
+from playground.programs.process import Program
 from playground.realapi.components import KUBELETS, Assets
 
 _ROOT = re.compile(r"Using (/tmp/hollow-kubelet\.\d+) as root dir for hollow-kubelet")

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from playground.api.certificates import Authority
-from playground.api.values import JSON
-from playground.machinery import resources
-from playground.machinery.client import MERGE, NODES, Client, Refused
-from playground.machinery.nodekeeper import node_user
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import JSON
+from playground.machinery.client.client import MERGE, NODES, Client, Refused
+from playground.machinery.kubelet.nodekeeper import node_user
+from playground.machinery.objects import resources
 
 NOT_READY = "node.kubernetes.io/not-ready"
 Logs = Callable[[str, str, str], str]

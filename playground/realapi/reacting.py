@@ -11,9 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from playground.api.values import JSON
-from playground.machinery.client import Client, Refused, Resource
-from playground.machinery.informer import Cache, Informer
+from playground.api.kinds.values import JSON
+from playground.machinery.client.client import Client, Refused, Resource
+from playground.machinery.client.informer import Cache, Informer
 
 log = logging.getLogger(__name__)
 

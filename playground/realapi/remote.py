@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from playground.api.values import ADMIN, JSON, User
+from playground.api.kinds.values import ADMIN, JSON, User
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeError, KubeGone, KubeUnavailable
 from runtime.kubernetes.transport import Transport

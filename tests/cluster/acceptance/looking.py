@@ -14,8 +14,9 @@ from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes.inventories import inventory_from_object
 from kubectl_gpufraction.__main__ import main
-from playground import installing, scenarios
+from playground import scenarios
 from playground.cluster import Cluster
+from playground.programs import installing
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound, gpunodes
 from tests.builders import PodBuilder, pod

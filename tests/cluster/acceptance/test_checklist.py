@@ -16,8 +16,9 @@ import pytest
 
 from contract import names, pods
 from contract.encoding.quantity import GIB
-from playground import installing, scenarios
+from playground import scenarios
 from playground.cluster import Cluster
+from playground.programs import installing
 from playground.scenarios import SCENARIOS
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths

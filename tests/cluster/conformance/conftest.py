@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.api.values import ADMIN, User
+from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane
 from playground.machinery.cluster import no_gpus
 from runtime.kubernetes.transport import Transport, connect_transport

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from playground.api.certificates import Authority
+from playground.api.http.certificates import Authority
 from tests.cluster.conformance.asking import JSON, Api, Ask, create, eventually, pod
 
 _PROBE = "conformance-probe"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from playground import installing
+from playground.programs import installing
 from tests.cluster.conformance.asking import JSON, JSON_PATCH, MERGE, STRATEGIC, Api, Ask, Case, check, eventually, op
 
 MEMORY, CORES = "gpufraction.io/gpu-memory", "gpufraction.io/gpu-cores"

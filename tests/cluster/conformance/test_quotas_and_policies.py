@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from playground.api.values import User
+from playground.api.kinds.values import User
 from tests.cluster.conformance.asking import JSON, Api, Ask, create, eventually, gated, get, merge, op, patch, pod
 from tests.cluster.conformance.conftest import Server
 from tests.cluster.conformance.hooks import Hook, allowed, registered

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from playground.api.certificates import Authority
+from playground.api.http.certificates import Authority
 from tests.cluster.conformance.asking import JSON, Api, Ask, create, get, op, pod
 from tests.cluster.conformance.hooks import Hook, allowed, denied, entry, registered
 

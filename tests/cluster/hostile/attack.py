@@ -14,7 +14,7 @@ from typing import Any
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.embedded import ControlPlane
-from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.shapes import DEMO, GpuNode
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube

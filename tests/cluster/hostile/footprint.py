@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from contract.encoding import quantity
-from playground import installing
 from playground.cluster import Cluster
+from playground.programs import installing
 
 _EVERY = 0.1
 """Seconds between two looks. What comes and goes faster is not seen; what a kernel would kill for stays longer."""

@@ -15,9 +15,10 @@ from typing import Any
 import yaml
 
 from contract import names
-from playground import installing, scenarios
-from playground.api.values import User
+from playground import scenarios
+from playground.api.kinds.values import User
 from playground.cluster import Cluster, account
+from playground.programs import installing
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid
 from tests.builders import pod

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from playground.api.certificates import Authority
-from playground.api.values import User
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import User
 from playground.embedded import ControlPlane
-from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.kubelet.gpuruntime import NodeGpus
 from tests.builders import pod
 from tests.cluster.hostile import strangers
 from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed

@@ -16,7 +16,7 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.embedded import ControlPlane
-from playground.machinery.gpuruntime import NodeGpus
+from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.shapes import DEMO, gpu_node
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from contract import names
-from playground import installing, scenarios
+from playground import scenarios
+from playground.programs import installing
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import IMAGE, PodBuilder, pod

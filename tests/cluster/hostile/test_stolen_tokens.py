@@ -9,7 +9,7 @@ import pytest
 
 from contract import names
 from playground import scenarios
-from playground.api.values import User
+from playground.api.kinds.values import User
 from playground.cluster import account
 from playground.shapes import DEMO
 from runtime.kubernetes import paths

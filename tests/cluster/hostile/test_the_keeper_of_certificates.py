@@ -11,7 +11,7 @@ import pytest
 
 from contract import names
 from playground.cluster import account
-from playground.programs import Program
+from playground.programs.process import Program
 from runtime.kubernetes import paths
 from tests.cluster.hostile.attack import Hostile
 from webhook.certificates.authority import Bundle, needs_renewal, service_names

@@ -8,10 +8,10 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.machinery.gpuruntime import NodeGpus
-from playground.machinery.nodes import NodeSpec
-from playground.real import Real
+from playground.machinery.kubelet.gpuruntime import NodeGpus
+from playground.machinery.objects.nodes import NodeSpec
 from playground.realapi.components import CONTROLLERS, KUBELETS, SCHEDULER
+from playground.realapi.real import Real
 from tests.cluster.system import invariants
 from tests.clusters import assets_with
 

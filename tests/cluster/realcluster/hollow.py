@@ -6,8 +6,8 @@ from typing import Any
 
 from contract import names
 from playground.cluster import Cluster
-from playground.real import Real
 from playground.realapi.hollow import HollowKubelets
+from playground.realapi.real import Real
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod

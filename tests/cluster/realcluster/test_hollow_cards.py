@@ -11,9 +11,9 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.machinery.gpuruntime import NodeGpus
-from playground.real import Real
+from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.realapi.components import CONTROLLERS, KUBELETS, SCHEDULER
+from playground.realapi.real import Real
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
 from tests.builders import pod

@@ -15,8 +15,8 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster, account
-from playground.machinery.nodes import NodeSpec
-from playground.programs import Program
+from playground.machinery.objects.nodes import NodeSpec
+from playground.programs.process import Program
 from playground.scenarios import SCENARIOS, Scenario, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound

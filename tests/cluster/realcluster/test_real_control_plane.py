@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from playground import scenarios
-from playground.api.values import ADMIN, User
-from playground.machinery.nodes import NodeSpec, node_object
-from playground.real import Real, assets_of
+from playground.api.kinds.values import ADMIN, User
+from playground.machinery.objects.nodes import NodeSpec, node_object
+from playground.realapi.real import Real, assets_of
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeForbidden, KubeNotFound
 from runtime.kubernetes.transport import connect_transport

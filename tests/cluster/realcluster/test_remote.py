@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playground.api.values import ADMIN
+from playground.api.kinds.values import ADMIN
 from playground.realapi.remote import RemoteApi
 from runtime.kubernetes.errors import KubeTimeout, KubeUnavailable
 from tests.wires import Answer, Script

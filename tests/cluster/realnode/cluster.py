@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from contract import names
-from playground import installing, scenarios
+from playground import scenarios
 from playground.cluster import Cluster, account
-from playground.programs import Program
-from playground.real import Real
+from playground.programs import installing
+from playground.programs.process import Program
 from playground.realapi.components import Assets
+from playground.realapi.real import Real
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.cluster.realnode import inside

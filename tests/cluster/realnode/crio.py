@@ -9,7 +9,7 @@ import json
 import shlex
 from pathlib import Path
 
-from playground.programs import Program
+from playground.programs.process import Program
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.machine import Machine, wait_until
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from playground.programs import Program
+from playground.programs.process import Program
 
 _HERE = Path(__file__).resolve().parent
 _TOP = _HERE.parent.parent

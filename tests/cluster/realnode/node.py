@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from playground.api.values import User
-from playground.probes import free_port
-from playground.programs import Program
-from playground.real import Real
+from playground.api.kinds.values import User
+from playground.programs.probes import free_port
+from playground.programs.process import Program
+from playground.realapi.real import Real
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.realnode.assets import NodeAssets

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from playground.programs import Program
+from playground.programs.process import Program
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.crio import Crio
 from tests.cluster.realnode.machine import Machine, wait_until

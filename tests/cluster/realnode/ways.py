@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from playground.programs import Program
+from playground.programs.process import Program
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.machine import Machine, NoMachine, wait_until
 

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from playground.api.certificates import Authority
+from playground.api.http.certificates import Authority
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 

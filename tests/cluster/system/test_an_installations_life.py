@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from contract import names
-from playground import installing, scenarios
+from playground import scenarios
 from playground.cluster import Cluster
+from playground.programs import installing
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound

@@ -21,8 +21,8 @@ import pytest
 from playground import scenarios
 from playground.cluster import Cluster, Replica
 from playground.embedded import ControlPlane
-from playground.machinery.gpuruntime import NodeGpus
-from playground.programs import Program
+from playground.machinery.kubelet.gpuruntime import NodeGpus
+from playground.programs.process import Program
 from playground.scenarios import Outcome
 from playground.shapes import GpuNode, gpu_node
 from runtime.kubernetes import paths

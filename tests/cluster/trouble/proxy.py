@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from playground.api.certificates import Authority
+from playground.api.http.certificates import Authority
 
 JSON = dict[str, Any]
 _UPSTREAM_SECONDS = 60.0

@@ -12,7 +12,7 @@ import pytest
 
 from contract import names, pods
 from playground import scenarios
-from playground.machinery.podrun import START_SECONDS
+from playground.machinery.kubelet.podrun import START_SECONDS
 from playground.scenarios import Outcome
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from playground import scenarios
-from playground.programs import Program
+from playground.programs.process import Program
 from playground.scenarios import Outcome
 from tests.cluster.system import invariants
 from tests.cluster.trouble import requests

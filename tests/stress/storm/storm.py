@@ -19,7 +19,7 @@ from typing import Any
 from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.programs import Program
+from playground.programs.process import Program
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import (
     Kube,

@@ -14,7 +14,7 @@ import pytest
 
 from contract import pods
 from playground import scenarios
-from playground.machinery.podrun import RUN_SECONDS
+from playground.machinery.kubelet.podrun import RUN_SECONDS
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod

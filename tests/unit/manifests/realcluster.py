@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from playground.probes import free_port
+from playground.programs.probes import free_port
 from webhook.certificates.authority import renewed
 
 JSON = dict[str, Any]

@@ -11,7 +11,7 @@ import yaml
 
 from contract import names
 from contract.dialects.conditions import match_conditions
-from playground.api.schemas import prune, validate
+from playground.api.rules.schemas import prune, validate
 from tests.unit.manifests.install import CONFIGURATION, containers, wrong
 from tests.unit.manifests.kube import JSON, ROOT, SAMPLES, built, documents, files, of, one, sources, texts
 

@@ -11,7 +11,7 @@ from contract.model import Usage
 from contract.nodes import capacity
 from contract.nodes.inventories import inventory_from_object
 from playground.api.api import Api
-from playground.api.kinds import Kind
+from playground.api.kinds.kinds import Kind
 from runtime.kubernetes.client import JSON, Kube, gpunodes, nodes
 from runtime.kubernetes.paths import customresourcedefinitions
 from tests.wires import Wire

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.gpus.simulated import simulated_uuid
-from playground.api.server import HttpsServer
-from playground.probes import free_port
+from playground.api.http.server import HttpsServer
+from playground.programs.probes import free_port
 from runtime.kubernetes.client import JSON, gpunodes
 from tests.unit.nodeagent.cluster import Cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.machinery.nodes import NodeSpec
+from playground.machinery.objects.nodes import NodeSpec
 from playground.realapi.components import Assets
 from playground.realapi.hollow import HollowKubelets
 from playground.scenarios import wait_for

@@ -23,8 +23,8 @@ from allocator.workers.binder import BindFailed, BindSucceeded
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
-from playground import installing
 from playground.api.api import Api
+from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.builders import NodeBuilder, pod
 from tests.unit.allocator.harness import Desk, admitted

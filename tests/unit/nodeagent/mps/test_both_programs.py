@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.isolation.cdi import FILE
-from playground.api.server import HttpsServer
+from playground.api.http.server import HttpsServer
 from runtime.kubernetes.client import JSON, gpunodes
 from tests.unit.nodeagent.cluster import Cluster
 from tests.unit.nodeagent.mps.test_program import UUID, Running

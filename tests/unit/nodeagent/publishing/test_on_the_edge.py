@@ -15,7 +15,7 @@ from contract.nodes.inventories import inventory_from_object
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.sharing.residents import Residents, trim
-from playground.machinery.environment import Surroundings, resolve
+from playground.machinery.kubelet.environment import Surroundings, resolve
 from runtime.kubernetes.watch import Put, Replaced
 from tests.builders import pod
 from tests.unit.nodeagent.builders import MIB, T4, card, observation

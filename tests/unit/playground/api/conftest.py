@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from playground.api.api import Api
-from playground.api.server import HttpsServer
+from playground.api.http.server import HttpsServer
 
 
 class Clock:

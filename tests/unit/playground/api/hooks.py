@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from playground.api.api import Api
-from playground.api.certificates import Authority
+from playground.api.http.certificates import Authority
 from tests.unit.playground.api.manifests import ok
 
 JSON = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from playground.api.api import User
-from playground.api.server import HttpsServer
+from playground.api.http.server import HttpsServer
 from tests.unit.playground.api.manifests import MERGE, PODS, deployment, ok, pod
 
 pytestmark = pytest.mark.kubectl

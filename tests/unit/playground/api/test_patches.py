@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from playground.api.api import Api, ApiError
-from playground.api.kinds import BY_KEY
-from playground.api.patches import apply_patch, merge
+from playground.api.kinds.kinds import BY_KEY
+from playground.api.verbs.patches import apply_patch, merge
 from tests.unit.playground.api.manifests import JSON_PATCH, MERGE, PODS, STRATEGIC, create_pod, ok, refusal
 
 POD = BY_KEY["pods"]

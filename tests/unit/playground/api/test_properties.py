@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from contract.encoding.quantity import parse
 from playground.api.api import Api
-from playground.api.patches import merge
-from playground.api.quantities import canonical
+from playground.api.kinds.quantities import canonical
+from playground.api.verbs.patches import merge
 from tests.unit.playground.api.manifests import MERGE, ok
 
 MAPS = "/api/v1/namespaces/default/configmaps"

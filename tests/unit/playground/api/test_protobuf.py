@@ -3,7 +3,7 @@
 import pytest
 
 from playground.api.api import ApiError
-from playground.api.protobuf import decode
+from playground.api.http.protobuf import decode
 
 
 def field(number: int, content: bytes | int) -> bytes:

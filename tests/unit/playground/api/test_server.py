@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from playground.api.api import ADMIN, User
-from playground.api.server import HttpsServer
+from playground.api.http.server import HttpsServer
 from tests.unit.playground.api.manifests import EVERY_POD, PODS, ok, pod
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from playground.api.values import JSON
-from playground.machinery.nodes import NodeSpec, node_object
-from playground.machinery.placement import Candidate, Wish
-from playground.machinery.resources import Account, Holding, allocatable_of, node_state, requests_of
+from playground.api.kinds.values import JSON
+from playground.machinery.objects.nodes import NodeSpec, node_object
+from playground.machinery.objects.resources import Account, Holding, allocatable_of, node_state, requests_of
+from playground.machinery.scheduler.placement import Candidate, Wish
 
 NOW = 1_700_000_000.0
 GPU_MEMORY = "gpufraction.io/gpu-memory"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from playground.machinery.cluster import Machinery, Timing
-from playground.machinery.control import ControlTiming
-from playground.machinery.gpuruntime import NodeGpu
-from playground.machinery.kubelet import KubeletTiming
+from playground.machinery.controllers.control import ControlTiming
+from playground.machinery.kubelet.gpuruntime import NodeGpu
+from playground.machinery.kubelet.kubelet import KubeletTiming
 from tests.unit.playground.machinery.driving import Cluster
 
 QUICK = Timing(

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from playground.api.api import Api
-from playground.api.values import JSON
+from playground.api.kinds.values import JSON
 from playground.machinery.cluster import Machinery
-from playground.machinery.nodes import NodeSpec
-from playground.machinery.resources import allocatable_of, requests_of
+from playground.machinery.objects.nodes import NodeSpec
+from playground.machinery.objects.resources import allocatable_of, requests_of
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

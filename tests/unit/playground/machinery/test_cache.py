@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.api.values import JSON
-from playground.machinery.informer import Cache
+from playground.api.kinds.values import JSON
+from playground.machinery.client.informer import Cache
 
 OWNED = "owner"
 

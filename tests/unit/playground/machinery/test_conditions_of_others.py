@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from playground.api.api import Api
-from playground.api.values import ADMIN, JSON, User
-from playground.machinery import podstatus
-from playground.machinery.client import Watching
+from playground.api.kinds.values import ADMIN, JSON, User
+from playground.machinery.client.client import Watching
 from playground.machinery.cluster import Machinery
+from playground.machinery.kubelet import podstatus
 from tests.unit.playground.machinery.conftest import QUICK, gpus_of
 from tests.unit.playground.machinery.driving import PODS, Cluster, pod
 

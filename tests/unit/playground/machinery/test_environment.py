@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.machinery.environment import Missing, Surroundings, expand, resolve
+from playground.machinery.kubelet.environment import Missing, Surroundings, expand, resolve
 from tests.unit.playground.machinery.builders import pod
 
 STORED: Mapping[tuple[str, str], Mapping[str, str]] = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground.machinery.gpuruntime import DeviceError, NodeGpu, memory_limit, printed, visible
+from playground.machinery.kubelet.gpuruntime import DeviceError, NodeGpu, memory_limit, printed, visible
 
 MIB = 1 << 20
 T4 = NodeGpu(0, "GPU-aaaa-1", "Tesla T4", 15109 * MIB)

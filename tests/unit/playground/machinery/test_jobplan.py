@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from playground.api.values import JSON
-from playground.machinery.jobplan import BACKOFF, COMPLETE, DEADLINE, Tally, Verdict, verdict, wanted
+from playground.api.kinds.values import JSON
+from playground.machinery.controllers.jobplan import BACKOFF, COMPLETE, DEADLINE, Tally, Verdict, verdict, wanted
 
 WANTED: dict[str, tuple[JSON, Tally, int]] = {
     "one pod": ({"completions": 1, "parallelism": 1}, Tally(), 1),

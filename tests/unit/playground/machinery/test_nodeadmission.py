@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from playground.api.values import JSON
-from playground.machinery.nodeadmission import Rejected, admit
-from playground.machinery.resources import Account
+from playground.api.kinds.values import JSON
+from playground.machinery.kubelet.nodeadmission import Rejected, admit
+from playground.machinery.objects.resources import Account
 from tests.unit.playground.machinery.builders import GPU_MEMORY, account, node, pinned_to, pod
 
 GIB = 1 << 30

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from playground.api.values import JSON
-from playground.machinery.placement import Candidate, Unschedulable, choose
+from playground.api.kinds.values import JSON
+from playground.machinery.scheduler.placement import Candidate, Unschedulable, choose
 from tests.unit.playground.machinery.builders import GPU_MEMORY, account, candidate, node, pinned_to, pod, wish
 
 
@@ -99,7 +99,7 @@ def test_a_host_port_in_use_keeps_the_pod_off() -> None:
     wanted = wish(serving)
     assert choose(wanted, [taken]) == "n1"
 
-    from playground.machinery.resources import holding_of
+    from playground.machinery.objects.resources import holding_of
 
     taken.account.book("other", holding_of(serving, wanted.needs))
     assert choose(wanted, [taken]) == Unschedulable(

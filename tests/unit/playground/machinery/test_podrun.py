@@ -4,11 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from playground.api.values import JSON
-from playground.machinery.environment import Surroundings
-from playground.machinery.gpuruntime import NodeGpu
-from playground.machinery.podrun import EXIT_CODE, RUN_SECONDS, START_SECONDS, PodRun, run_seconds, start_seconds
-from playground.machinery.podstatus import Ended, Placed, Running, Waiting
+from playground.api.kinds.values import JSON
+from playground.machinery.kubelet.environment import Surroundings
+from playground.machinery.kubelet.gpuruntime import NodeGpu
+from playground.machinery.kubelet.podrun import (
+    EXIT_CODE,
+    RUN_SECONDS,
+    START_SECONDS,
+    PodRun,
+    run_seconds,
+    start_seconds,
+)
+from playground.machinery.kubelet.podstatus import Ended, Placed, Running, Waiting
 from tests.unit.playground.machinery.builders import pod
 
 THEN, NOW, LATER = "2024-01-01T00:00:00Z", "2024-01-01T00:00:05Z", "2024-01-01T00:00:09Z"

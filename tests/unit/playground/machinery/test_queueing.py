@@ -5,7 +5,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.machinery.queueing import Backoff, Timers, WorkQueue, work
+from playground.machinery.client.queueing import Backoff, Timers, WorkQueue, work
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 20)), max_size=30))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.api.values import JSON
-from playground.machinery import replicas
-from playground.machinery.replicas import Bounds, Size
+from playground.api.kinds.values import JSON
+from playground.machinery.controllers import replicas
+from playground.machinery.controllers.replicas import Bounds, Size
 from tests.unit.playground.machinery.builders import pod
 
 

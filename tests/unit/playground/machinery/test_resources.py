@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.machinery.nodes import parse_taint
-from playground.machinery.resources import Account, Holding, is_extended, requests_of, shortages, with_extended
+from playground.machinery.objects.nodes import parse_taint
+from playground.machinery.objects.resources import Account, Holding, is_extended, requests_of, shortages, with_extended
 from tests.unit.playground.machinery.builders import GPU_MEMORY, node, pod
 
 POD_NAMES = st.sampled_from("abcde")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from playground.api.values import JSON
-from playground.machinery import conditions
+from playground.api.kinds.values import JSON
+from playground.machinery.objects import conditions
 from tests.unit.playground.machinery.builders import GPU_MEMORY, pinned_to
 from tests.unit.playground.machinery.driving import JSON_PATCH, PODS, Cluster, pod
 

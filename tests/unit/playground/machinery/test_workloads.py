@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from playground.api.values import JSON
-from playground.machinery import conditions
+from playground.api.kinds.values import JSON
+from playground.machinery.objects import conditions
 from tests.unit.playground.machinery.driving import DEPLOYMENTS, JOBS, PODS, Cluster, container, deployment, job
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"

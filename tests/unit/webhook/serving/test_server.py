@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from gunicorn.workers.base import Worker
 
-from playground.probes import free_port
+from playground.programs.probes import free_port
 from tests.unit.webhook.builders import container, pod, review
 from webhook.certificates import files
 from webhook.certificates.authority import Bundle, Lives, renewed, service_names

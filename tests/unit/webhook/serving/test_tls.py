@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from playground.api.certificates import Authority
-from playground.api.values import User
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import User
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
 from webhook.certificates import files
 from webhook.certificates.authority import renewed

@@ -1,0 +1,48 @@
+"""
+What admission sees of a write, and what an admission plugin is.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from playground.api.kinds.kinds import Kind
+from playground.api.kinds.requests import Request
+from playground.api.kinds.values import JSON, User
+
+
+@dataclass(slots=True)
+class Attributes:
+    """One write on its way. A mutating plugin replaces or changes `object`; `old` is a snapshot."""
+
+    request: Request
+    operation: str
+    """CREATE, UPDATE, DELETE or CONNECT."""
+    object: JSON | None
+    old: JSON | None
+    options: JSON
+
+    @property
+    def kind(self) -> Kind:
+        return self.request.kind
+
+    @property
+    def user(self) -> User:
+        return self.request.user
+
+    @property
+    def namespace(self) -> str:
+        return self.request.namespace
+
+    @property
+    def name(self) -> str:
+        if self.request.name:
+            return self.request.name
+        return str((self.object or self.old or {}).get("metadata", {}).get("name", ""))
+
+
+class Plugin(Protocol):
+    """One step of admission. Either method refuses by raising `ApiError`."""
+
+    def mutate(self, attributes: Attributes) -> None: ...
+
+    def validate(self, attributes: Attributes) -> None: ...

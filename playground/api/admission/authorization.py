@@ -1,0 +1,223 @@
+"""
+RBAC: may this user do this? Roles and bindings are read from the store at every question; nothing is cached.
+
+Members of `system:masters` may do everything. The default roles are a small part of those of a real cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from playground.api.admission.matching import matches_resource
+from playground.api.kinds import errors
+from playground.api.kinds.kinds import Kind
+from playground.api.kinds.requests import Request
+from playground.api.kinds.values import JSON, User
+from playground.api.store.store import Store
+
+_GROUP = "rbac.authorization.k8s.io"
+_MASTERS = "system:masters"
+_READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody wants to do: with a resource, or with a path where `path` is set."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+def question_of(request: Request) -> Question:
+    kind = request.kind
+    return Question(request.verb, kind.group, kind.plural, request.subresource, request.namespace, request.name)
+
+
+class Authorizer:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def check(self, request: Request) -> None:
+        """Raises 403 in the words of a real API server."""
+        asked = question_of(request)
+        if not self.allows(request.user, asked):
+            raise errors.forbidden(request.kind, request.name, denial(request.user, asked))
+
+    def allows(self, user: User, asked: Question) -> bool:
+        if _MASTERS in user.groups:
+            return True
+        return any(_covers(rule, asked) for rule in self.rules(user, asked.namespace))
+
+    def rules(self, user: User, namespace: str) -> Iterator[JSON]:
+        """Every rule that binds the user in a namespace (empty: cluster-wide rules only)."""
+        bindings = self._store.scan(f"clusterrolebindings.{_GROUP}")
+        if namespace:
+            bindings = [*bindings, *self._store.scan(f"rolebindings.{_GROUP}", namespace)]
+        for binding in bindings:
+            home = binding["metadata"].get("namespace", "")
+            if any(_is_subject(subject, user, home) for subject in binding.get("subjects") or ()):
+                yield from self._role(binding.get("roleRef") or {}, home)
+
+    def _role(self, reference: JSON, namespace: str) -> Iterable[JSON]:
+        name = reference.get("name", "")
+        if reference.get("kind") == "ClusterRole":
+            role = self._store.get(f"clusterroles.{_GROUP}", ("", name))
+        else:
+            role = self._store.get(f"roles.{_GROUP}", (namespace, name))
+        return (role or {}).get("rules") or ()
+
+
+def denial(user: User, asked: Question) -> str:
+    """What follows `is forbidden: `."""
+    resource = asked.resource + (f"/{asked.subresource}" if asked.subresource else "")
+    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    return f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
+
+
+def _is_subject(subject: JSON, user: User, namespace: str) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return subject.get("name") == user.name
+        case "Group":
+            return subject.get("name") in user.groups
+        case "ServiceAccount":
+            home = subject.get("namespace") or namespace
+            return user.name == f"system:serviceaccount:{home}:{subject.get('name')}"
+    return False
+
+
+def _has(values: Iterable[str] | None, value: str) -> bool:
+    return any(entry in ("*", value) for entry in values or ())
+
+
+def _covers(rule: JSON, asked: Question) -> bool:
+    if not _has(rule.get("verbs"), asked.verb):
+        return False
+    if asked.path:
+        return any(_path_matches(pattern, asked.path) for pattern in rule.get("nonResourceURLs") or ())
+    if not _has(rule.get("apiGroups"), asked.group):
+        return False
+    names = rule.get("resourceNames")
+    if names and asked.name not in names:
+        return False
+    return any(
+        pattern == "*" or matches_resource(pattern, asked.resource, asked.subresource)
+        for pattern in rule.get("resources") or ()
+    )
+
+
+def _path_matches(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+
+
+_EVERYTHING = [
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+_WORKLOADS = [
+    ("", ("pods", "pods/log", "pods/status", "services", "endpoints", "configmaps", "events", "serviceaccounts")),
+    ("", ("persistentvolumeclaims", "resourcequotas", "limitranges", "namespaces")),
+    ("apps", ("deployments", "deployments/scale", "replicasets", "statefulsets", "daemonsets")),
+    ("batch", ("jobs", "cronjobs")),
+    ("policy", ("poddisruptionbudgets",)),
+    ("networking.k8s.io", ("networkpolicies",)),
+]
+
+
+def _workloads(verbs: Iterable[str]) -> list[JSON]:
+    return [
+        {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)} for group, resources in _WORKLOADS
+    ]
+
+
+_DISCOVERY = (
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/openapi",
+    "/openapi/*",
+    "/version",
+)
+_SELF_REVIEWS = [
+    {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        "verbs": ["create"],
+    },
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
+]
+DEFAULT_ROLES: Mapping[str, list[JSON]] = {
+    "cluster-admin": _EVERYTHING,
+    "view": _workloads(_READ),
+    "edit": _workloads(("*",)),
+    "admin": [*_workloads(("*",)), {"apiGroups": [_GROUP], "resources": ["roles", "rolebindings"], "verbs": ["*"]}],
+    "system:discovery": [{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}],
+    "system:basic-user": _SELF_REVIEWS,
+}
+DEFAULT_BINDINGS: Mapping[str, str] = {
+    "cluster-admin": _MASTERS,
+    "system:discovery": "system:authenticated",
+    "system:basic-user": "system:authenticated",
+}
+
+
+def default_objects() -> Iterator[tuple[str, JSON]]:
+    """The roles and bindings that every cluster starts with, each under the path that creates it."""
+    root = f"/apis/{_GROUP}/v1"
+    for name, rules in DEFAULT_ROLES.items():
+        yield f"{root}/clusterroles", {"metadata": {"name": name}, "rules": rules}
+    for name, group in DEFAULT_BINDINGS.items():
+        subject = {"kind": "Group", "name": group, "apiGroup": _GROUP}
+        role = {"kind": "ClusterRole", "name": name, "apiGroup": _GROUP}
+        yield f"{root}/clusterrolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": role}
+
+
+class Reviews:
+    """The kinds that are questions: answered when created, never stored."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def serves(self, kind: Kind) -> bool:
+        return kind.plural.endswith("reviews") and kind.verbs == ("create",)
+
+    def answer(self, request: Request) -> JSON:
+        body: JSON = {**(request.body or {})}
+        body.update(apiVersion=request.kind.api_version, kind=request.kind.name)
+        body.setdefault("metadata", {})
+        spec = body.get("spec") or {}
+        match request.kind.plural:
+            case "selfsubjectreviews":
+                body["status"] = {"userInfo": request.user.info()}
+            case "selfsubjectrulesreviews":
+                body["status"] = self._rules(request.user, spec.get("namespace", ""))
+            case "selfsubjectaccessreviews":
+                body["status"] = self._access(request.user, spec)
+            case _:
+                other = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+                body["status"] = self._access(other, spec)
+        return body
+
+    def _access(self, user: User, spec: JSON) -> JSON:
+        resource, path = spec.get("resourceAttributes") or {}, spec.get("nonResourceAttributes") or {}
+        fields = ("group", "resource", "subresource", "namespace", "name")
+        about = {field: resource.get(field, "") for field in fields}
+        verb = resource.get("verb") or path.get("verb") or ""
+        allowed = self._authorizer.allows(user, Question(verb, path=path.get("path", ""), **about))
+        return {"allowed": True} if allowed else {"allowed": False, "reason": ""}
+
+    def _rules(self, user: User, namespace: str) -> JSON:
+        rules = _EVERYTHING if _MASTERS in user.groups else list(self._authorizer.rules(user, namespace))
+        return {
+            "resourceRules": [rule for rule in rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }

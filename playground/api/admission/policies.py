@@ -1,0 +1,143 @@
+"""
+ValidatingAdmissionPolicy: CEL rules in the cluster itself, with the bindings that put them to use.
+
+The match rules, match conditions, variables, params by name, validations and the actions Deny and Warn are those of
+admissionregistration.k8s.io/v1. The variable `authorizer` and params chosen by selector are not there: an expression
+that uses them fails, and the failure policy decides.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from playground.api.admission.attributes import Attributes
+from playground.api.admission.builtin import Validating
+from playground.api.admission.matching import Conditions, Unevaluable, cel_variables, matches_rules, matches_selectors
+from playground.api.kinds import errors
+from playground.api.kinds.kinds import Kinds
+from playground.api.kinds.values import JSON, dig
+from playground.api.rules import expressions
+from playground.api.store.store import Store
+
+_GROUP = "admissionregistration.k8s.io"
+_EXEMPT = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+"""Kinds that no policy judges, so that one that refuses everything can be taken away. Webhook configurations are."""
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """One validation that does not hold."""
+
+    message: str
+    reason: str = "Invalid"
+
+
+class Policies(Validating):
+    def __init__(self, *, store: Store, kinds: Kinds) -> None:
+        self._store = store
+        self._kinds = kinds
+
+    def validate(self, attributes: Attributes) -> None:
+        if attributes.kind.group == _GROUP and attributes.kind.name in _EXEMPT:
+            return
+        bindings, _ = self._store.ordered(f"validatingadmissionpolicybindings.{_GROUP}")
+        for binding in bindings:
+            policy = self._store.get(
+                f"validatingadmissionpolicies.{_GROUP}", ("", binding["spec"].get("policyName", ""))
+            )
+            if policy is not None and self._concerns(policy, binding, attributes):
+                self._apply(policy, binding, attributes)
+
+    def _concerns(self, policy: JSON, binding: JSON, attributes: Attributes) -> bool:
+        constraints = policy["spec"].get("matchConstraints") or {}
+        if not self._matches(constraints, attributes):
+            return False
+        narrowed = binding["spec"].get("matchResources")
+        return narrowed is None or self._matches(narrowed, attributes, empty=True)
+
+    def _matches(self, constraints: JSON, attributes: Attributes, *, empty: bool = False) -> bool:
+        rules = constraints.get("resourceRules") or ()
+        if not (matches_rules(rules, attributes) if rules else empty):
+            return False
+        if matches_rules(constraints.get("excludeResourceRules") or (), attributes):
+            return False
+        return matches_selectors(constraints, attributes, self._store)
+
+    def _apply(self, policy: JSON, binding: JSON, attributes: Attributes) -> None:
+        named = f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+        actions = binding["spec"].get("validationActions") or ()
+        for finding in self._findings(policy, binding, attributes):
+            if "Warn" in actions:
+                attributes.request.warnings.append(f"Validation failed for {named}: {finding.message}")
+            if "Deny" in actions:
+                why = f"{named} denied request: {finding.message}"
+                refusal = errors.forbidden(attributes.kind, attributes.name, why)
+                refusal.reason, refusal.code = finding.reason, _CODES.get(finding.reason, 422)
+                refusal.details = {**(refusal.details or {}), "causes": [{"message": finding.message}]}
+                raise refusal
+
+    def _findings(self, policy: JSON, binding: JSON, attributes: Attributes) -> Iterator[_Finding]:
+        spec = policy["spec"]
+        strict = spec.get("failurePolicy") != "Ignore"
+        variables = cel_variables(attributes, self._store)
+        problem = self._add_params(spec, binding, attributes, variables)
+        if problem is not None:
+            if strict:
+                yield _Finding(problem)
+            return
+        try:
+            conditions = Conditions(spec.get("matchConditions") or ())
+            if not conditions.hold(attributes, self._store, {"params": variables.get("params")}):
+                return
+        except Unevaluable as failure:
+            if strict:
+                yield _Finding(str(failure))
+            return
+        variables["variables"] = _values(spec.get("variables") or (), variables)
+        for validation in spec.get("validations") or ():
+            finding = _judge(validation, variables, strict=strict)
+            if finding is not None:
+                yield finding
+
+    def _add_params(self, spec: JSON, binding: JSON, attributes: Attributes, variables: dict[str, Any]) -> str | None:
+        """Put the object that the binding refers to under `params`; what is wrong when it is not there."""
+        about = spec.get("paramKind")
+        if not about:
+            return None
+        reference = binding["spec"].get("paramRef") or {}
+        kind = self._kinds.by_name(about.get("apiVersion", ""), about.get("kind", ""))
+        namespace = ""
+        if kind is not None and kind.namespaced:
+            namespace = reference.get("namespace") or attributes.namespace
+        found = self._store.get(kind.key, (namespace, reference.get("name", ""))) if kind else None
+        variables["params"] = found
+        if found is None and reference.get("parameterNotFoundAction", "Deny") == "Deny":
+            return "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+        return None
+
+
+def _values(definitions: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """The policy's own variables, each of which may use the ones before it. One that fails is simply not there."""
+    found: dict[str, Any] = {}
+    for definition in definitions:
+        value = expressions.evaluate(definition["expression"], {**variables, "variables": found})
+        if not isinstance(value, expressions.Failed):
+            found[definition["name"]] = value
+    return found
+
+
+def _judge(validation: JSON, variables: dict[str, Any], *, strict: bool) -> _Finding | None:
+    text = validation["expression"]
+    value = expressions.evaluate(text, variables)
+    if value is True:
+        return None
+    if isinstance(value, expressions.Failed):
+        return _Finding(f"expression '{text}' resulted in error: {value.message}") if strict else None
+    reason = str(validation.get("reason") or "Invalid")
+    computed = None
+    if dynamic := validation.get("messageExpression"):
+        computed = expressions.evaluate(dynamic, variables)
+    if isinstance(computed, str) and computed.strip():
+        return _Finding(computed, reason)
+    return _Finding(str(dig(validation, "message") or f"failed expression: {text}"), reason)

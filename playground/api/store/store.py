@@ -1,0 +1,257 @@
+"""
+Where objects live: snapshots under keys, one revision counter for all, a bounded history, and the watchers.
+
+What etcd and the watch cache are to a real API server. It knows nothing of kinds, users or admission. Objects handed in
+belong to the store from then on, and objects handed out must not be changed.
+"""
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from playground.api.kinds.values import JSON
+
+Name: TypeAlias = tuple[str, str]
+"""Namespace (empty for cluster scope) and name."""
+
+
+@dataclass(slots=True, eq=False)
+class Change:
+    """One write: what watchers are told. `previous` lets a selector see objects move in and out of its view."""
+
+    type: str
+    resource: str
+    revision: int
+    object: JSON
+    previous: JSON | None = None
+    wire: dict[str, bytes] = field(default_factory=dict)
+    """The event as bytes, by form, made once by the first watcher that needs it."""
+
+
+class StaleRevision(Exception):
+    """The revision to watch from is older than the history that is kept."""
+
+    def __init__(self, wanted: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {wanted} ({oldest})")
+
+
+class Subscription:
+    """The changes of one resource from a revision on, in order. Unbounded: a slow reader costs memory, not time."""
+
+    def __init__(self, on_close: Callable[["Subscription"], None]) -> None:
+        self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._on_close = on_close
+
+    def put(self, change: Change | None) -> None:
+        self._queue.put(change)
+
+    def get(self, timeout: float) -> Change | None:
+        """The next change, or None when the subscription was closed; `queue.Empty` after `timeout` seconds."""
+        return self._queue.get(timeout=max(timeout, 0))
+
+    def close(self) -> None:
+        self._on_close(self)
+        self._queue.put(None)
+
+
+class Store:
+    """Thread safe. One lock guards every field; no call out of the store is made under it."""
+
+    def __init__(self, history: int = 50_000) -> None:
+        self._lock = threading.RLock()
+        self._revision = 0
+        self._oldest = 0
+        self._objects: dict[str, dict[Name, JSON]] = {}
+        self._in_order: dict[str, list[JSON]] = {}
+        """By resource, as long as nothing in it changes: a list of 100,000 is read in hundreds of pages."""
+        self._owners: dict[str, set[tuple[str, Name]]] = {}
+        self._uids: dict[str, tuple[str, Name]] = {}
+        self._history: deque[Change] = deque()
+        self._limit = history
+        self._subscribers: dict[str, tuple[Subscription, ...]] = {}
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def oldest(self) -> int:
+        """The oldest revision that a watch or a continued list may still start from."""
+        return self._oldest
+
+    def get(self, resource: str, name: Name) -> JSON | None:
+        with self._lock:
+            return self._objects.get(resource, {}).get(name)
+
+    def ordered(self, resource: str, namespace: str = "") -> tuple[list[JSON], int]:
+        """Objects in the order of their keys, and the revision that they are the state of."""
+        with self._lock:
+            held = self._objects.get(resource, {})
+            revision = self._revision
+            if not namespace:
+                if resource not in self._in_order:
+                    self._in_order[resource] = [held[name] for name in sorted(held)]
+                return list(self._in_order[resource]), revision
+            found = [item for item in held.items() if item[0][0] == namespace]
+        found.sort(key=lambda item: item[0])
+        return [value for _, value in found], revision
+
+    def ordered_at(self, resource: str, namespace: str, revision: int) -> list[JSON]:
+        """Objects in the order of their keys as they were at a revision. Raises `StaleRevision`."""
+        with self._lock:
+            if revision < self._oldest:
+                raise StaleRevision(revision, self._oldest)
+            later = itertools.islice(reversed(self._history), max(self._revision - revision, 0))
+            changes = [change for change in later if change.resource == resource]
+            if not changes:
+                return self.ordered(resource, namespace)[0]
+            held = dict(self._objects.get(resource, {}))
+            for change in changes:
+                meta = change.object["metadata"]
+                key = (meta.get("namespace", ""), meta["name"])
+                if change.previous is None:
+                    del held[key]
+                else:
+                    held[key] = change.previous
+        return [held[key] for key in sorted(held) if not namespace or key[0] == namespace]
+
+    def scan(self, resource: str, namespace: str = "") -> list[JSON]:
+        """Objects in no particular order; cheaper than `ordered`."""
+        with self._lock:
+            held = self._objects.get(resource, {})
+            if not namespace:
+                return list(held.values())
+            return [value for key, value in held.items() if key[0] == namespace]
+
+    def in_namespace(self, namespace: str) -> list[tuple[str, Name]]:
+        with self._lock:
+            return [(res, key) for res, held in self._objects.items() for key in held if key[0] == namespace]
+
+    def dependents(self, uid: str) -> list[tuple[str, Name]]:
+        """The objects whose ownerReferences name this uid."""
+        with self._lock:
+            return sorted(self._owners.get(uid, ()))
+
+    def has_uid(self, uid: str) -> bool:
+        return uid in self._uids
+
+    def locate(self, uid: str) -> tuple[str, Name] | None:
+        return self._uids.get(uid)
+
+    def create(self, resource: str, name: Name, value: JSON) -> JSON | None:
+        """Store a new object; None when the name is taken."""
+        with self._lock:
+            held = self._objects.setdefault(resource, {})
+            if name in held:
+                return None
+            self._commit("ADDED", resource, name, value, None)
+            return value
+
+    def replace(self, resource: str, name: Name, value: JSON, expected: JSON) -> JSON | None:
+        """Store a new state in the place of exactly `expected`; None when that is no longer the state."""
+        with self._lock:
+            if self._objects.get(resource, {}).get(name) is not expected:
+                return None
+            self._commit("MODIFIED", resource, name, value, expected)
+            return value
+
+    def remove(self, resource: str, name: Name, expected: JSON, last: JSON | None = None) -> JSON | None:
+        """Remove exactly `expected`; returns the last state (`last` where given) under the revision of its removal."""
+        with self._lock:
+            if self._objects.get(resource, {}).get(name) is not expected:
+                return None
+            last = last or {**expected, "metadata": dict(expected["metadata"])}
+            self._commit("DELETED", resource, name, last, expected)
+            return last
+
+    def _commit(self, event: str, resource: str, name: Name, value: JSON, previous: JSON | None) -> None:
+        self._revision += 1
+        self._in_order.pop(resource, None)
+        value["metadata"]["resourceVersion"] = str(self._revision)
+        held = self._objects[resource]
+        if previous is not None:
+            self._unindex(resource, name, previous)
+        if event == "DELETED":
+            del held[name]
+        else:
+            held[name] = value
+            self._index(resource, name, value)
+        change = Change(event, resource, self._revision, value, previous)
+        self._history.append(change)
+        if len(self._history) > self._limit:
+            self._oldest = self._history.popleft().revision
+        for subscriber in self._subscribers.get(resource, ()):
+            subscriber.put(change)
+
+    def _index(self, resource: str, name: Name, value: JSON) -> None:
+        meta = value["metadata"]
+        self._uids[meta.get("uid", "")] = (resource, name)
+        for owner in meta.get("ownerReferences") or ():
+            self._owners.setdefault(owner.get("uid", ""), set()).add((resource, name))
+
+    def _unindex(self, resource: str, name: Name, value: JSON) -> None:
+        meta = value["metadata"]
+        self._uids.pop(meta.get("uid", ""), None)
+        for owner in meta.get("ownerReferences") or ():
+            entries = self._owners.get(owner.get("uid", ""), set())
+            entries.discard((resource, name))
+            if not entries:
+                self._owners.pop(owner.get("uid", ""), None)
+
+    def subscribe(self, resource: str, since: int | None) -> tuple[Subscription, list[JSON], int]:
+        """Follow a resource.
+
+        `since` is a revision: every later change comes, or `StaleRevision` is raised. None means from the state of now,
+        which is returned beside the subscription with its revision.
+        """
+        with self._lock:
+            subscription = Subscription(self._unsubscribe)
+            state: list[JSON] = []
+            if since is None:
+                state, _ = self.ordered(resource)
+            else:
+                for change in self._since(resource, since):
+                    subscription.put(change)
+            self._subscribers[resource] = (*self._subscribers.get(resource, ()), subscription)
+            return subscription, state, self._revision
+
+    def _since(self, resource: str, since: int) -> Iterator[Change]:
+        if since < self._oldest:
+            raise StaleRevision(since, self._oldest)
+        missed = list(itertools.islice(reversed(self._history), max(self._revision - since, 0)))
+        for change in reversed(missed):
+            if change.resource == resource:
+                yield change
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        with self._lock:
+            for resource, subscribers in list(self._subscribers.items()):
+                if subscription in subscribers:
+                    self._subscribers[resource] = tuple(s for s in subscribers if s is not subscription)
+
+    def compact(self) -> int:
+        """Forget the history up to now: watches from an older revision are told 410. Returns the revision."""
+        with self._lock:
+            self._history.clear()
+            self._oldest = self._revision
+            return self._revision
+
+    def nudge(self, resource: str | None = None) -> None:
+        """Ask the watchers for a bookmark now: a change that carries no object."""
+        with self._lock:
+            change = Change("BOOKMARK", resource or "", self._revision, {})
+            for name, subscribers in self._subscribers.items():
+                if resource in (None, name):
+                    for subscriber in subscribers:
+                        subscriber.put(change)
+
+    def close(self) -> None:
+        """End every subscription."""
+        with self._lock:
+            subscribers = {s for group in self._subscribers.values() for s in group}
+        for subscriber in subscribers:
+            subscriber.close()

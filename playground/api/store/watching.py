@@ -1,0 +1,135 @@
+"""
+Watches: the changes of one resource as one client may see them.
+
+A selector's view is its own: an object that starts to match is ADDED to it, one that stops to match is DELETED from it,
+whatever happened to it in the store.
+"""
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from playground.api.kinds.errors import expired
+from playground.api.kinds.kinds import Kind
+from playground.api.kinds.values import JSON, copy_json
+from playground.api.store.selection import Predicate, everything
+from playground.api.store.store import Change, StaleRevision, Store, Subscription
+
+BOOKMARK_SECONDS = 60.0
+"""How often an idle watch that allows bookmarks gets one, as a real API server does."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event. `object` is a snapshot; `change` is what it came from, None for initial and synthetic events."""
+
+    type: str
+    object: JSON
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What a client asked for. `since` None: begin with the state of now. `seconds`: when the server ends the watch."""
+
+    kind: Kind
+    namespace: str = ""
+    selects: Predicate = everything
+    since: int | None = None
+    bookmarks: bool = False
+    initial_events_end: bool = False
+    seconds: float = 1800.0
+
+
+class Watch:
+    """An iterable of `{"type", "object"}`. `close()` from any thread ends the iteration."""
+
+    def __init__(self, store: Store, options: WatchOptions, convert: Callable[[JSON], JSON]) -> None:
+        self._options = options
+        self._convert = convert
+        self._deadline = time.monotonic() + options.seconds
+        self._stale: StaleRevision | None = None
+        self._subscription: Subscription | None = None
+        self._state: list[JSON] = []
+        self._revision = options.since or 0
+        try:
+            self._subscription, self._state, self._revision = store.subscribe(options.kind.key, options.since)
+        except StaleRevision as stale:
+            self._stale = stale
+
+    def close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def __iter__(self) -> Iterator[JSON]:
+        """Events as values of the caller's own, which it may change."""
+        for event in self.events():
+            yield {"type": event.type, "object": copy_json(event.object)}
+
+    def events(self) -> Iterator[WatchEvent]:
+        """Events with shared snapshots. Ends by `close()`, at the time limit, or after an ERROR event."""
+        if self._stale is not None:
+            yield WatchEvent("ERROR", expired(str(self._stale)).status())
+            return
+        try:
+            yield from self._initial()
+            yield from self._follow()
+        finally:
+            self.close()
+
+    def _initial(self) -> Iterator[WatchEvent]:
+        for value in self._state:
+            if self._sees(value):
+                yield WatchEvent("ADDED", self._convert(value))
+        self._state = []
+        if self._options.initial_events_end:
+            yield self._bookmark({INITIAL_EVENTS_END: "true"})
+
+    def _follow(self) -> Iterator[WatchEvent]:
+        assert self._subscription is not None
+        next_bookmark = time.monotonic() + BOOKMARK_SECONDS
+        while (now := time.monotonic()) < self._deadline:
+            if now >= next_bookmark:
+                next_bookmark = now + BOOKMARK_SECONDS
+                if self._options.bookmarks:
+                    yield self._bookmark({})
+            try:
+                change = self._subscription.get(min(next_bookmark, self._deadline) - now)
+            except queue.Empty:
+                continue
+            if change is None:
+                return
+            if (event := self._event(change)) is not None:
+                yield event
+        if self._options.bookmarks:
+            yield self._bookmark({})
+
+    def _event(self, change: Change) -> WatchEvent | None:
+        self._revision = max(self._revision, change.revision)
+        if change.type == "BOOKMARK":
+            return self._bookmark({}) if self._options.bookmarks else None
+        seen = change.type != "DELETED" and self._sees(change.object)
+        before = change.previous is not None and self._sees(change.previous)
+        match seen, before:
+            case True, True:
+                return WatchEvent("MODIFIED", self._convert(change.object), change)
+            case True, False:
+                return WatchEvent("ADDED", self._convert(change.object), change)
+            case False, True:
+                return WatchEvent("DELETED", self._convert(change.object), change)
+        return None
+
+    def _sees(self, value: JSON) -> bool:
+        namespace = self._options.namespace
+        if namespace and value["metadata"].get("namespace") != namespace:
+            return False
+        return self._options.selects(value)
+
+    def _bookmark(self, annotations: dict[str, str]) -> WatchEvent:
+        kind = self._options.kind
+        metadata: JSON = {"resourceVersion": str(self._revision), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        return WatchEvent("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata})

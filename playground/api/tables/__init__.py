@@ -1,0 +1,3 @@
+"""
+The tables that kubectl prints: the columns of each kind.
+"""

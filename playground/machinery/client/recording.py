@@ -1,0 +1,96 @@
+"""
+Events: what a controller, the scheduler or a kubelet tells the user about an object.
+
+The same thing said again raises the count of the Event that is there, as client-go's recorder does, so that a pod which
+stays unschedulable for an hour has one line and not a thousand. An Event that cannot be written is dropped: nothing may
+wait for a message.
+"""
+
+import logging
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeAlias
+
+from playground.api.kinds.values import JSON, timestamp
+from playground.machinery.client.client import EVENTS, Client, Refused
+
+log = logging.getLogger(__name__)
+
+_Key: TypeAlias = tuple[str, str, str]
+
+REMEMBERED = 4096
+MESSAGE_MAX = 1024
+"""An Event's message may have this many characters (Kubernetes, Event v1)."""
+NORMAL, WARNING = "Normal", "Warning"
+
+
+class Recorder:
+    """Writes Events in the name of one component. Thread safe."""
+
+    def __init__(self, client: Client, component: str, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._component = component
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._said: OrderedDict[_Key, JSON] = OrderedDict()
+
+    def event(self, about: JSON, type_: str, reason: str, message: str, *, host: str = "") -> None:
+        """Say it; `host` is the node whose kubelet speaks."""
+        message = message[:MESSAGE_MAX]
+        key = (about["metadata"].get("uid", ""), reason, message)
+        with self._lock:
+            said = self._said.get(key)
+            if said is not None and self._again(key, said):
+                return
+            answer = self._client.create(EVENTS, _namespace(about), self._make(about, type_, reason, message, host))
+            if isinstance(answer, Refused):
+                log.info("event dropped", extra={"reason": reason, "said": answer.message})
+            else:
+                self._remember(key, answer)
+
+    def _again(self, key: _Key, said: JSON) -> bool:
+        patch = {"count": said.get("count", 1) + 1, "lastTimestamp": timestamp(self._clock())}
+        answer = self._client.patch(EVENTS, said, patch)
+        if isinstance(answer, Refused):
+            del self._said[key]
+            return False
+        self._remember(key, answer)
+        return True
+
+    def _remember(self, key: _Key, value: JSON) -> None:
+        self._said[key] = value
+        self._said.move_to_end(key)
+        if len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+
+    def _make(self, about: JSON, type_: str, reason: str, message: str, host: str) -> JSON:
+        metadata, now = about["metadata"], timestamp(self._clock())
+        involved = {
+            "apiVersion": about.get("apiVersion", ""),
+            "kind": about.get("kind", ""),
+            "name": metadata["name"],
+            "namespace": metadata.get("namespace", ""),
+            "uid": metadata.get("uid", ""),
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        }
+        return {
+            "metadata": {"name": f"{metadata['name'][:230]}.{uuid.uuid4().hex[:16]}", "namespace": _namespace(about)},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "type": type_,
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component, **({"host": host} if host else {})},
+            "reportingComponent": self._component,
+            "reportingInstance": host,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "eventTime": None,
+            "count": 1,
+        }
+
+
+def _namespace(about: JSON) -> str:
+    """Events about a Node are in `default`, as kubelet and the scheduler write them."""
+    return str(about["metadata"].get("namespace") or "default")

@@ -1,0 +1,3 @@
+"""
+The controllers of workloads: Deployments, ReplicaSets, StatefulSets and Jobs.
+"""

@@ -1,0 +1,121 @@
+"""
+One pod on its node: what its containers saw when they started, whether they run, and how they end.
+
+Nothing is executed. A container "runs" from the moment its environment resolves and the NVIDIA runtime finds its
+devices; it ends by itself only where the pod's annotation says after how long. Pure apart from the look-ups that it is
+given; the kubelet owns it and writes what it says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contract.scheduling import needs
+from playground.api.kinds.values import JSON
+from playground.machinery.kubelet import environment, gpuruntime
+from playground.machinery.kubelet.environment import Missing, Surroundings
+from playground.machinery.kubelet.gpuruntime import DeviceError, NodeGpus
+from playground.machinery.kubelet.podstatus import RESTARTING, Ended, Placed, Running, State, Waiting, status_of
+
+RUN_SECONDS = "gpufraction-playground/run-seconds"
+"""Pod annotation: after so many seconds every app container ends. Absent or unreadable: they run for ever."""
+START_SECONDS = "gpufraction-playground/start-seconds"
+"""Pod annotation: its containers start so many seconds after the kubelet took it in, as while images are pulled."""
+EXIT_CODE = "gpufraction-playground/exit-code"
+"""Pod annotation: the exit code with which they end; 0 where it is absent."""
+INITIALIZING = Waiting("PodInitializing")
+
+
+@dataclass(slots=True)
+class PodRun:
+    """The state of one admitted pod."""
+
+    pod: JSON
+    node: str
+    placed: Placed
+    states: dict[str, State] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    def start(self, around: Surroundings, gpus: NodeGpus, now: str) -> None:
+        """Start, in order, every container that neither runs nor ended; an init container that fails holds the rest."""
+        blocked = False
+        for container, ends in needs.containers(self.pod["spec"]):
+            name, state = container["name"], self.states.get(container["name"])
+            if blocked:
+                self.states[name] = INITIALIZING
+            elif state is None or isinstance(state, Waiting):
+                self.states[name] = self._started(container, around, gpus, now, ends)
+                blocked = ends and isinstance(self.states[name], Waiting)
+
+    def _started(self, container: JSON, around: Surroundings, gpus: NodeGpus, now: str, ends: bool) -> State:
+        variables = environment.resolve(self.pod, container, around)
+        if isinstance(variables, Missing):
+            return Waiting(variables.reason, variables.message)
+        devices = gpuruntime.visible(variables, container.get("image", ""), gpus)
+        if isinstance(devices, DeviceError):
+            return Waiting(devices.reason, devices.message)
+        self.logs[container["name"]] = gpuruntime.printed(variables, devices)
+        return Ended(0, now, now) if ends else Running(now)
+
+    def complete(self, now: str) -> None:
+        """End the app containers that run. What the restart policy wants again waits for its restart."""
+        code, policy = exit_code(self.pod), self.pod["spec"].get("restartPolicy", "Always")
+        again = policy == "Always" or (policy == "OnFailure" and code != 0)
+        apps = [container["name"] for container in self.pod["spec"]["containers"]]
+        for name in apps:
+            state = self.states.get(name)
+            if not isinstance(state, Running):
+                continue
+            if again:
+                self.restarts[name] = self.restarts.get(name, 0) + 1
+                self.states[name] = Waiting(RESTARTING, f"back-off restarting failed container {name}")
+            else:
+                self.states[name] = Ended(code, state.since, now)
+        if all(isinstance(self.states.get(name), Ended) for name in apps):
+            self._end_sidecars(now)
+
+    def _end_sidecars(self, now: str) -> None:
+        for name, state in self.states.items():
+            if isinstance(state, Running):
+                self.states[name] = Ended(0, state.since, now)
+
+    def kill(self, now: str) -> None:
+        """End whatever runs."""
+        self._end_sidecars(now)
+
+    @property
+    def runs(self) -> bool:
+        """Whether any container does."""
+        return any(isinstance(state, Running) for state in self.states.values())
+
+    @property
+    def troubles(self) -> dict[str, Waiting]:
+        """The containers that could not start."""
+        return {name: state for name, state in self.states.items() if isinstance(state, Waiting)}
+
+    def status(self, now: str) -> JSON:
+        return status_of(self.pod, self.states, self.placed, now, restarts=self.restarts)
+
+
+def run_seconds(pod: Mapping[str, JSON]) -> float | None:
+    """How long the pod's containers run; None for ever."""
+    return _seconds(pod, RUN_SECONDS)
+
+
+def start_seconds(pod: Mapping[str, JSON]) -> float | None:
+    """How long it takes until its containers start; None as long as on that node for any pod."""
+    return _seconds(pod, START_SECONDS)
+
+
+def _seconds(pod: Mapping[str, JSON], annotation: str) -> float | None:
+    try:
+        return max(float((pod["metadata"].get("annotations") or {})[annotation]), 0.0)
+    except (KeyError, ValueError):
+        return None
+
+
+def exit_code(pod: Mapping[str, JSON]) -> int:
+    try:
+        return int((pod["metadata"].get("annotations") or {}).get(EXIT_CODE, 0)) & 0xFF
+    except ValueError:
+        return 0

@@ -1,0 +1,3 @@
+"""
+What components read in objects and write into them: Node objects, amounts of resources, conditions. Pure.
+"""

@@ -1,0 +1,3 @@
+"""
+A stand-in for kube-scheduler: filters nodes, binds pods, and says why a pod does not fit.
+"""

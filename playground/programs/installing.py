@@ -1,0 +1,84 @@
+"""
+What an administrator applies, as objects: the shipped manifests, less the workloads.
+
+The embedded cluster has no container runtime, so the Deployment and the DaemonSet are run by the playground as child
+processes, under the accounts that the manifests give them. Everything else is applied as it is shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict
+
+JSON = dict[str, Any]
+BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
+COMPONENTS = BASE.parent / "components"
+_RUN_AS_PROCESSES = ("Deployment", "DaemonSet")
+_CLUSTER_SCOPED = (
+    "Namespace",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "Node",
+    "GPUNode",
+    "ElasticGPU",
+    "ElasticGPUClass",
+    "GPU",
+    "PriorityClass",
+)
+_IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+
+
+def shipped(base: Path = BASE) -> Iterator[JSON]:
+    """Every object of the base, in its order."""
+    top = yaml.safe_load((base / "kustomization.yaml").read_text())
+    for name in top.get("resources", []):
+        yield from documents(base / name)
+    for component in top.get("components", []):
+        yield from shipped(base / component)
+
+
+def documents(path: Path) -> Iterator[JSON]:
+    """The objects of one YAML file."""
+    for document in yaml.safe_load_all(path.read_text()):
+        if document:
+            yield document
+
+
+def plural(kind: str) -> str:
+    """The resource name of a kind."""
+    return _IRREGULAR.get(kind) or kind.lower() + ("es" if kind.endswith("s") and kind != "Endpoints" else "s") * (
+        kind != "Endpoints"
+    )
+
+
+def path_of(document: JSON, *, named: bool = False) -> str:
+    """Where an object lives: its collection, or itself."""
+    metadata = document["metadata"]
+    namespace = None if document["kind"] in _CLUSTER_SCOPED else metadata.get("namespace", "default")
+    name = metadata["name"] if named else None
+    return paths.path(document["apiVersion"], plural(document["kind"]), namespace, name)
+
+
+def apply(kube: Kube, document: JSON) -> None:
+    """Create the object; where it exists already it stays as it is."""
+    try:
+        kube.create(path_of(document), document)
+    except KubeConflict as error:
+        if not error.already_exists:
+            raise
+
+
+def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON]:
+    """Every shipped object that the playground applies, those of the named components too."""
+    for folder in (base, *(COMPONENTS / name for name in components)):
+        yield from (document for document in shipped(folder) if document["kind"] not in _RUN_AS_PROCESSES)
