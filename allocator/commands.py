@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from allocator.scheduler.view import SchedulerView
 from allocator.server import debug, http
-from allocator.server.debug import Outcome, SchedulerView
+from allocator.server.debug import Outcome
 from contract.encoding.reading import Malformed
 from runtime.unixhttp import SocketError, UnixClient
 

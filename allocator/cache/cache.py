@@ -1,9 +1,9 @@
 """
 The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
 
-Fed by watch events, answers with a snapshot of frozen node states. It owns the ledger, and the queue of pods that wait.
-It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt from the API server
-alone.
+Watch events come in, a snapshot of frozen node states comes out. The cache owns the ledger; pods that wait are in the
+queue and not here. It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt
+from the API server alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
-from allocator.queue.queue import SchedulingQueue
 from contract import names, pods
 from contract.encoding import quantity
 from contract.model import Compute, Gpu, Inventory, NodeState
@@ -48,8 +47,6 @@ class Cache:
         self.ledger = Ledger()
         self.engine = engine
         """Told of every node state that changes, so that it may be asked at any time."""
-        self.queue = SchedulingQueue()
-        """The pods that wait; to others it is for reading."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._on_node: dict[str, NodeUse] = {}
@@ -73,14 +70,17 @@ class Cache:
         """Every node with an inventory. The mapping is live, its values are frozen."""
         return self._snapshot
 
-    def known(self, uid: str) -> TrackedPod:
-        """What is known of a pod."""
+    def tracked(self, uid: str) -> TrackedPod:
+        """Where a pod that does not wait stands; `UNTRACKED` for one that takes nothing of any node."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return TrackedPod(
             node=taken.node if taken is not None else "",
-            waits=self.queue.knows(uid),
             allocation=holding.allocation if holding is not None else None,
         )
+
+    def tracks(self, uid: str) -> bool:
+        """Whether the pod takes something of a node."""
+        return uid in self._on_node or self.ledger.holding(uid) is not None
 
     def compute_of(self, uid: str) -> Compute:
         """What a pod takes of its node besides GPUs; nothing where it is not known to be on one."""
@@ -158,17 +158,15 @@ class Cache:
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Mapping[str, Any], now: float) -> bool:
-        """A pod, trimmed, is new or changed. True if something was given back or joined the line."""
+        """A pod, trimmed, is new or changed. True if something was given back. A pod that waits holds nothing."""
         uid = pods.uid(pod)
         if pods.finished(pod):
             # It may have come and finished between two looks at it, so that its reservation is still assumed.
             came = self.forget(pods.allocation_id(pod))
             return self.drop_pod(uid) or came
         if names.GATE in pods.gates(pod):
-            freed = self._release(uid)
-            return self.queue.put(uid, pod) or freed
+            return self._release(uid)
         request = pods.holding(pod)
-        left_line = self.queue.drop(uid)
         allocation = pods.allocation_of(pod, request) if request else None
         changed = False
         if request is not None and allocation is not None:
@@ -184,11 +182,10 @@ class Cache:
         shrank = self._put_on_node(uid, node, pod)
         if changed and allocation is not None:
             self._refresh(allocation.node)
-        return left_line or shrank
+        return shrank
 
     def drop_pod(self, uid: str) -> bool:
         """A pod is finished or gone. True if it gave something back."""
-        self.queue.drop(uid)
         self.pending.drop(uid)
         known = self._on_node.pop(uid, None)
         if known is not None:
@@ -210,9 +207,9 @@ class Cache:
         return self._release(key)
 
     def pod_uids(self) -> frozenset[str]:
-        """Every pod that this cluster keeps something of."""
+        """Every pod that takes something of a node, or is about to."""
         held = (h.key for h in self.ledger if h.state is ReservationState.CONFIRMED and not h.key.startswith(OWN))
-        return frozenset((*self._on_node, *self.queue.uids(), *self.pending.uids(), *held))
+        return frozenset((*self._on_node, *self.pending.uids(), *held))
 
     # -- many changes at once -------------------------------------------------------------------------------------
 

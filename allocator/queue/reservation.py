@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from allocator.cache import reserved
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
-from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.reporting import PodRecords
 from contract.backoff import backoff
 
@@ -77,16 +77,22 @@ class Budget:
         self._kept = ""
 
 
-def still_kept(cluster: Cache, line: PodRecords) -> NodeReservation | None:
+def still_kept(cluster: Cache, queue: SchedulingQueue, line: PodRecords) -> NodeReservation | None:
     """What is kept, unless its pod has left the line or is being written; the first, where more is."""
     for kept in cluster.kept:
-        if cluster.queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
+        if queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
             return NodeReservation(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
     return None
 
 
 def worth_keeping(
-    cluster: Cache, line: PodRecords, budget: Budget, after: float, now: float, failed: Callable[[QueuedPodInfo], None]
+    cluster: Cache,
+    queue: SchedulingQueue,
+    line: PodRecords,
+    budget: Budget,
+    after: float,
+    now: float,
+    failed: Callable[[QueuedPodInfo], None],
 ) -> NodeReservation | None:
     """
     Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0.
@@ -96,8 +102,8 @@ def worth_keeping(
 
     `failed` is told of a pod for which an error came up, as it is handled; the next one in line is looked at.
     """
-    kept, asked = still_kept(cluster, line), 0
-    for entry in cluster.queue.in_order() if after else ():
+    kept, asked = still_kept(cluster, queue, line), 0
+    for entry in queue.in_order() if after else ():
         if (
             entry.foreign
             or entry.ask.request.claim

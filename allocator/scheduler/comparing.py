@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allocator.cache.podinfo import UNTRACKED
 from allocator.queue.reporting import EventRecord, Eviction
 from allocator.scheduler import consistency
 from allocator.scheduler.claiming import Claiming
@@ -40,19 +39,19 @@ class Repairing(Claiming):
     def uids(self) -> frozenset[str]:
         """Every pod of which something is known. Whoever is known now and not listed later is gone."""
         with self._lock:
-            return self._cluster.pod_uids()
+            return self._uids()
 
     def known(self, uid: str) -> bool:
         """Whether something is known of the pod."""
         with self._lock:
-            return self._cluster.known(uid) != UNTRACKED
+            return self._tracks(uid)
 
     def differs(self, listed: ListedPod) -> bool:
         """Whether the list says something else of the pod than the watches did."""
         with self._lock:
             if listed.uid in self._line.quarantine.uids():
                 return False  # reading it anew would end in the same error
-            return self._cluster.known(listed.uid) != listed.known
+            return self._tracked(listed.uid) != listed.known
 
     def mistrust(self) -> None:
         """The state is not what the API server says: have the pods listed anew."""

@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from allocator.cache import figures, reserved, unconfirmed
+from allocator.cache import reserved, unconfirmed
 from allocator.cache.cache import Cache
-from allocator.cache.figures import CacheFigures
 from allocator.cache.ledger import Reservation, ReservationState
-from allocator.cache.podinfo import UNTRACKED
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.claims.manager import BINDING
 from allocator.claims.objects import Status
@@ -32,14 +30,14 @@ from allocator.faults import Faulted, surfaced
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.reporting import Binding, Report, StatusUpdate
 from allocator.queue.rounds import namespace_of
-from allocator.scheduler import messages
+from allocator.scheduler import messages, view
 from allocator.scheduler.comparing import Repairing
 from allocator.scheduler.context import SchedulerContext
 from allocator.scheduler.handlers import stands
 from allocator.scheduler.leadership import Leadership
 from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
-from allocator.server.debug import QueuedPodView, SchedulerView
 from contract import pods
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, NodeState, PodRequest
@@ -208,7 +206,7 @@ class Controller(Repairing):
             and not entry.foreign
             and self._line.may_try(entry.uid, now)
             and (anybody or (namespace_of(entry) == namespace and not self._rounds.has_tried(entry.uid)))
-            for entry in self._cluster.queue.in_any_order()
+            for entry in self._queue.in_any_order()
         )
 
     def _held(self, question: Question) -> Reservation | None:
@@ -296,13 +294,13 @@ class Controller(Repairing):
 
     def _in_order(self, now: float, commits: list[Binding]) -> Iterator[None]:
         looked, failed = 0, self._failed
-        for uid in self._rounds.choose(self._cluster.queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
+        for uid in self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
             if looked >= _TURN:
                 looked = 0
                 yield
                 if not self._mandate.holds():
                     break
-            entry = self._cluster.queue.pod(uid)
+            entry = self._queue.pod(uid)
             if entry is not None:
                 self._rounds.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, commits) else 1
@@ -387,7 +385,7 @@ class Controller(Repairing):
         """
         with self._lock:
             uid = commit.pod.uid
-            if self._cluster.queue.pod(uid) is None:
+            if self._queue.pod(uid) is None:
                 self._line.done(uid)
                 self._waken(self._cluster.forget(commit.allocation.id))
             else:
@@ -405,19 +403,19 @@ class Controller(Repairing):
             uid, now = commit.pod.uid, self._clock()
             if self._cluster.forget(commit.allocation.id):
                 self._forgotten(_why_not(commit, pod))
-            if pod is None or self._cluster.known(uid) == UNTRACKED:  # the watch may have said so already
+            if pod is None or not self._tracks(uid):  # the watch may have said so already
                 self._line.done(uid)
                 self._take_out(uid)
             else:
                 failures = self._line.failed(uid, now)
-                if self._cluster.queue.pod(uid) is not None:
+                if self._queue.pod(uid) is not None:
                     self._take_in(pod, now)
                 if refused or (failures >= _TOLD_AFTER and _why_not(commit, pod) == "refused"):
                     self._tell_refused(commit.pod, messages.refused(commit.allocation.node, why), now)
             self._rouse()
 
     def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
-        if self._cluster.queue.pod(entry.uid) is not None and self._mandate.leads():
+        if self._queue.pod(entry.uid) is not None and self._mandate.leads():
             news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
             self._line.tell(news, now, stands(entry.pod))
 
@@ -487,11 +485,11 @@ class Controller(Repairing):
         with self._lock:
             return self._mandate.unready()
 
-    def look(self) -> CacheFigures:
+    def look(self) -> SchedulerFigures:
         """Figures for metrics."""
         with self._lock:
             unbound, set_aside = self._unbound.late(self._clock()), len(self._line.quarantine)
-            return figures.look(self._cluster, unbound=unbound, quarantined=set_aside)
+            return view.figures(self._cluster, self._queue, unbound=unbound, quarantined=set_aside)
 
     def nodes(self) -> tuple[NodeState, ...]:
         """Every node with GPUs, as a decision sees it."""
@@ -501,28 +499,14 @@ class Controller(Repairing):
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""
         with self._lock:
-            now = self._clock()
-            engine = self._cluster.engine
-            line = tuple(
-                QueuedPodView(w.key, w.uid, w.ask, w.priority, w.created, w.foreign, self._busy(w, now))
-                for w in self._cluster.queue.in_order()
-            )
-            nodes = tuple(self._cluster.snapshot.values())
-            learnt = engine.tables
-            demand = tuple(learnt.target.items()) if learnt is not None else ()
-            scarcity = tuple(learnt.scarcity.tolist()) if learnt is not None else ()
-            return SchedulerView(engine.limits, engine.policy, nodes, line, self._cluster.kept, demand, scarcity)
-
-    def _busy(self, entry: QueuedPodInfo, now: float) -> str:
-        """A pod that names a claim is decided by the claim, of which a snapshot has nothing."""
-        return "by claim" if entry.ask.request.claim else self._line.busy(entry.uid, now)
+            return view.view(self._cluster, self._queue, self._line, self._clock())
 
     def check_invariants(self) -> None:
         """Raise if the state contradicts itself."""
         with self._lock:
             self._cluster.check_invariants()
             noted = self._line.noted() - self._line.quarantine.uids()
-            strangers = {uid for uid in noted if self._cluster.known(uid) == UNTRACKED}
+            strangers = {uid for uid in noted if not self._tracks(uid)}
             if strangers:
                 raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
 from allocator.cache.nodes import NodeFacts
-from allocator.cache.podinfo import UNTRACKED, AllocatedPods
+from allocator.cache.podinfo import AllocatedPods, TrackedPod
 from allocator.cache.unbound import UnboundPods
 from allocator.queue import quarantine
 from allocator.queue.quarantine import INTERNAL_ERROR, READING
-from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.reporting import EventRecord, LastReported, PodRecords, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.context import SchedulerContext
@@ -50,7 +51,7 @@ class Intake:
         self._cluster.hold()
         self._clock, self._wake, self._asked = context.clock, context.wake, context.asked
         self._faulted = context.faulted
-        self._line = PodRecords()
+        self._queue, self._line = SchedulingQueue(), PodRecords()
         self._kept_out = ExcludedGpus()
         self._capacities = Capacities()
         self._listed: set[str] = set()
@@ -86,7 +87,7 @@ class Intake:
                 self._listed.add(quarantine.named(pod)[0])
                 helped |= self._take_in(pod, now)
             if last:
-                for gone in (self._cluster.pod_uids() | self._line.quarantine.uids()) - self._listed:
+                for gone in (self._uids() | self._line.quarantine.uids()) - self._listed:
                     helped |= self._take_out(gone)
                 self._listed.clear()
             self._amid_a_list = not last
@@ -130,7 +131,7 @@ class Intake:
             self._set_aside(READING, uid, key, pod, quarantine.made_of(pod))
             self._cluster.close(uid, there | quarantine.may_hold(pod))
             return False
-        entry = self._cluster.queue.pod(uid)
+        entry = self._queue.pod(uid)
         self._line.quarantine.taken_in(uid, _tried_as(entry) if entry is not None else None)
         return self._cluster.open(uid) or helped
 
@@ -174,8 +175,8 @@ class Intake:
         if self._line.outdated(uid, pods.version(pod)):
             return False
         self._line.shows(uid, pods.key(pod), stands(pod), now)
-        known = self._cluster.queue.pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
-        might_help = self._cluster.put_pod(pod, now)
+        known = self._queue.pod(uid) is not None or self._cluster.ledger.holding(uid) is not None
+        might_help = self._feed(uid, pod, now)
         holding = self._cluster.ledger.holding(uid)
         if not known:
             self._tell_what_is_asked(uid, pod, holding)
@@ -184,7 +185,7 @@ class Intake:
             self._unbound.drop(uid)
             self._sharers.drop(uid)
             self._tell_unreadable(uid, now)
-            if self._cluster.known(uid) == UNTRACKED:
+            if not self._tracks(uid):
                 self._line.drop(uid)  # nobody would notice if its end were missed
             return might_help
         self._sharers.see(pod, holding, self._cluster.compute_of(uid), now)
@@ -197,14 +198,14 @@ class Intake:
 
     def _tell_unreadable(self, uid: str, now: float) -> None:
         """A pod behind our gate that cannot be placed as it is learns why; nothing would let it go otherwise."""
-        found = self._cluster.queue.unreadable.get(uid)
+        found = self._queue.unreadable.get(uid)
         if found is None or not self._mandate.leads():
             return
         if self._line.tell(StatusUpdate(found.key, uid, False, _UNREADABLE, f"waiting: {found.why}"), now):
             self._wake()
 
     def _tell_what_is_asked(self, uid: str, pod: JSON, holding: Reservation | None) -> None:
-        waiting = self._cluster.queue.pod(uid)
+        waiting = self._queue.pod(uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
             return  # how much a claim asks for is not the pod's to say
         if waiting is not None:
@@ -221,7 +222,28 @@ class Intake:
         self._line.drop(uid)
         self._unbound.drop(uid)
         self._sharers.drop(uid)
+        self._queue.drop(uid)
         return self._cluster.drop_pod(uid)
+
+    def _feed(self, uid: str, pod: JSON, now: float) -> bool:
+        """Put a pod into the queue, if our gate holds it, else into the cache. True if that may help."""
+        freed, ended = self._cluster.put_pod(pod, now), pods.finished(pod)
+        if not ended and names.GATE in pods.gates(pod):
+            return self._queue.put(uid, pod) or freed
+        left = self._queue.drop(uid)
+        return freed or (left and not ended)
+
+    def _tracks(self, uid: str) -> bool:
+        """Whether the pod waits, or takes something of a node."""
+        return self._queue.knows(uid) or self._cluster.tracks(uid)
+
+    def _tracked(self, uid: str) -> TrackedPod:
+        """Where a pod stands by what the watches brought."""
+        return replace(self._cluster.tracked(uid), waits=self._queue.knows(uid))
+
+    def _uids(self) -> frozenset[str]:
+        """Every pod that waits, takes something of a node, or is about to."""
+        return self._cluster.pod_uids().union(self._queue.uids())
 
     def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
         """The whole list of nodes."""

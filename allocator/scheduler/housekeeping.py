@@ -106,7 +106,7 @@ class Tending(Succession):
 
     def _tend_the_kept_node(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""
-        held = reservation.still_kept(self._cluster, self._line)
+        held = reservation.still_kept(self._cluster, self._queue, self._line)
         self._count_what_is_kept(held, now)
         self._tend_preemption(now)
         if self._preemption.under_way:
@@ -116,7 +116,9 @@ class Tending(Succession):
             return
         self._look_again = now + _KEEP_EVERY
         after = self._options.keep_after if self._mandate.holds() else 0.0
-        worth = reservation.worth_keeping(self._cluster, self._line, self._budget, after, now, self._not_kept_for)
+        worth = reservation.worth_keeping(
+            self._cluster, self._queue, self._line, self._budget, after, now, self._not_kept_for
+        )
         if self._cluster.keep(*(() if worth is None else (worth,))):
             self._rouse()
 
@@ -215,10 +217,10 @@ class Tending(Succession):
     def _who_may_preempt(self, kept: Sequence[NodeReservation]) -> list[QueuedPodInfo]:
         """The first few in line that are of higher priority than somebody who holds a share."""
         now, found = self._clock(), list[QueuedPodInfo]()
-        self._preemption.retain(lambda uid: self._cluster.queue.pod(uid) is not None)
+        self._preemption.retain(lambda uid: self._queue.pod(uid) is not None)
         if not self._mandate.holds() or self._untried:
             return []
-        for entry in self._cluster.queue.in_order():
+        for entry in self._queue.in_order():
             if len(found) == _TRIES or not self._sharers.any_below(entry.priority):
                 break  # whoever is behind it in line is of no higher priority
             if (
@@ -249,7 +251,7 @@ class Tending(Succession):
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         on = {plan.node: self._sharers.on(plan.node)}
         node = next((state for state in self._as_planned(on) if state.name == plan.node), None)
-        waits = self._cluster.queue.pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
+        waits = self._queue.pod(entry.uid) == entry and self._line.may_try(entry.uid, self._clock())
         if node is None or not waits or not self._mandate.holds():
             return None
         question = self._question(entry, self._leaving(on))
@@ -295,7 +297,7 @@ class Tending(Succession):
     def _tend_preemption(self, now: float) -> None:
         """End what is under way where its pod is placed or gone, or where room was made and did not help."""
         for uid, under_way in tuple(self._preemption.under_way.items()):
-            entry = self._cluster.queue.pod(uid)
+            entry = self._queue.pod(uid)
             late = now - under_way.since > tracker.STUCK
             gone = all(self._sharers.get(awaited) is None for awaited in under_way.awaited)
             if entry is None or not self._mandate.holds():

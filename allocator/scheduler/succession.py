@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import unconfirmed
-from allocator.cache.podinfo import UNTRACKED
 from allocator.cache.unconfirmed import Arrivals
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.reporting import StatusUpdate
@@ -60,7 +59,7 @@ class Succession(Intake):
             tenure = self._mandate.unfenced()
             if tenure is None:
                 return None, ()
-            queue = self._cluster.queue
+            queue = self._queue
             left = self._fence.left(tenure, queue.in_any_order(), lambda uid: queue.pod(uid) is not None)
             if not left:
                 self._mandate.fenced(tenure)
@@ -71,7 +70,7 @@ class Succession(Intake):
         """A pod has been touched; `pod` is what it is now, None where it cannot be written any more."""
         with self._lock:
             self._fence.touched(uid)
-            if pod is not None and self._cluster.queue.pod(uid) is not None:
+            if pod is not None and self._queue.pod(uid) is not None:
                 self._waken(self._take_in(pod, self._clock(), trim=pods.trim))
                 self._line.touched(uid, pods.version(pod))
 
@@ -79,7 +78,7 @@ class Succession(Intake):
 
     def _put_pod(self, pod: JSON, now: float) -> bool:
         uid, ledger = pods.uid(pod), self._cluster.ledger
-        freed = self._cluster.known(uid) == UNTRACKED and self._note_arrival(pod, now)
+        freed = not self._tracks(uid) and self._note_arrival(pod, now)
         announced = ledger.holding(uid) is not None or ledger.holding(pods.allocation_id(pod)) is not None
         might_help = super()._put_pod(pod, now) or freed
         if not announced and ledger.holding(uid) is not None and self._mandate.holds():

@@ -10,10 +10,8 @@ for: no environment, no annotation, no secret. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from allocator.cache import reserved
 from allocator.cache.reserved import NodeReservation, Requester
@@ -21,65 +19,17 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Placement, Unschedulable
 from allocator.scheduler import messages
-from allocator.scoring import estimator
-from allocator.scoring.classes import Demanded, supply_of
-from allocator.scoring.policy import Policy, policy_of
-from allocator.scoring.tables import Tables
+from allocator.scheduler.view import QueuedPodView, SchedulerView
+from allocator.scoring.policy import policy_of
 from allocator.server import jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState
 from contract.scheduling import nodeinfo, reasons
-from contract.scheduling.filters import Limits
 from contract.scheduling.reasons import Reason
 from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
 VERSION = 2
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedPodView:
-    """A pod that waits."""
-
-    key: str
-    """`namespace/name`."""
-    uid: str
-    ask: SchedulingRequest
-    priority: int = 0
-    created: str = ""
-    foreign: tuple[str, ...] = ()
-    """Other systems' scheduling gates, which must go first."""
-    busy: str = ""
-    """
-    `writing` while its commit is on the way, `pausing` after one that failed, `by claim` where it has a claim's share;
-    such a pod is passed over.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerView:
-    """All that decides, at one moment. `line` is in the order in which pods are tried."""
-
-    limits: Limits
-    policy: Policy
-    nodes: tuple[NodeState, ...]
-    line: tuple[QueuedPodView, ...] = ()
-    kept: tuple[NodeReservation, ...] = ()
-    """The nodes that are kept, and for which pods."""
-    demand: tuple[tuple[Demanded, float], ...] = ()
-    """What was learnt of the requests, where the policy is one that learns."""
-    scarcity: tuple[int, ...] = ()
-    """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
-
-    def tables(self) -> Tables | None:
-        """The tables that decide, made again."""
-        if not self.policy.learned:
-            return None
-        nodes = {node.name: node for node in self.nodes}
-        made = estimator.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
-        if made is None or len(made.scarcity) != len(self.scarcity):
-            return made
-        return replace(made, scarcity=np.array(self.scarcity, np.int64))
 
 
 def to_json(view: SchedulerView) -> JSON:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from allocator import commands
 from allocator.engine.reference import Placement
+from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.scoring.policy import Policy
 from allocator.server import debug, jsonform
-from allocator.server.debug import QueuedPodView, SchedulerView
 from contract.encoding.reading import Malformed
 from contract.model import NodeState
 from contract.scheduling.filters import Limits

@@ -7,12 +7,12 @@ import threading
 from dataclasses import replace
 
 from allocator.engine.reference import Placement
+from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.scoring.classes import Demanded, demanded
 from allocator.scoring.estimator import FIRST
 from allocator.scoring.policy import Policy
 from allocator.scoring.tables import ONE, Tables
 from allocator.server import debug
-from allocator.server.debug import QueuedPodView, SchedulerView
 from allocator.workers.learner import LearningWorker
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB

@@ -1,0 +1,122 @@
+"""
+What others see of the state: the figures that are scraped, and the view that a decision can be replayed from. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allocator.cache.cache import Cache
+from allocator.cache.reserved import NodeReservation
+from allocator.queue.queue import SchedulingQueue
+from allocator.queue.reporting import PodRecords
+from allocator.scoring import estimator
+from allocator.scoring.classes import Demanded, supply_of
+from allocator.scoring.policy import Policy
+from allocator.scoring.tables import Tables
+from contract.model import NodeState
+from contract.scheduling.filters import Limits
+from contract.scheduling.request import SchedulingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerFigures:
+    """How many reservations, waiting pods and troubled pods and GPUs there are."""
+
+    assumed: int
+    confirmed: int
+    waiting: int
+    unreadable: int
+    overfull: int
+    unbound: int = 0
+    kept: int = 0
+    quarantined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPodView:
+    """A pod that waits."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    ask: SchedulingRequest
+    priority: int = 0
+    created: str = ""
+    foreign: tuple[str, ...] = ()
+    """Other systems' scheduling gates, which must go first."""
+    busy: str = ""
+    """
+    Why the pod is passed over, empty where it is not: `writing` while it is being bound, `pausing` after a binding that
+    failed, `in quarantine`, `by claim` where it has a claim's share.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerView:
+    """All that decides, at one moment. `line` is in the order in which pods are tried."""
+
+    limits: Limits
+    policy: Policy
+    nodes: tuple[NodeState, ...]
+    line: tuple[QueuedPodView, ...] = ()
+    kept: tuple[NodeReservation, ...] = ()
+    """The reserved nodes, and for which pods."""
+    demand: tuple[tuple[Demanded, float], ...] = ()
+    """What was learnt of the requests, where the policy is one that learns."""
+    scarcity: tuple[int, ...] = ()
+    """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
+
+    def tables(self) -> Tables | None:
+        """The tables that decide, made again."""
+        if not self.policy.learned:
+            return None
+        nodes = {node.name: node for node in self.nodes}
+        made = estimator.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
+        if made is None or len(made.scarcity) != len(self.scarcity):
+            return made
+        return replace(made, scarcity=np.array(self.scarcity, np.int64))
+
+
+def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: int) -> SchedulerFigures:
+    """Count."""
+    assumed = len(cache.ledger.assumed())
+    return SchedulerFigures(
+        assumed=assumed,
+        confirmed=len(cache.ledger) - assumed,
+        waiting=len(queue),
+        unreadable=len(queue.unreadable),
+        overfull=sum(len(uuids) for uuids in cache.overfull().values()),
+        unbound=unbound,
+        kept=len({kept.node for kept in cache.kept}),
+        quarantined=quarantined,
+    )
+
+
+def view(cache: Cache, queue: SchedulingQueue, records: PodRecords, now: float) -> SchedulerView:
+    """Exactly what the next decision will see."""
+    engine = cache.engine
+    waiting = tuple(
+        QueuedPodView(
+            pod.key,
+            pod.uid,
+            pod.ask,
+            pod.priority,
+            pod.created,
+            pod.foreign,
+            "by claim" if pod.ask.request.claim else records.busy(pod.uid, now),  # a view has no claims
+        )
+        for pod in queue.in_order()
+    )
+    learnt = engine.tables
+    return SchedulerView(
+        engine.limits,
+        engine.policy,
+        tuple(cache.snapshot.values()),
+        waiting,
+        cache.kept,
+        tuple(learnt.target.items()) if learnt is not None else (),
+        tuple(learnt.scarcity.tolist()) if learnt is not None else (),
+    )
