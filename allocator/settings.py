@@ -104,18 +104,20 @@ class Settings:
         unit="duration",
         minimum=1,
     )
-    keep_after: float = setting(
+    starvation_timeout: float = setting(
         300.0,
-        "How long a pod waits until a node is kept for it, so that smaller pods do not starve it; 0 keeps none.",
+        "How long a pod waits until a node is reserved for it, so that smaller pods do not starve it; 0 reserves none.",
         unit="duration",
         minimum=0,
+        formerly="keep_after",
     )
-    keep_for: float = setting(
+    starvation_reservation_limit: float = setting(
         3600.0,
-        "How long a node is kept for pods of one namespace without one being placed. After that none is kept for that "
-        "namespace for as long, then twice as long, up to eight times. 0: no bound.",
+        "How long nodes are reserved for starving pods of one namespace while none of them is placed. Then the "
+        "namespace gets no reservation for as long, the next time for twice as long, up to eight times. 0: no limit.",
         unit="duration",
         minimum=0,
+        formerly="keep_for",
     )
     unbound: Literal["keep", "delete"] = setting(
         "keep",
@@ -131,10 +133,11 @@ class Settings:
         "Serve ElasticGPUClaims (elasticgpu.io); needs the rights of manifests/components/claims, which sets it. Off: "
         "no object of that group is read, and a pod that names a claim waits.",
     )
-    kept_out_lists: bool = setting(
+    unhealthy_lists: bool = setting(
         False,
-        "Keep the cards out that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs the "
-        "right of manifests/components/unhealthy-lists, which sets it.",
+        "Place no pods on the cards that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs "
+        "the right of manifests/components/unhealthy-lists, which sets it.",
+        formerly="kept_out_lists",
     )
     claim_memory: int = setting(
         0,

@@ -176,7 +176,9 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         gauges.show_inventory(inventory)
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
-    observer = Observer(library, interval=settings.interval, patience=settings.patience, on_look=seen, record=record)
+    observer = Observer(
+        library, interval=settings.interval, patience=settings.driver_timeout, on_look=seen, record=record
+    )
     prober = Prober(
         kube,
         root=Path(settings.host_root) if settings.host_root else None,
@@ -241,7 +243,7 @@ def _behaviour(settings: AgentSettings) -> Behaviour:
 def _rules(settings: AgentSettings) -> Rules:
     return Rules(
         slack=settings.overuse_slack,
-        patience=settings.overuse_patience,
+        patience=settings.overuse_grace,
         evict_after=settings.evict_overuse,
         evict_unhealthy_after=settings.evict_unhealthy,
     )

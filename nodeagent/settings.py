@@ -38,12 +38,13 @@ class AgentSettings:
     )
     options: Path = setting(Path(), pooloptions.SETTING)
     interval: float = setting(10.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
-    patience: float = setting(
+    driver_timeout: float = setting(
         60.0,
-        "How long a call into the driver may take before what it said earlier is no longer believed. Drivers are known "
-        "to need tens of seconds while one of several GPUs fails.",
+        "How long a call into the driver may take before its earlier answer counts as outdated. Drivers are known to "
+        "need tens of seconds while one of several GPUs fails.",
         unit="duration",
         minimum=1.0,
+        formerly="patience",
     )
     heartbeat: float = setting(
         300.0,
@@ -107,8 +108,12 @@ class AgentSettings:
         unit="bytes",
         minimum=0,
     )
-    overuse_patience: float = setting(
-        30.0, "How long a container may be over before its pod is warned by an Event.", unit="duration", minimum=0
+    overuse_grace: float = setting(
+        30.0,
+        "How long a container may use more memory than its share before its pod is warned by an Event.",
+        unit="duration",
+        minimum=0,
+        formerly="overuse_patience",
     )
     evict_overuse: float = setting(
         0.0, "How long after that warning the pod is evicted if it is still over; 0: never.", unit="duration", minimum=0

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import operator
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +67,20 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     secret: bool = False,
+    formerly: str = "",
 ) -> Any:
-    """A field of a settings dataclass. doc: what it does, why this default. secret: never shown."""
-    metadata = {"doc": doc, "unit": unit, "minimum": minimum, "maximum": maximum, "secret": secret}
+    """
+    A field of a settings dataclass. doc: what it does, why this default. secret: never shown. formerly: the name that
+    it had in its group; a value under that name is refused, and the error names the new one.
+    """
+    metadata = {
+        "doc": doc,
+        "unit": unit,
+        "minimum": minimum,
+        "maximum": maximum,
+        "secret": secret,
+        "formerly": formerly,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -96,6 +108,12 @@ class _Leaf:
     @property
     def unit(self) -> str:
         return str(self.metadata.get("unit") or "")
+
+    @property
+    def former(self) -> _Leaf | None:
+        """The setting under its old name; None where it never had another."""
+        old = self.metadata.get("formerly")
+        return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={}) if old else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +232,8 @@ def _from_file(
         if path in leaves:
             found[path] = _Given(node, f"file {file}")
         elif path not in groups:
-            errors.append(f"{'.'.join(path)} (file {file}): unknown{_hint('.'.join(path), leaves)}")
+            name = ".".join(path)
+            errors.append(f"{name} (file {file}): {_stranger(name, leaves.values(), operator.attrgetter('name'))}")
         elif isinstance(node, dict):
             for key, below in node.items():
                 walk((*path, str(key)), below)
@@ -243,7 +262,7 @@ def _from_env(
         if name in by_name:
             found[by_name[name]] = _Given(env[name], f"environment {name}")
         else:
-            errors.append(f"environment {name}: unknown{_close(name, by_name)}")
+            errors.append(f"environment {name}: {_stranger(name, leaves.values(), operator.attrgetter('env'))}")
     return found
 
 
@@ -256,7 +275,7 @@ def _from_flags(
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         if flag not in by_name:
-            errors.append(f"flag {flag}: unknown{_close(flag, by_name)}")
+            errors.append(f"flag {flag}: {_stranger(flag, leaves.values(), operator.attrgetter('flag'))}")
             # Its value would otherwise be reported as a second unknown flag.
             if not equals and rest and not rest[0].startswith("--"):
                 rest.pop(0)
@@ -274,14 +293,15 @@ def _from_flags(
     return found
 
 
-def _hint(name: str, leaves: Mapping[tuple[str, ...], _Leaf]) -> str:
-    return _close(name, [leaf.name for leaf in leaves.values()])
-
-
-def _close(name: str, known: Any) -> str:
-    short = {each.removeprefix(ENV_PREFIX): each for each in known}  # what all begin with makes none of them alike
-    near = [short[each] for each in difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(short), n=1)]
-    return f"; did you mean {near[0]}?" if near else ""
+def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str]) -> str:
+    """What is wrong with a name that no setting has; `name` is a setting's name in that source."""
+    known = {}
+    for leaf in leaves:
+        if leaf.former and name(leaf.former) == given:
+            return f"renamed to {name(leaf)}"
+        known[name(leaf).removeprefix(ENV_PREFIX)] = name(leaf)  # a prefix that all share would make all look alike
+    near = difflib.get_close_matches(given.removeprefix(ENV_PREFIX), list(known), n=1)
+    return f"unknown; did you mean {known[near[0]]}?" if near else "unknown"
 
 
 def _build(cls: type[Any], prefix: tuple[str, ...], values: Mapping[tuple[str, ...], Any], errors: list[str]) -> Any:

@@ -85,7 +85,7 @@ def _serve(settings: ServeSettings) -> int:
         settings.certificates,
         threads=settings.threads,
         grace=round(settings.grace),
-        silence=settings.silence,
+        silence=settings.client_timeout,
         client_ca=settings.client_ca,
         client_names=frozenset(settings.client_names),
         health=settings.health_address(),
@@ -105,7 +105,7 @@ def _service(settings: ServeSettings) -> Service:
     return make_app(
         certificates=settings.certificates,
         socket=settings.socket,
-        patience=settings.patience,
+        patience=settings.allocator_timeout,
         options=settings.reading(),
         file=settings.options,
         hide_gpus=settings.hide_gpus,

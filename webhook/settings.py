@@ -93,21 +93,23 @@ class ServeSettings:
     )
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "The allocator's unix socket.")
-    patience: float = setting(
+    allocator_timeout: float = setting(
         0.8,
         "How long a review waits for the allocator before its pod is gated; well below the API server's own timeout.",
         unit="duration",
         minimum=0.01,
         maximum=10,
+        formerly="patience",
     )
     threads: int = setting(16, "Reviews that are answered at the same time.", minimum=1, maximum=512)
     grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
-    silence: float = setting(
+    client_timeout: float = setting(
         5.0,
-        "How long a client may take over a handshake, over sending a request, and over taking its answer; and how long "
-        "a review may wait for its turn.",
+        "How long a client may take for a handshake, for sending a request, and for reading its answer; and how long a "
+        "review may wait for a thread.",
         unit="duration",
         minimum=0.1,
+        formerly="silence",
     )
     client_ca: Path | None = setting(
         None,

@@ -123,7 +123,7 @@ def _decide(
         return decision
     told = decision
     for name in sorted({one.node for one in kept}):
-        reasons: tuple[ReasonCount, ...] = (ReasonCount(Code.KEPT, 1),)
+        reasons: tuple[ReasonCount, ...] = (ReasonCount(Code.RESERVED, 1),)
         if name in open_to_it:
             found = _there(chooser, {name: open_to_it[name]}, ask)
             if isinstance(found, Placement):

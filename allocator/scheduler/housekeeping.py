@@ -55,7 +55,7 @@ class Tending(Succession):
         self._unconfirmed = Unconfirmed(context.options.max_unconfirmed)
         self._evictions: list[Eviction] = []
         self._look_again = 0.0
-        self._budget = reservation.Budget(context.options.keep_for)
+        self._budget = reservation.Budget(context.options.starvation_reservation_limit)
         self._passed = 0.0
         self._preemption = PreemptionTracker()
         self._rounds = Rounds()
@@ -115,7 +115,7 @@ class Tending(Succession):
         if now < self._look_again and (() if held is None else (held,)) == self._cluster.kept:
             return
         self._look_again = now + _KEEP_EVERY
-        after = self._options.keep_after if self._mandate.holds() else 0.0
+        after = self._options.starvation_timeout if self._mandate.holds() else 0.0
         worth = reservation.worth_keeping(
             self._cluster, self._queue, self._line, self._budget, after, now, self._not_kept_for
         )

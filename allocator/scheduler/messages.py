@@ -46,7 +46,7 @@ def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest) -> Wa
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
-    return Wait("InLine", "pods that came earlier are served first; it is placed in its turn", floor(request, smallest))
+    return Wait("Queued", "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:

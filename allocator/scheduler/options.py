@@ -25,12 +25,12 @@ class SchedulerOptions:
     """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
     unbound_after: float = 300.0
     """Seconds that kube-scheduler must have failed for."""
-    keep_after: float = 300.0
-    """Seconds that a pod waits until a node is kept for it; 0 keeps none."""
+    starvation_timeout: float = 300.0
+    """Seconds that a pod waits until a node is reserved for it; 0 reserves none."""
     claims: bool = True
     """Whether claims are followed; without, a pod that names one is told so."""
-    keep_for: float = 3600.0
-    """Seconds for which a node is kept for pods of one namespace, until one is placed or it pauses; 0 for no bound."""
+    starvation_reservation_limit: float = 3600.0
+    """Seconds for which nodes are reserved for pods of one namespace while none of them is placed; 0 for no limit."""
     claim_memory: int = 0
     """Bytes that the claims of one namespace may have together; 0 for no bound."""
     preemption: bool = False

@@ -51,9 +51,9 @@ class LoopCounters:
     @classmethod
     def of(cls, metrics: Metrics) -> LoopCounters:
         """The metrics."""
-        commits, evictions = metrics.counter(specs.COMMITS), metrics.counter(specs.EVICTIONS)
+        commits, evictions = metrics.counter(specs.BINDINGS), metrics.counter(specs.EVICTIONS)
         return cls(
-            passed=metrics.histogram(specs.LINE_SECONDS).observe,
+            passed=metrics.histogram(specs.SCHEDULING_CYCLE_SECONDS).observe,
             written=lambda outcome: commits.labels(outcome=outcome).inc(),
             evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
             late=metrics.counter(specs.LATE_PODS).inc,
@@ -236,4 +236,4 @@ def _holds(pod: dict[str, Any]) -> dict[str, Any]:
     return {"id": "" if pods.finished(pod) else pods.allocation_id(pod)}
 
 
-_OUTCOMES: dict[type, str] = {BindSucceeded: "done", BindFailed: "not-done", BindUnknown: "unknown"}
+_OUTCOMES: dict[type, str] = {BindSucceeded: "succeeded", BindFailed: "failed", BindUnknown: "unknown"}

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.figures import MILLISECOND, Spread, machine_line, table
 from benchmarks.progress import say
 from contract import names, pods
-from contract.metrics.allocator import COMMITS
+from contract.metrics.allocator import BINDINGS
 from playground.cluster import Cluster, MakeControlPlane
 from playground.embedded import Embedded
 from playground.realapi.real import Real, assets_of
@@ -94,4 +94,4 @@ def _placements(cluster: Cluster) -> float:
     """How many placements of waiting pods the allocator has written."""
     with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(f'{COMMITS.name}{{outcome="done"'))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f'{BINDINGS.name}{{outcome="succeeded"'))

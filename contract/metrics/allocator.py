@@ -1,8 +1,8 @@
 """
-The allocator's metrics: decisions, what became of their writes, the line, the ledger, and what repair found.
+The allocator's metrics: decisions, bindings, the queue, the ledger, and what repair found.
 
-What is booked is told here, what cards have and use is the agent's to tell. Must not: name a pod in a label; they come
-and go by the thousand, and each would be a series.
+These metrics show what is booked; the agent's show what cards have and use. Must not: name a pod in a label, since pods
+come and go by the thousand and each would be a series.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 DECISIONS = MetricSpec(
     "gpufraction_decisions_total",
     "counter",
-    "Decisions at admission, by outcome (placed, waiting, impossible); what is placed from the line is a commit.",
+    "Decisions at admission, by outcome (placed, waiting, impossible). Placements from the queue count as bindings.",
     "allocator",
     labels=("outcome",),
 )
@@ -26,17 +26,17 @@ DECISION_SECONDS = MetricSpec(
     "allocator",
     buckets=_DECISION_SECONDS,
 )
-COMMITS = MetricSpec(
-    "gpufraction_commits_total",
+BINDINGS = MetricSpec(
+    "gpufraction_bindings_total",
     "counter",
-    "Placements of waiting pods written, by what became of the write (done, not-done, unknown, fenced).",
+    "Placements of waiting pods, by the outcome of the write (succeeded, failed, unknown, fenced).",
     "allocator",
     labels=("outcome",),
 )
-LINE_SECONDS = MetricSpec(
-    "gpufraction_line_pass_duration_seconds",
+SCHEDULING_CYCLE_SECONDS = MetricSpec(
+    "gpufraction_scheduling_cycle_duration_seconds",
     "histogram",
-    "Time that one pass down the line of waiting pods took to decide, its writes aside.",
+    "Time of the decisions of one scheduling cycle over the queue, without its writes.",
     "allocator",
     buckets=_DECISION_SECONDS,
 )
@@ -57,7 +57,7 @@ RESERVATIONS = MetricSpec(
 RESERVATIONS_FORGOTTEN = MetricSpec(
     "gpufraction_reservations_forgotten_total",
     "counter",
-    "Reservations given back before their pod was seen, by reason (expired, changed, replaced, denied, conflict, "
+    "Reservations released before their pod was seen, by reason (expired, changed, replaced, denied, conflict, "
     "refused, deleted, failed, fenced).",
     "allocator",
     labels=("reason",),
@@ -77,30 +77,30 @@ UNREADABLE_PODS = MetricSpec(
 QUARANTINED_PODS = MetricSpec(
     "gpufraction_quarantined_pods",
     "gauge",
-    "Pods that are left alone since an error of gpufraction came of them, until they change or for 10 min; each is "
-    "told the id under which the log has the error.",
+    "Pods that are not tried after an internal error of gpufraction, until they change or for 10 min. Each pod's "
+    "condition has the id under which the log has the error.",
     "allocator",
 )
 FAULTS = MetricSpec(
     "gpufraction_faults_total",
     "counter",
-    "Errors of gpufraction that stayed with one pod, node or claim, by place. Each is one line of the log, with an id "
-    "and a traceback; any of them is a bug to be reported.",
+    "Internal errors of gpufraction that affected one pod, node or claim, by place. The log has each with an id and a "
+    "traceback; any of them is a bug to report.",
     "allocator",
     labels=("place",),
 )
 WORKER_RESTARTS = MetricSpec(
     "gpufraction_worker_restarts_total",
     "counter",
-    "Failures of a worker thread or of a step of one, which was then started again, by worker. One that goes on "
-    "failing for a minute is told under /healthz.",
+    "Failures of a worker thread or of one of its steps, which was then restarted, by worker. /healthz fails for a "
+    "worker that keeps failing for a minute.",
     "allocator",
     labels=("worker",),
 )
-KEPT_NODES = MetricSpec(
-    "gpufraction_kept_nodes",
+RESERVED_NODES = MetricSpec(
+    "gpufraction_reserved_nodes",
     "gauge",
-    "Nodes that are kept for one pod, which has waited past keep_after or for which others were evicted.",
+    "Nodes reserved for one pod, which has waited longer than starvation_timeout or for which others were evicted.",
     "allocator",
 )
 UNBOUND_PODS = MetricSpec(
@@ -109,29 +109,29 @@ UNBOUND_PODS = MetricSpec(
     "Pods that hold a share and that kube-scheduler has not been able to bind for longer than unbound_after.",
     "allocator",
 )
-OVERFULL_GPUS = MetricSpec(
-    "gpufraction_overfull_gpus",
+OVERCOMMITTED_GPUS = MetricSpec(
+    "gpufraction_overcommitted_gpus",
     "gauge",
-    "GPUs on which the pods carry more than there is.",
+    "GPUs whose pods hold more than the GPU has.",
     "allocator",
 )
 LATE_PODS = MetricSpec(
     "gpufraction_late_pods_total",
     "counter",
-    "Pods that were stored when their share had been given away, and were failed before they used it.",
+    "Pods that were stored after their share had been given to another pod, and were failed before they used it.",
     "allocator",
 )
 CLAIMS = MetricSpec(
     "gpufraction_claims",
     "gauge",
-    "ElasticGPUClaims, by phase (Pending, Bound, Lost) and the reason that their status tells.",
+    "ElasticGPUClaims, by phase (Pending, Bound, Lost) and the reason in their status.",
     "allocator",
     labels=("phase", "reason"),
 )
 ELASTIC_GPUS = MetricSpec(
     "gpufraction_elasticgpus",
     "gauge",
-    "ElasticGPUs, which hold the shares of claims, by phase; those that are Released until somebody deletes them.",
+    "ElasticGPUs, which hold the shares of claims, by phase. Released ones stay until somebody deletes them.",
     "allocator",
     labels=("phase",),
 )
@@ -145,15 +145,15 @@ REPAIR_PASSES = MetricSpec(
 LEDGER_DRIFT = MetricSpec(
     "gpufraction_ledger_drift_total",
     "counter",
-    "Pods that the ledger knew otherwise than the API server, found and mended by repair, by kind (gone: it still knew "
-    "the pod; changed: it had missed the pod, or what became of it).",
+    "Pods on which ledger and API server differed, found and corrected by repair, by kind (gone: the ledger still had "
+    "the pod; changed: the ledger had missed the pod or a change of it).",
     "allocator",
     labels=("kind",),
 )
 UNCOUNTED_PODS = MetricSpec(
     "gpufraction_uncounted_pods",
     "gauge",
-    "Pods of served namespaces that ask for a share and have neither a share nor our gate, at the last repair pass.",
+    "Pods of served namespaces that request a share and have neither a share nor our gate, at the last repair pass.",
     "allocator",
 )
 LEADER = MetricSpec(
@@ -165,7 +165,7 @@ LEADER = MetricSpec(
 WATCH_RESTARTS = MetricSpec(
     "gpufraction_watch_restarts_total",
     "counter",
-    "Lists and watches that did not end in good order, by informer and reason.",
+    "Lists and watches that ended with an error, by informer and reason.",
     "allocator",
     labels=("informer", "reason"),
 )
@@ -194,8 +194,8 @@ GPU_SHARERS = MetricSpec(
 METRICS: tuple[MetricSpec, ...] = (
     DECISIONS,
     DECISION_SECONDS,
-    COMMITS,
-    LINE_SECONDS,
+    BINDINGS,
+    SCHEDULING_CYCLE_SECONDS,
     EVICTIONS,
     RESERVATIONS,
     RESERVATIONS_FORGOTTEN,
@@ -204,9 +204,9 @@ METRICS: tuple[MetricSpec, ...] = (
     QUARANTINED_PODS,
     FAULTS,
     WORKER_RESTARTS,
-    KEPT_NODES,
+    RESERVED_NODES,
     UNBOUND_PODS,
-    OVERFULL_GPUS,
+    OVERCOMMITTED_GPUS,
     LATE_PODS,
     CLAIMS,
     ELASTIC_GPUS,

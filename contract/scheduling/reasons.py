@@ -17,7 +17,7 @@ from contract.model import WITHHELD, Gpu
 
 class Code(IntEnum):
     """
-    What a node lacks. The order is how far the pod came: of several reasons on one node, the highest is told.
+    What a node lacks. The order is how far the pod came: of several reasons on one node, the highest is reported.
 
     From `EXCLUSIVE` on, a share that is given back can cure it.
     """
@@ -47,7 +47,7 @@ class Code(IntEnum):
     MEMORY = 23
     CORES = 24
     NUMA = 25
-    KEPT = 99
+    RESERVED = 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ _PLAIN: Mapping[Code, str] = {
     Code.UUID: "without the GPU UUIDs asked for",
     Code.MODEL: "without the GPU model asked for",
     Code.EXCLUSIVE: "with GPUs held whole by others",
-    Code.KEPT: "kept for a pod that comes before",
+    Code.RESERVED: "reserved for a pod ahead in the queue",
     Code.BUSY: "with no GPU that is entirely free",
 }
 

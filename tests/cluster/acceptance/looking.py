@@ -203,4 +203,4 @@ def _overfull(cluster: Cluster) -> float:
             text = answer.read().decode()
     except OSError:
         return -1
-    return float(re.findall(r"^gpufraction_overfull_gpus (\S+)$", text, re.MULTILINE)[0])
+    return float(re.findall(r"^gpufraction_overcommitted_gpus (\S+)$", text, re.MULTILINE)[0])

@@ -18,14 +18,14 @@ from tests.clusters import control_planes
 
 pytestmark = pytest.mark.hostile
 ONE = (gpu_node("one", "2 x Tesla T4 15109MiB"),)
-KEPT = "gpufraction_kept_nodes"
+KEPT = "gpufraction_reserved_nodes"
 SITS = pod("sits").asks("gpufraction.io/gpu-memory", "1Gi").annotated(names.GPU_POLICY, "spread")
 WANTS = pod("wants").asks("nvidia.com/gpu", 2)
 
 
 @pytest.fixture(scope="module", params=control_planes())
 def impatient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    flags = ("--keep-after", "1s", "--keep-for", "8s")
+    flags = ("--starvation-timeout", "1s", "--starvation-reservation-limit", "8s")
     yield from hostile_cluster(request.param, tmp_path_factory.mktemp("kept"), nodes=ONE, flags=flags)
 
 

@@ -135,7 +135,7 @@ def test_what_restricted_means_is_the_api_servers(node: RealNodeCluster) -> None
 
 
 def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNodeCluster) -> None:
-    node.start_agent("--overuse-patience", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
+    node.start_agent("--overuse-grace", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
     for name in "ab":
         node.submit(name, restricted(4))
         node.running(name)

@@ -65,7 +65,7 @@ def with_library(seen: Inside) -> Inside:
 
 
 def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: RealNodeCluster, way: Way) -> None:
-    node.start_agent("--overuse-patience", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
+    node.start_agent("--overuse-grace", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
     # It takes its time to go, and several looks see it meanwhile.
     deaf = container(command=("sh", "-c", "trap '' TERM; echo done; while :; do sleep 1; done"), gpu_memory="4Gi")
     submitted = node.submit("deaf", deaf, terminationGracePeriodSeconds=4)

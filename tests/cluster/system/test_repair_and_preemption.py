@@ -134,7 +134,7 @@ def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cl
     assert OVERFULL.match(wait_for_event(cluster, "twice-2", "GPUOverfull"))
     assert OVERFULL.fullmatch(wait_for_event(cluster, "t4", "GPUOverfull"))
     assert events(cluster, "twice-1", "GPUOverfull") == []
-    assert metric(cluster, "gpufraction_overfull_gpus") == 1
+    assert metric(cluster, "gpufraction_overcommitted_gpus") == 1
     assert {"twice-1", "twice-2"} <= names_running(cluster), "nobody is evicted unless that is switched on"
     cluster.kube.delete(paths.pods("default", "twice-2"))
     gone(cluster, 1)
@@ -145,7 +145,7 @@ def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) 
     scenarios.wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOverfull").endswith("it is evicted")
-    scenarios.wait_for(lambda: metric(strict, "gpufraction_overfull_gpus") == 0, lambda: "still overfull")
+    scenarios.wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, lambda: "still overfull")
 
 
 def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import configparser
+import dataclasses
 import os
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from allocator.settings import Settings
+from contract.metrics import METRICS
+from nodeagent.settings import AgentSettings
+from runtime.settings import SettingsError, load
 from tests.unit.manifests.kube import ROOT, built
 from tests.unit.manifests.realcluster import RealCluster, kubeconfig, running, until
+from webhook.settings import ServeSettings
 
 DOCS = ROOT / "docs"
-PAGES = ("settings.md", "security.md", "installing.md", "troubleshooting.md", "operations.md", "architecture.md")
+PAGES = (
+    "settings.md",
+    "security.md",
+    "installing.md",
+    "troubleshooting.md",
+    "operations.md",
+    "architecture.md",
+    "migrating.md",
+)
 TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 
@@ -51,6 +66,33 @@ def test_every_rule_about_imports_is_told() -> None:
     linter.read(ROOT / ".importlinter")
     told = {section["name"] for section in linter.values() if "name" in section}
     assert told == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
+
+
+PROGRAMS: dict[str, type[Any]] = {"allocator": Settings, "webhook": ServeSettings, "nodeagent": AgentSettings}
+
+
+def test_the_table_of_renamed_settings_is_what_the_programs_say() -> None:
+    rows = re.findall(r"^\| (\w+) \| `(\w+)` \| `(\w+)` \|$", text("migrating.md"), re.MULTILINE)
+    for program, old, new in rows:
+        flag, successor = (f"--{name.replace('_', '-')}" for name in (old, new))
+        with pytest.raises(SettingsError) as caught:
+            load(PROGRAMS[program], file=None, env={}, argv=[flag, "1"])
+        assert f"flag {flag}: renamed to {successor}" in caught.value.errors
+    renamed = [
+        (program, field.metadata["formerly"], field.name)
+        for program, settings in PROGRAMS.items()
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("formerly")
+    ]
+    assert sorted(rows) == sorted(renamed)
+
+
+def test_the_table_of_renamed_metrics_names_metrics_that_are_and_that_were() -> None:
+    rows = re.findall(r"^\| `(gpufraction_\w+)`[^|]*\| `(gpufraction_\w+)`", text("migrating.md"), re.MULTILINE)
+    names = {spec.name for spec in METRICS}
+    assert rows
+    assert [new for _, new in rows if new not in names] == []
+    assert [old for old, _ in rows if old in names] == []
 
 
 def typed(page: str) -> list[str]:

@@ -26,7 +26,7 @@ from runtime.settings import (
 class Group:
     wait: float = setting(2.0, "How long to wait.", unit="duration", minimum=0.1, maximum=60)
     again: bool = setting(False, "Whether to ask again.")
-    longest: float = setting(30.0, "The longest wait.", unit="duration")
+    longest: float = setting(30.0, "The longest wait.", unit="duration", formerly="most")
 
     def __post_init__(self) -> None:
         if self.wait > self.longest:
@@ -42,7 +42,7 @@ class Tree:
     factor: float = setting(1.5, "How much more.")
     policy: Literal["binpack", "spread"] = setting("binpack", "Which way.")
     path: Path | None = setting(None, "Where | or nowhere.")
-    names: tuple[str, ...] = setting((), "Which ones.")
+    names: tuple[str, ...] = setting((), "Which ones.", formerly="known_as")
     password: str = setting("", "What must not be shown.", secret=True)
 
 
@@ -128,6 +128,19 @@ def test_all_errors_are_told_at_once(file: Path) -> None:
         f"count (file {file}): 'three': expected a whole number",
         f"size (file {file}): '5 apples': expected bytes such as 268435456 or 256Mi",
         "policy (flag --policy): 'random': expected one of binpack, spread",
+    ]
+
+
+def test_an_old_name_is_refused_and_names_its_successor(file: Path) -> None:
+    file.write_text("group: {most: 1s}\nknown_as: [p]\n")
+    given = {"GPUFRACTION_GROUP_MOST": "1s", "GPUFRACTION_KNOWN_AS": "p"}
+    assert errors(file=file, env=given, argv=["--group-most", "1s", "--known-as=p"]) == [
+        f"group.most (file {file}): renamed to group.longest",
+        f"known_as (file {file}): renamed to names",
+        "environment GPUFRACTION_GROUP_MOST: renamed to GPUFRACTION_GROUP_LONGEST",
+        "environment GPUFRACTION_KNOWN_AS: renamed to GPUFRACTION_NAMES",
+        "flag --group-most: renamed to --group-longest",
+        "flag --known-as: renamed to --names",
     ]
 
 

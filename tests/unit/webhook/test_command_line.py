@@ -22,7 +22,7 @@ def test_defaults_environment_flags_in_rising_order() -> None:
         env={"GPUFRACTION_BIND": "[::]:10250", "GPUFRACTION_THREADS": "4", "GPUFRACTION_DIALECTS_ALIYUN_UNIT": "MiB"},
         argv=["--threads", "8", "--dialects-default-memory", "4Gi"],
     )
-    assert (given.bind, given.threads, given.patience) == ("[::]:10250", 8, 0.8)
+    assert (given.bind, given.threads, given.allocator_timeout) == ("[::]:10250", 8, 0.8)
     assert given.dialects.options() == Options(quantity.MIB, 4 * quantity.GIB, 0)
 
 
@@ -49,7 +49,7 @@ def test_the_names_of_the_certificate() -> None:
 
 WRONG = {
     "no number": (["serve", "--threads", "many"], {}, "threads (flag --threads): 'many': expected a whole number"),
-    "too patient": (["serve", "--patience", "1m"], {}, "expected at most 10s"),
+    "too patient": (["serve", "--allocator-timeout", "1m"], {}, "expected at most 10s"),
     "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
     "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
     "less than a share": (["serve", "--sharing-min-memory", "1Ki"], {}, "expected at least 1Mi"),
@@ -73,7 +73,7 @@ def test_wrong_settings_are_named_with_what_would_work(
 def test_help_lists_every_setting(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments, {}) == 0
     shown = capsys.readouterr().out
-    assert "`GPUFRACTION_PATIENCE`" in shown
+    assert "`GPUFRACTION_ALLOCATOR_TIMEOUT`" in shown
     assert "`GPUFRACTION_CONFIGURATION`" in shown
 
 

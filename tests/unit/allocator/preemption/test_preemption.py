@@ -217,7 +217,7 @@ def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
 
 
 def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
-    desk, _, young = full(SchedulerOptions(preemption=True, keep_after=0))
+    desk, _, young = full(SchedulerOptions(preemption=True, starvation_timeout=0))
     desk.controller.preempt()
     desk.end(young)
     desk.now += 601
@@ -229,7 +229,7 @@ def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
 
 
 def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None:
-    desk = Bench([node("a").gpu(mib=16384)], options=SchedulerOptions(preemption=True, keep_after=60.0))
+    desk = Bench([node("a").gpu(mib=16384)], options=SchedulerOptions(preemption=True, starvation_timeout=60.0))
     desk.run(worker("low"))
     desk.run(worker("high", priority=30))
     desk.wait(worker("large", "16Gi", priority=20))

@@ -52,7 +52,7 @@ class SideBySide(RuleBasedStateMachine):
     )
     def begin(self, cards: list[int], sizes: list[str]) -> None:
         nodes = [node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)]
-        self.desk = Desk(nodes, options=SchedulerOptions(preemption=True, keep_after=0))
+        self.desk = Desk(nodes, options=SchedulerOptions(preemption=True, starvation_timeout=0))
         for size in sizes:
             self.come(size, 1, 0)
         for size in sizes[:3]:

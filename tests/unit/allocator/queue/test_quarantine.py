@@ -185,7 +185,7 @@ def test_a_pod_that_cannot_be_decided_at_admission_reserves_nothing() -> None:
 
 
 def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
-    desk = odd_line(Picky(ODD * MIB), keep_after=10.0)
+    desk = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
     desk.controller.place_waiting()
     desk.now += 60.0
     desk.controller.settle()

@@ -325,8 +325,8 @@ def test_a_newcomer_does_not_take_what_came_back_before_the_line_was_tried() -> 
     answer = desk.controller.reserve(question(worker("newcomer")))
     assert isinstance(answer, Wait)
     assert (answer.code, answer.reason) == (
-        "InLine",
-        "pods that came earlier are served first; it is placed in its turn",
+        "Queued",
+        "the pods ahead in the queue are placed first",
     )
     assert keys(desk.controller.place_waiting()[0]) == ["default/second"]
 

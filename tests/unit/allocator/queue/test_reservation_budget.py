@@ -108,7 +108,10 @@ def test_what_its_own_namespace_holds_does_not_come_free(
 
 def world(holder: str) -> Desk:
     """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
-    desk = Desk([node("n").gpus(2, mib=16384)], options=SchedulerOptions(keep_after=AFTER, keep_for=FOR))
+    desk = Desk(
+        [node("n").gpus(2, mib=16384)],
+        options=SchedulerOptions(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
+    )
     for number in (0, 1):
         made = pod(f"small-{number}", holder).asks("gpufraction.io/gpu-memory", "10Gi")
         answer = desk.controller.reserve(question(made))

@@ -38,12 +38,12 @@ class World:
     """A cluster in which small pods arrive at admission whenever there is room, and run for a while."""
 
     nodes: tuple[NodeBuilder, ...]
-    keep_after: float = AFTER
+    starvation_timeout: float = AFTER
     ends: dict[str, float] = field(default_factory=dict)
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.nodes, options=SchedulerOptions(keep_after=self.keep_after))
+        self.desk = Desk(self.nodes, options=SchedulerOptions(starvation_timeout=self.starvation_timeout))
 
     def fill(self, runs: Iterator[float], size: str = "8Gi") -> None:
         while True:
@@ -86,7 +86,7 @@ def forever(*lengths: float) -> Iterator[float]:
 
 
 def test_without_a_kept_node_small_pods_starve_a_large_one() -> None:
-    world, runs = World((node("n").gpu(mib=16384),), keep_after=0), chain((5.0,), forever(10))
+    world, runs = World((node("n").gpu(mib=16384),), starvation_timeout=0), chain((5.0,), forever(10))
     world.fill(runs)
     world.wait(worker("large", "16Gi"))
     assert [key for _ in range(300) for key in world.tick(runs)] == []
@@ -151,7 +151,7 @@ _HOST = "kubernetes.io/hostname"
 def test_nobody_of_the_same_priority_goes_to_a_kept_node_and_all_are_told_why() -> None:
     world = kept_world()
     answer = world.desk.controller.reserve(question(worker("small", "1Gi")))
-    text = "0 of 2 GPU nodes fit: 1 kept for a pod that comes before, 1 short of memory (largest free 0 MiB, "
+    text = "0 of 2 GPU nodes fit: 1 reserved for a pod ahead in the queue, 1 short of memory (largest free 0 MiB, "
     assert getattr(answer, "reason", "") == text + "wanted 1024)"
 
 

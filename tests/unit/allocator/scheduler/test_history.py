@@ -99,7 +99,7 @@ class History(RuleBasedStateMachine):
 
     def _start(self) -> None:
         self.generation += 1
-        options = SchedulerOptions(assume_ttl=30.0, keep_after=20.0, preemption=True)
+        options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True)
         tenure = self.generation
         self.desk = Desk(NODES, options=options, now=self.now, made=1000 * tenure, elected=True, tenure=tenure)
         self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), tenure=tenure)
@@ -363,7 +363,7 @@ class History(RuleBasedStateMachine):
             uid = pods.uid(each)
             if names.GATE in pods.gates(each) and not pods.finished(each):
                 told = self.told.get(uid)
-                assert told in ("Memory", "Kept", *PREEMPTION), "it waits and was told why"
+                assert told in ("Memory", "Reserved", *PREEMPTION), "it waits and was told why"
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()

@@ -137,7 +137,7 @@ def test_the_same_leader_goes_on() -> None:
     api.create(admitted(worker("a"), gated=True))
     replica.watch(list(api.events))
     replica.loop.once()
-    assert (allocated(api), replica.written) == ({"default/a"}, ["done"])
+    assert (allocated(api), replica.written) == ({"default/a"}, ["succeeded"])
 
 
 def test_the_loop_asks_for_the_list_once_a_tenure() -> None:

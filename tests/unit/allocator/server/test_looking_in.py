@@ -47,7 +47,7 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     assert found['gpufraction_gpu_sharers{node="n",gpu="GPU-n-1"}'] == 0
     assert found['gpufraction_reservations{state="assumed"}'] == 1
     assert found['gpufraction_reservations{state="confirmed"}'] == 1
-    assert (found["gpufraction_waiting_pods"], found["gpufraction_overfull_gpus"]) == (2, 0)
+    assert (found["gpufraction_waiting_pods"], found["gpufraction_overcommitted_gpus"]) == (2, 0)
     desk.controller.drop_inventory("n")
     assert not [name for name in scrape(desk.controller) if "GPU-n" in name]
 
@@ -62,7 +62,7 @@ def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_
     odd["spec"]["containers"][0]["resources"] = {}
     desk.controller.put_pod(odd)
     found = scrape(desk.controller)
-    assert (found["gpufraction_overfull_gpus"], found["gpufraction_unreadable_pods"]) == (1, 1)
+    assert (found["gpufraction_overcommitted_gpus"], found["gpufraction_unreadable_pods"]) == (1, 1)
 
 
 def test_why_reservations_were_given_back_is_counted() -> None:

@@ -19,7 +19,7 @@ WORDS: dict[str, tuple[tuple[Reason, ...], str]] = {
         "GpuCordoned",
     ),
     "a plugin's GPUs, and others of another model": ((Reason(Code.NOT_SHARED), Reason(Code.MODEL)), "Model"),
-    "room on a node that is kept for another": ((MEMORY, MEMORY, Reason(Code.KEPT)), "Kept"),
+    "room on a node that is reserved for another": ((MEMORY, MEMORY, Reason(Code.RESERVED)), "Reserved"),
     "memory on most, cores on one": ((MEMORY, MEMORY, Reason(Code.CORES, 50, 20)), "Cores"),
 }
 

@@ -243,7 +243,7 @@ class Traffic:
 
 
 def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "2", "--silence", "500ms") as web, contextlib.ExitStack() as stalled:
+    with running(tmp_path, "--threads", "2", "--client-timeout", "500ms") as web, contextlib.ExitStack() as stalled:
         for _ in range(4):
             client = stalled.enter_context(socket.create_connection(("127.0.0.1", web.port)))
             client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the start of a ClientHello that never goes on
@@ -295,7 +295,7 @@ def test_clients_that_say_nothing_have_no_thread(tmp_path: Path) -> None:
 
 
 def test_clients_that_drip_a_request_do_not_stop_the_server(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "2", "--silence", "500ms") as web, contextlib.ExitStack() as dripping:
+    with running(tmp_path, "--threads", "2", "--client-timeout", "500ms") as web, contextlib.ExitStack() as dripping:
         stop = threading.Event()
         dripping.callback(stop.set)
         begun = [threading.Event(), threading.Event()]
