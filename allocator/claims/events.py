@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocator.claims.lifecycle import Patch, Step
-from allocator.claims.objects import BOUND, CLAIMS, LOST
+from allocator.claims.objects import BOUND, CLAIMS, LOST, WRITE_REFUSED, Claim
 from allocator.claims.shares import REFUSALS
 from allocator.queue.reporting import EventRecord
 from contract import pods
+
+_LONGEST = 300
+"""Characters of the API server's words."""
 
 
 def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
@@ -24,11 +27,27 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
         return None
     status = answer.get("status") or {}
     phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
+    if why == WRITE_REFUSED:
+        return None  # it has been said, with `refused`
     code, warns = _word(phase, why)
     if not message:
         share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
         message = f"it has its share, ElasticGPU {share}"
     return EventRecord("ElasticGPUClaim", f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
+
+
+def refused(claim: Claim, words: str) -> EventRecord:
+    """The Event on a claim for which the API server does not store what we write; `words` are the API server's."""
+    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, "ClaimWriteRefused", refused_text(words))
+
+
+def refused_text(words: str) -> str:
+    """What is said of a refused write, in the claim's status too. Others' words stand on one line, and not too many."""
+    line = " ".join(words.split())
+    return (
+        f"the API server refuses what gpufraction writes for this claim: {line[:_LONGEST]}. "
+        "It is tried again; change the policy or quota that refuses it"
+    )
 
 
 def _word(phase: str, why: str) -> tuple[str, bool]:

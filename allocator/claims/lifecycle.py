@@ -51,6 +51,14 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server refuses a write as it is, by somebody's policy or for its size: asking again does not help."""
+
+    words: str
+    """The API server's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete an ElasticGPU. `claim`: only if the API server, asked now, has no claim of this key with this uid."""
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN, Reservation, ReservationState
-from allocator.claims import lifecycle, objects, quota, shares
+from allocator.claims import events, lifecycle, objects, quota, shares
 from allocator.claims.inflight import InFlight
-from allocator.claims.lifecycle import Step
-from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, ElasticShare, GpuClass, Status
+from allocator.claims.lifecycle import Refused, Step
+from allocator.claims.objects import IMMEDIATE, LOST, PENDING, WRITE_REFUSED, Claim, ElasticShare, GpuClass, Status
 from allocator.claims.rendering import CLAIMED, ClaimBinding
 from allocator.claims.shares import ClaimTerms, Problem
 from allocator.engine.reference import Decision, Placement
@@ -29,6 +29,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.queue import quarantine
 from allocator.queue.quarantine import INTERNAL_ERROR
 from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.reporting import EventRecord
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import reasons
 from contract.scheduling.filters import node_reason
@@ -39,6 +40,8 @@ from contract.scheduling.request import SchedulingRequest
 JSON = dict[str, Any]
 _PAUSE = 2.0
 """Seconds until a step that failed is tried again."""
+_PAUSE_REFUSED = 10.0
+"""The same, where the API server refused it."""
 _SET_ASIDE = 600.0
 """Seconds for which a claim is left alone of which an error of ours came."""
 _ERROR = "an error of gpufraction keeps it from being served; an administrator finds it in the allocator's log"
@@ -76,6 +79,8 @@ class ClaimManager:
         self._going = InFlight(cluster)
         self._paused: dict[str, float] = {}  # by an object's uid
         self._told: dict[str, Status] = {}  # why a claim is not bound, by its uid
+        self._not_bound: dict[str, float] = {}  # claims whose binding is not tried until then, by uid
+        self._refused: dict[str, str] = {}  # for what words of the API server a claim was told of, by its uid
         self._tried: set[str] = set()  # claims for which a pod in line was tried in this pass
 
     # -- what the watch brings ------------------------------------------------------------------------------------
@@ -151,7 +156,7 @@ class ClaimManager:
         if plural == objects.SHARES:
             self._cluster.unbook(OWN + key)
             self._cluster.open(OWN + key)
-        for notes in (self._told, self._paused):
+        for notes in (self._told, self._paused, self._not_bound, self._refused):
             notes.pop(getattr(gone, "uid", ""), None)
         return gone is not None
 
@@ -258,7 +263,10 @@ class ClaimManager:
 
     def _unbound(self, claim: Claim) -> bool:
         nothing = claim.own_share not in self._shares and not claim.bound
-        return nothing and not claim.deleting and claim.uid not in self._going and claim.uid not in self._paused
+        return nothing and not claim.deleting and claim.uid not in self._going and self._may_bind(claim)
+
+    def _may_bind(self, claim: Claim) -> bool:
+        return claim.uid not in self._paused and claim.uid not in self._not_bound
 
     def _wanted(self, claim: Claim) -> ClaimTerms | Problem:
         found = shares.wanted(claim, self._classes.get(claim.class_name))
@@ -269,7 +277,7 @@ class ClaimManager:
     def _bind(self, claim: Claim, entry: QueuedPodInfo, share: ElasticShare | None = None) -> Status:
         """Bind, or move, a claim for a pod in line; where it stands then."""
         wanted = self._wanted(claim)
-        if isinstance(wanted, ClaimTerms) and claim.uid not in self._paused:
+        if isinstance(wanted, ClaimTerms) and self._may_bind(claim):
             ask = SchedulingRequest(wanted.request, entry.ask.needs)
             self._decided(claim, wanted, self._cluster.decide(ask, entry.asking), share)
         return self.waits(claim.namespace, claim.name)
@@ -322,6 +330,7 @@ class ClaimManager:
 
     def written(self, bind: ClaimBinding) -> None:
         """The ElasticGPU is there as it was to be; the watch will bring it."""
+        self._refused.pop(bind.claim.uid, None)
         self._going.written(bind, self._clock())
 
     def doubtful(self, bind: ClaimBinding) -> None:
@@ -332,6 +341,18 @@ class ClaimManager:
         """It was not written, and will not be."""
         if self._going.failed(bind):
             self._paused[bind.claim.uid] = self._clock() + _PAUSE
+
+    def binding_refused(self, bind: ClaimBinding, refused: Refused) -> EventRecord | None:
+        """
+        The API server refuses the claim's ElasticGPU. The Event that says so; None where it was said in these words.
+
+        The claim's status says it too, and so do the pods that name the claim. To be called after `not_written`.
+        """
+        uid = bind.claim.uid
+        if self._paused.pop(uid, None) is not None:
+            self._not_bound[uid] = self._clock() + _PAUSE_REFUSED
+            self._told[uid] = Status(PENDING, WRITE_REFUSED, events.refused_text(refused.words))
+        return self._note_refused(bind.claim, refused)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -376,6 +397,9 @@ class ClaimManager:
 
     def stepped(self, step: Step, answer: Mapping[str, Any]) -> bool:
         """A step was taken; `answer` is the object as it is now. True if that may help."""
+        claim = self._claim_of(step)
+        if claim is not None:
+            self._refused.pop(claim.uid, None)
         if isinstance(step, lifecycle.Delete):
             if "deletionTimestamp" not in (answer.get("metadata") or {}):
                 self.failed(step.uid)  # it is gone; until the watch says so, there is nothing to be done again
@@ -385,6 +409,25 @@ class ClaimManager:
     def failed(self, uid: str) -> None:
         """A step for this object was not taken; it is looked at again a little later."""
         self._paused[uid] = self._clock() + _PAUSE
+
+    def step_refused(self, step: Step, refused: Refused) -> EventRecord | None:
+        """The API server refuses a step. The Event on its claim; None without a claim, or where it was said before."""
+        self._paused[self.uid_of(step)] = self._clock() + _PAUSE_REFUSED
+        claim = self._claim_of(step)
+        return self._note_refused(claim, refused) if claim is not None else None
+
+    def _claim_of(self, step: Step) -> Claim | None:
+        """The claim that a step is taken for."""
+        if isinstance(step, lifecycle.Patch) and step.plural == objects.CLAIMS:
+            return self._claims.get(f"{step.namespace}/{step.name}")
+        share = self._shares.get(step.name)
+        return self._claims.get(share.key) if share is not None else None
+
+    def _note_refused(self, claim: Claim, refused: Refused) -> EventRecord | None:
+        if self._refused.get(claim.uid) == refused.words:
+            return None
+        self._refused[claim.uid] = refused.words
+        return events.refused(claim, refused.words)
 
     def uid_of(self, step: Step) -> str:
         """The object that a step is about."""
@@ -397,10 +440,12 @@ class ClaimManager:
     def settle(self) -> bool:
         """End the pauses that are over. True if there was one."""
         now = self._clock()
-        over = [uid for uid, until in self._paused.items() if until <= now]
-        for uid in over:
-            del self._paused[uid]
-        return bool(over)
+        over = False
+        for pauses in (self._paused, self._not_bound):
+            for uid in [uid for uid, until in pauses.items() if until <= now]:
+                del pauses[uid]
+                over = True
+        return over
 
     # -- looking --------------------------------------------------------------------------------------------------
 

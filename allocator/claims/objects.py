@@ -26,6 +26,8 @@ PROVISIONER = "gpushare.provisioner.elasticgpu.io"
 RETAIN, DELETE = "Retain", "Delete"
 IMMEDIATE, FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
 PENDING, BOUND, LOST, RELEASED, FAILED = "Pending", "Bound", "Lost", "Released", "Failed"
+WRITE_REFUSED = "WriteRefused"
+"""The reason of a claim for which the API server does not store what we write."""
 
 
 @dataclass(frozen=True, slots=True)

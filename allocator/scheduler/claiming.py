@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from allocator.claims import events
-from allocator.claims.lifecycle import Step
+from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.manager import ClaimManager
 from allocator.claims.rendering import ClaimBinding
+from allocator.queue.reporting import EventRecord
 from allocator.scheduler.context import SchedulerContext
 from allocator.scheduler.housekeeping import Tending
 
@@ -77,8 +78,8 @@ class Claiming(Tending):
                 return tenure, [], []
             return tenure, self._desk.take_bindings(), self._desk.take_steps()
 
-    def bound(self, bind: ClaimBinding, outcome: str) -> None:
-        """What became of a binding: `done`, `not-done` or `unknown`."""
+    def bound(self, bind: ClaimBinding, outcome: str | Refused) -> None:
+        """What became of a binding: `done`, `not-done`, `unknown`, or refused by the API server."""
         with self._lock:
             match outcome:
                 case "done":
@@ -87,18 +88,27 @@ class Claiming(Tending):
                     self._desk.doubtful(bind)
                 case _:
                     self._desk.not_written(bind)
+                    if isinstance(outcome, Refused):
+                        self._note_refusal(self._desk.binding_refused(bind, outcome))
                     self._rouse()
 
-    def stepped(self, step: Step, answer: JSON | None) -> None:
-        """A step was taken, and the API server answered with the object; None where it was not."""
+    def stepped(self, step: Step, answer: JSON | Refused | None) -> None:
+        """A step was taken, and the API server answered with the object; `Refused` or None where it was not."""
         with self._lock:
-            if answer is None:
+            if answer is None or isinstance(answer, Refused):
                 self._desk.failed(self._desk.uid_of(step))
+                if answer is not None:
+                    self._note_refusal(self._desk.step_refused(step, answer))
                 return
             helps, told = self._desk.stepped(step, answer), events.event(step, answer)
             if told is not None:
                 self._line.note(told)
             self._waken(helps or told is not None)
+
+    def _note_refusal(self, told: EventRecord | None) -> None:
+        if told is not None:
+            self._line.note(told)
+            self._wake()
 
     def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from allocator.claims import cards, objects
 from allocator.claims.cards import CardWrite
-from allocator.claims.lifecycle import Step
+from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
@@ -96,7 +96,7 @@ class Claims:
             self._faulted("claim", bind.claim.key)
             return "unknown"
 
-    def _step(self, step: Step) -> JSON | None:
+    def _step(self, step: Step) -> JSON | Refused | None:
         try:
             return claims_writer.step(self._kube, step, timeout=self._timeout)
         except Exception:

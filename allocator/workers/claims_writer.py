@@ -12,15 +12,16 @@ from typing import Any, Literal
 
 from allocator.claims import objects, rendering
 from allocator.claims.cards import CardWrite
-from allocator.claims.lifecycle import Delete, Patch, Step
+from allocator.claims.lifecycle import Delete, Patch, Refused, Step
 from allocator.claims.rendering import ClaimBinding
+from allocator.workers.binder import REFUSALS
 from contract import pods
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
-Outcome = Literal["done", "not-done", "unknown"]
+Outcome = Literal["done", "not-done", "unknown"] | Refused
 
 
 def path(plural: str, namespace: str = "", name: str | None = None, sub: str | None = None) -> str:
@@ -41,10 +42,11 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> Outcome:
         return "done"
     except KubeError as error:
         why, open_end = str(error), error.outcome_unknown
+        not_done: Outcome = Refused(why) if isinstance(error, REFUSALS) else "not-done"
     try:
         found = objects.share(kube.get(where, timeout=timeout))
     except KubeNotFound:
-        outcome: Outcome = "unknown" if open_end and order.share is None else "not-done"
+        outcome: Outcome = "unknown" if open_end and order.share is None else not_done
         log.info("claim not bound", extra={**fields, "reason": why})
         return outcome
     except KubeError:
@@ -52,11 +54,13 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> Outcome:
     if found.allocation is not None and found.allocation.id == order.allocation.id:
         return "done"
     log.info("claim not bound", extra={**fields, "reason": why})
-    return "unknown" if open_end and order.share is not None and found.version == order.share.version else "not-done"
+    if order.share is None or found.version != order.share.version:
+        return "not-done"
+    return "unknown" if open_end else not_done
 
 
-def step(kube: Kube, order: Step, *, timeout: float) -> JSON | None:
-    """Take a step; the object as the API server answered it, None where the step was not taken."""
+def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:
+    """Take a step; the object as the API server answered it, `Refused` or None where the step was not taken."""
     try:
         if isinstance(order, Delete):
             return _delete(kube, order, timeout)
@@ -65,7 +69,7 @@ def step(kube: Kube, order: Step, *, timeout: float) -> JSON | None:
     except KubeError as error:
         fields = {"object": f"{order.plural}/{order.name}", "reason": str(error)} if isinstance(order, Patch) else {}
         log.info("step not taken", extra=fields or {"object": order.name, "reason": str(error)})
-        return None
+        return Refused(str(error)) if isinstance(error, REFUSALS) else None
 
 
 def _patch(kube: Kube, where: str, version: int, operations: tuple[JSON, ...], timeout: float) -> JSON:

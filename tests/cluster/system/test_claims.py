@@ -12,6 +12,7 @@ from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeError
 from tests.builders import PodBuilder, pod
 
 pytestmark = pytest.mark.system
@@ -111,6 +112,52 @@ def test_a_claim_that_waits_for_its_first_pod_is_bound_where_that_can_go(cluster
     )
     create(cluster, user_of("p", "mine").spec(nodeSelector={"gpu": "on"}))
     assert scenarios.settled(cluster.kube, 1, running=1)[0]["spec"]["nodeName"] == "v100"
+
+
+def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(cluster: Cluster) -> None:
+    said = "no shares for mine, says somebody else"
+    path = paths.validatingadmissionpolicies()
+    bindings = path.replace("policies", "policybindings")
+    rule = {
+        "apiGroups": ["elasticgpu.io"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["elasticgpus"],
+    }
+    validation = {"expression": "object.spec.claimRef.name != 'mine'", "message": said, "reason": "Forbidden"}
+    spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    cluster.kube.create(path, {"metadata": {"name": "example-shares"}, "spec": spec})
+    bound = {"policyName": "example-shares", "validationActions": ["Deny"]}
+    cluster.kube.create(bindings, {"metadata": {"name": "example-shares"}, "spec": bound})
+
+    def events() -> list[str]:
+        listed = cluster.kube.list(paths.events("default")).items
+        return [each["message"] for each in listed if each["reason"] == "ClaimWriteRefused"]
+
+    def refuses() -> bool:
+        """Whether the policy counts by now; what it is asked about is not carried out."""
+        probe = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": {"name": "probe"}}
+        claim = {"claimRef": {"namespace": "default", "name": "mine"}}
+        try:
+            shares = paths.path(scenarios.ELASTIC, "elasticgpus")
+            cluster.kube.create(shares, {**probe, "spec": claim}, {"dryRun": "All"})
+        except KubeError as error:
+            return said in str(error)
+        return False
+
+    try:
+        scenarios.wait_for(refuses, lambda: "the policy does not count yet")
+        make(cluster, "mine")
+        create(cluster, user_of("p", "mine"))
+        assert said in told(cluster, "p", "ClaimWriteRefused")
+        scenarios.wait_for(lambda: len(events()) == 1, lambda: f"{events()}")
+        assert said in events()[0]
+        make(cluster, "other")
+        becomes(cluster, "other", "Bound")
+    finally:
+        cluster.kube.delete(f"{bindings}/example-shares")
+        cluster.kube.delete(f"{path}/example-shares")
+    becomes(cluster, "mine", "Bound")
 
 
 def test_what_claims_hold_nobody_else_is_given_until_they_are_deleted(cluster: Cluster) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from allocator.claims import objects
+from runtime.kubernetes import paths
 from tests.builders import node
 from tests.unit.allocator.claims.classes import bench
 from tests.unit.allocator.claims.harness import Bench
@@ -68,3 +71,57 @@ def test_claims_and_their_shares_are_counted_by_what_they_are() -> None:
         'gpufraction_elasticgpus{phase="Bound"}': 2,
         'gpufraction_elasticgpus{phase="Released"}': 1,
     }
+
+
+SAID = "no shares of these, says somebody else"
+
+
+def policy(plural: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
+    """Somebody else's policy that refuses every write of a kind: paths of policy and binding, and what is created."""
+    rule = {"apiGroups": ["elasticgpu.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"]}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{**rule, "resources": [plural]}]},
+        "validations": [{"expression": "false", "message": SAID, "reason": "Forbidden"}],
+    }
+    policies = paths.validatingadmissionpolicies()
+    bindings = policies.replace("policies", "policybindings")
+    bound = {"policyName": "refuses", "validationActions": ["Deny"]}
+    made = [
+        (policies, {"metadata": {"name": "refuses"}, "spec": spec}),
+        (bindings, {"metadata": {"name": "refuses"}, "spec": bound}),
+    ]
+    return f"{policies}/refuses", f"{bindings}/refuses", made
+
+
+def test_a_refused_share_is_told_once_in_the_api_servers_words_and_bound_when_it_is_allowed() -> None:
+    on = bench()
+    at, bound_at, made = policy(objects.SHARES)
+    for path, document in made:
+        on.create(path, document)
+    on.a_claim("c", of="now")
+    on.quiet()
+    on.take_over()
+    on.quiet()
+    found = set(events(on, "c"))
+    assert [(code, warns) for code, _, warns in found] == [("ClaimWriteRefused", True)]
+    assert SAID in found.pop()[1]
+    status = on.get(objects.CLAIMS, "c")["status"]
+    assert (status["phase"], status["reason"]) == ("Pending", "WriteRefused")
+    assert SAID in status["message"]
+    for path in (bound_at, at):
+        on.api.call("DELETE", path)
+    on.quiet()
+    assert on.phase("c") == "Bound"
+    assert events(on, "c")[-1][0] == "ClaimBound"
+
+
+def test_a_refused_step_is_told_on_the_claim() -> None:
+    on = bench()
+    on.a_claim("c", of="later")
+    on.quiet()
+    for path, document in policy(objects.CLAIMS)[2]:
+        on.create(path, document)
+    on.a_pod("p", "c")
+    on.quiet()
+    assert [(code, SAID in why) for code, why, _ in events(on, "c")][-1] == ("ClaimWriteRefused", True)
