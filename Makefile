@@ -82,7 +82,7 @@ fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff check --fix .
 
 docs: $(STAMP) ## write the pages that are made from the code
-	$(RUN) -m contract.documentation
+	$(RUN) -m playground.documentation
 	$(RUN) -m playground.settingspage
 
 # One file holds no compiled modules, hence the last releases of the client that are plain Python.

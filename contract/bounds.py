@@ -1,9 +1,13 @@
 """
-How much a pod that asks for a share may say at most, beyond its request itself (whose bounds are in `contract.model`).
+The bounds of a pod that asks for a share, beyond those of its request itself, which are in `contract.model`.
 
-A pod is up to 1.5 MiB of a tenant's text, and a pod that waits is kept in memory and compared with every node again and
-again. So what it is placed by has a bound, far beyond what people write; whoever passes it is told the field, the
-number and what would work. Pure.
+How little it may ask for: a GPU has a limited number of sharers, so shares of next to nothing would take all of them
+and none of a quota. Every request is held to the administrator's least share (`Options`), one that a dialect read and
+one that stands in a pod's annotation already, which its author may have written.
+
+How much it may say: a pod is up to 1.5 MiB of a tenant's text, and a pod that waits is kept in memory and compared with
+every node again and again. So what it is placed by has a bound, far beyond what people write. A refusal names the
+field, the number and what would work. Pure.
 """
 
 from __future__ import annotations
@@ -12,18 +16,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract import dialects
-from contract.dialects.base import Refusal
-from contract.encoding import codec
-from contract.model import MOST_CONTAINERS, MOST_MEMORY, WHOLE, Allocation, ContainerAllocation, GpuShare, PodRequest
+from contract.dialects.base import Asking, PodReader, Refusal
+from contract.encoding import codec, quantity
+from contract.model import (
+    MOST_CONTAINERS,
+    MOST_MEMORY,
+    WHOLE,
+    Allocation,
+    ContainerAllocation,
+    FractionRequest,
+    GpuShare,
+    PodRequest,
+)
 from contract.names import (
     ALLOCATION,
     CONTAINER_PREFIXES,
     DEVICE_ANNOTATION_PREFIXES,
+    GPU_MEMORY,
     PIN,
     REQUEST,
     RESERVED_ANNOTATIONS,
     RETURNED,
 )
+from contract.options import DEFAULTS, Options
 from contract.scheduling.needs import MOST_PORTS
 
 JSON = dict[str, Any]
@@ -166,3 +181,43 @@ def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
         **codec.container_annotations(allocation),
         **dialects.render(pod, request, allocation, 1 << 62).annotations,
     }
+
+
+# -- the least share ----------------------------------------------------------------------------------------------
+
+
+def least_problem(pod: Mapping[str, Any], request: PodRequest, options: Options) -> Refusal | None:
+    """The first container of the pod that asks for less than the least share; None where none does."""
+    if request.claim:
+        return None  # the claim says how much, and a quota of their number bounds claims
+    memory, percent = max(options.least_memory, quantity.MIB), max(options.least_percent, 1)
+    for fraction in request.containers:
+        if fraction.memory and fraction.memory < memory:
+            found = f"{quantity.format_bytes(fraction.memory)} on each GPU"
+            return _too_little(pod, request, fraction, found, f"at least {quantity.format_bytes(memory)}")
+        if fraction.percent and fraction.percent < percent:
+            found = f"{fraction.percent} % of each GPU"
+            return _too_little(pod, request, fraction, found, f"at least {percent} %")
+    return None
+
+
+def _too_little(
+    pod: Mapping[str, Any], request: PodRequest, fraction: FractionRequest, found: str, wanted: str
+) -> Refusal:
+    return Refusal(_amount_field(pod, request, fraction), found, f"ask for {wanted}, the least share of a GPU here")
+
+
+def _amount_field(pod: Mapping[str, Any], request: PodRequest, fraction: FractionRequest) -> str:
+    asking = next((each for each in PodReader(pod, DEFAULTS).containers() if each.name == fraction.container), None)
+    return f"container {fraction.container}" if asking is None else _amount_in(asking, request, fraction)
+
+
+def _amount_in(asking: Asking, request: PodRequest, fraction: FractionRequest) -> str:
+    """The resource by which the container asks for the amount; its path where an annotation asks for it."""
+    dialect = dialects.dialect_named(request.dialect)
+    own = dialect.resources if dialect else ()
+    named = [resource for resource in (*own, str(GPU_MEMORY)) if asking.asks(resource)]
+    alike = [
+        resource for resource in named if ("mem" in resource and "percent" not in resource) == bool(fraction.memory)
+    ]
+    return next((asking.field(resource) for resource in (*alike, *named)), asking.path)

@@ -22,7 +22,7 @@ from typing import TextIO
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.model import Inventory
-from contract.nodes.pools import PoolOptions
+from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import GpuLibrary
@@ -47,12 +47,12 @@ from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
-from runtime import logs, pooloptions
+from runtime import logs
 from runtime.httpserver import PROBED
 from runtime.kubernetes.client import Kube, KubeConfigError, gpunodes, nodes
 from runtime.kubernetes.paths import pods
 from runtime.kubernetes.watch import Informer
-from runtime.livefile import LiveFile
+from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.process import Health, HttpServer, Process, health_routes, serve_http
 from runtime.scraping import spared
@@ -200,7 +200,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         isolation=isolation.levels,
         conditions=limiters.conditions,
         told=told,
-        options=functools.partial(_said, pooloptions.follow(settings.options), gauges),
+        options=functools.partial(_said, yaml_file(settings.options, pool_options), gauges),
     )
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from contract import names
 from contract.backoff import backoff, with_jitter
 from contract.model import Delivery, Gpu, Inventory
-from contract.nodes.pools import NOTHING_SAID
+from contract.options import NOTHING_SAID
 from nodeagent.conditions import Condition, timestamp
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.beyond import Spared

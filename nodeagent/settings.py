@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from contract.names import NAMESPACE
+from contract.options import OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
 from nodeagent.isolation.delivery import HANDLERS
 from nodeagent.isolation.settings import LimiterSettings
-from runtime import pooloptions
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
 
@@ -36,7 +36,7 @@ class AgentSettings:
         "Path of libnvidia-ml.so.1 where the dynamic linker would not find it, such as below a driver container's "
         "root; empty: the linker's choice.",
     )
-    options: Path = setting(Path(), pooloptions.SETTING)
+    options: Path = setting(Path(), OPTIONS_SETTING)
     interval: float = setting(10.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
     driver_timeout: float = setting(
         60.0,

@@ -16,8 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import yaml
+
+from runtime.settings import NOT_YAML
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_NEITHER = "neither YAML nor JSON; give YAML"
 
 
 class UnreadableContent(ValueError):
@@ -85,3 +90,32 @@ class LiveFile(Generic[T]):
             return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
+
+
+def yaml_file(path: Path, read: Callable[[object], T]) -> LiveFile[T]:
+    """
+    A YAML file; `read` makes the value of its document, and raises ValueError with a message for the administrator.
+
+    The empty path is a file that is never there, whose document is None.
+    """
+
+    def value(text: str) -> T:
+        document = _document(text)
+        try:
+            return read(document)
+        except ValueError as error:
+            raise UnreadableContent(str(error)) from error
+        except NOT_YAML as error:
+            raise UnreadableContent(_NEITHER) from error
+
+    return LiveFile(None if path == Path() else path, value)
+
+
+def _document(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UnreadableContent(f"{where}{error.problem or 'neither YAML nor JSON'}; give YAML") from error
+    except (yaml.YAMLError, *NOT_YAML) as error:
+        raise UnreadableContent(_NEITHER) from error

@@ -115,10 +115,11 @@ def _service(settings: ServeSettings) -> Service:
 
 
 def _conditions(settings: ConditionsSettings) -> int:
-    from runtime import pooloptions
+    from contract.options import pool_options
+    from runtime.livefile import yaml_file
     from webhook.certificates.match_conditions import patch
 
-    file = pooloptions.follow(settings.options)
+    file = yaml_file(settings.options, pool_options)
     said = file.value()
     if said is None:
         raise SettingsError([f"options: {file.trouble}"])
@@ -127,16 +128,16 @@ def _conditions(settings: ConditionsSettings) -> int:
 
 
 def _certs(settings: CertsSettings) -> int:
-    from contract.nodes.pools import NOTHING_SAID
-    from runtime import pooloptions
+    from contract.options import NOTHING_SAID, pool_options
     from runtime.kubernetes.client import Kube
+    from runtime.livefile import yaml_file
     from runtime.process import Process
     from webhook.certificates.authority import Lives
     from webhook.certificates.keeper import Ensure
     from webhook.certificates.secret import Secret
 
     _set_up_log(settings)
-    options = pooloptions.follow(settings.options)
+    options = yaml_file(settings.options, pool_options)
 
     def in_secret() -> Secret:
         kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-certs")

@@ -15,9 +15,8 @@ from pathlib import Path
 from contract.dialects import Options
 from contract.metrics import metrics_of
 from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
-from contract.nodes.pools import NOTHING_SAID, PoolOptions
-from runtime import pooloptions
-from runtime.livefile import LiveFile
+from contract.options import NOTHING_SAID, PoolOptions, pool_options
+from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from webhook.admission.limiters import NOTHING, Given
@@ -89,7 +88,7 @@ def make_app(
     never be read says nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card,
     which takes from nobody.
     """
-    document = Document(pooloptions.follow(file), clock=time.monotonic)
+    document = Document(yaml_file(file, pool_options), clock=time.monotonic)
     metrics = Metrics(metrics_of("webhook"))
     certificate = certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))

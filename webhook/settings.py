@@ -13,7 +13,7 @@ from typing import Literal
 from contract import names
 from contract.dialects import Options
 from contract.encoding import quantity
-from runtime import pooloptions
+from contract.options import OPTIONS_SETTING
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
 from webhook.admission.limiters import MPS, PRELOAD, Given
@@ -144,7 +144,7 @@ class ServeSettings:
     )
     dialects: DialectSettings = DialectSettings()
     sharing: SharingSettings = SharingSettings()
-    options: Path = setting(Path(), pooloptions.SETTING)
+    options: Path = setting(Path(), OPTIONS_SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 

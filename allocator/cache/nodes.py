@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from contract import vendor
 from contract.encoding import quantity
 from contract.model import MOST_COMPUTE, Compute, Taint
+from contract.nodes.capacity import vendor_gpus
 
 JSON = dict[str, Any]
 MOST_TAINTS = 100
@@ -30,7 +30,7 @@ class NodeFacts:
     ready: bool = False
     allocatable: Compute = _NOTHING
     vendors: frozenset[str] = frozenset()
-    """Resources by which NVIDIA's own plugin hands out GPUs here (`contract.vendor`)."""
+    """Resources by which NVIDIA's own plugin hands out GPUs here (`contract.nodes.capacity`)."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:
@@ -54,7 +54,7 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
         allocatable=_allocatable(status.get("allocatable") or {}),
-        vendors=vendor.offered(status.get("allocatable") or {}),
+        vendors=vendor_gpus(status.get("allocatable") or {}),
     )
 
 

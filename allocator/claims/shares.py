@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from allocator.claims.objects import DELETE, FIRST_CONSUMER, IMMEDIATE, PROVISIONER, RETAIN, Claim, GpuClass
 from contract.encoding import quantity
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 CONTAINER = "claim"

@@ -25,7 +25,7 @@ from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown, Eve
 from allocator.workers.evictor import Evictor
 from allocator.workers.fence import Fencer
 from contract import pods
-from contract.encoding import naming
+from contract.encoding import reading
 from contract.metrics import allocator as specs
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
@@ -184,7 +184,7 @@ class SchedulingLoop:
 
     def _held_in(self, namespace: str) -> set[str] | None:
         """Ids of the allocations that a namespace's pods carry; None where that could not be found out."""
-        if not naming.is_label(namespace):
+        if not reading.is_label(namespace):
             return set()
         try:
             listing = self._kube.list(paths.pods(namespace), trim=_holds, timeout=_LIST_TIMEOUT)

@@ -25,10 +25,10 @@ from contract.dialects.base import (
     Rendering,
 )
 from contract.dialects.limitranges import Written
-from contract.dialects.options import DEFAULTS, VENDOR, Options
 from contract.encoding import quantity
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import Allocation, PodRequest
+from contract.options import DEFAULTS, VENDOR, Options
 
 __all__ = [
     "DIALECTS",

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract import names
-from contract.dialects.options import Options
 from contract.dialects.spelling import strange
 from contract.encoding import quantity
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import (
     ISOLATION,
     LONGEST_WORD,
@@ -32,6 +31,7 @@ from contract.model import (
     PodRequest,
     Wishes,
 )
+from contract.options import Options
 from contract.scheduling import needs
 
 JSON = dict[str, Any]

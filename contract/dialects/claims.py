@@ -24,7 +24,7 @@ from contract.dialects.base import (
     per_container_indexes,
     pod_request,
 )
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import FractionRequest, PodRequest
 
 PREFIX = "egpuc.elasticgpu.io/"

@@ -24,7 +24,7 @@ from contract.dialects.base import (
     wishes,
 )
 from contract.encoding import quantity
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"

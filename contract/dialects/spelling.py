@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from contract import names
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 
 _ALL = tuple(str(key) for key in names.REGISTRY if key.on.startswith("Pod annotation"))
 _OURS = f"{names.GROUP}/"

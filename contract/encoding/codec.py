@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.encoding.messages import shown
 from contract.encoding.quantity import mib
-from contract.encoding.reading import Malformed, Reader
+from contract.encoding.reading import Malformed, Reader, shown
 from contract.model import (
     MOST_ASKING,
     MOST_GPUS,

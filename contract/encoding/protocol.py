@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contract.encoding import codec, naming
-from contract.encoding.messages import shown
-from contract.encoding.reading import Malformed
+from contract.encoding import codec, reading
+from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 
 RESERVE_PATH = "/v1/reserve"
@@ -101,11 +100,11 @@ def question_from_json(document: object) -> Question:
     if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
         raise Malformed("the question is not an object with a pod")
     uid, namespace, held = _text(document, "uid"), _text(document, "namespace"), _text(document, "held", "")
-    if not naming.is_uid(uid):
+    if not reading.is_uid(uid):
         raise Malformed(f"uid: found {shown(uid)}; give 1 to 128 printable characters")
-    if not naming.is_label(namespace):
+    if not reading.is_label(namespace):
         raise Malformed(f"namespace: found {shown(namespace)}; give at most 63 of a-z, 0-9 and -")
-    if held and not naming.is_uid(held):
+    if held and not reading.is_uid(held):
         raise Malformed(f"held: found {shown(held)}; give 1 to 128 printable characters, or nothing")
     _check_pod(document["pod"], namespace)
     return Question(
@@ -123,9 +122,9 @@ def _check_pod(pod: JSON, namespace: str) -> None:
     """Raise `Malformed` unless the pod has such names, and the types that decisions rely on."""
     metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
     name, beginning = _text(metadata, "name", ""), _text(metadata, "generateName", "")
-    if name and not naming.is_subdomain(name):
+    if name and not reading.is_subdomain(name):
         raise Malformed(f"pod.metadata.name: found {shown(name)}; give at most 253 of a-z, 0-9, - and .")
-    if beginning and not naming.is_beginning(beginning):
+    if beginning and not reading.is_beginning(beginning):
         raise Malformed(f"pod.metadata.generateName: found {shown(beginning)}; give at most 253 of a-z, 0-9, - and .")
     own = _text(metadata, "namespace", "")
     if own and own != namespace:
@@ -201,7 +200,7 @@ def node_from_json(document: object) -> str:
 
 
 def offered_to_json(resources: frozenset[str]) -> JSON:
-    """The answer to it: names of resources (`contract.vendor`)."""
+    """The answer to it: names of resources (`contract.nodes.capacity`)."""
     return {"resources": sorted(resources)}
 
 

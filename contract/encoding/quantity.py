@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 
 T = TypeVar("T")
 

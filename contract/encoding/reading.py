@@ -1,8 +1,12 @@
 """
-Typed fields out of JSON that others wrote, with the path of the first part that is wrong.
+Values that others wrote: how they are checked, and how a message repeats them.
 
-It knows types and ranges, not what the fields mean: the codecs say that. Whatever the JSON holds, what comes back is a
-value of the promised type or `Malformed`, never another exception.
+- `Reader` takes typed fields out of JSON. It knows types and ranges, not what the fields mean: the codecs say that.
+  Whatever the JSON holds, what comes back is a value of the promised type or `Malformed`, never another exception.
+- `is_label` and the like know names as Kubernetes has them ("Object Names and IDs": RFC 1123 labels and subdomains).
+  Nothing else may become part of a path, a key or a log line.
+- `shown` repeats a value in a message: short and on one line. A tenant's text may be megabytes long, nested deeply, or
+  a number that Python refuses to print, and messages travel to kubectl, into Events and logs.
 """
 
 from __future__ import annotations
@@ -12,9 +16,48 @@ from collections.abc import Mapping
 
 from contract.model import LONGEST_WORD, MOST_WORDS, POLICIES
 
+_LONGEST_SHOWN = 80
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_UID = re.compile(r"[!-~]{1,128}")
+_LONGEST_NAME = 253
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _NO_UUID = frozenset(("all", "none", "void"))
 """Words that mean more than one GPU, or none, where a GPU's UUID is expected (NVIDIA container toolkit)."""
+
+
+def shown(value: object, *, most: int = _LONGEST_SHOWN) -> str:
+    """The `repr` of a value, cut to `most` characters in its middle. Never raises for values that came from JSON."""
+    if isinstance(value, str):
+        value = value if len(value) <= most else value[:most] + value[-most:]
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__} too large to show>"
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
+def is_label(text: str) -> bool:
+    """Whether a namespace or a container can have this name."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: str) -> bool:
+    """Whether a pod or a node can have this name."""
+    return len(text) <= _LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_beginning(text: str) -> bool:
+    """Whether this can be a pod's `generateName`: the beginning of a name, which may end in a dash or a dot."""
+    return len(text) <= _LONGEST_NAME and is_subdomain(text.rstrip("-.") or "-") and ".." not in text
+
+
+def is_uid(text: str) -> bool:
+    """Whether this can be an object's or a review's uid; an API server makes UUIDs, others what is short."""
+    return _UID.fullmatch(text) is not None
 
 
 class Malformed(ValueError):

@@ -7,6 +7,8 @@ what is held beyond that, GPU by GPU. The agent knows the first. The allocator k
 GPUNode as a `Beyond`; a digest there names the promise that it was counted against, so that no old word is taken for a
 new one.
 
+NVIDIA's own device plugin may hand out GPUs of the node beside our shares, under names of its own.
+
 Pure. Must not: know who writes, or when.
 """
 
@@ -14,15 +16,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from contract.encoding import quantity
 from contract.encoding.reading import Malformed, Reader
 from contract.model import MOST_MEMORY, WHOLE, WITHHELD, Gpu, Usage
 
 _NOT_SHARED = WITHHELD[1]
 _MOST = MOST_MEMORY << 10
 """As which more counts; no node holds as much."""
+VENDOR_GPU = "nvidia.com/gpu"
+_VENDOR_GPUS = re.compile(r"nvidia\.com/(gpu|mig-[0-9][a-z0-9.-]{0,50})(\.shared)?")
+"""
+By which NVIDIA's device plugin hands out GPUs (its README): `nvidia.com/gpu`; with MIG strategy `mixed` one name for
+each profile; with time-slicing or MPS and `renameByDefault` the same with `.shared`. Other names under `nvidia.com`
+stand for no GPU: NICs, channels, or what somebody made up.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +113,15 @@ def from_text(text: object) -> Beyond | None:
         return Beyond(found.text("of"), Amounts(found.amount("memory", most=_MOST), found.amount("cores", most=_MOST)))
     except (ValueError, RecursionError, Malformed):
         return None
+
+
+def vendor_gpus(amounts: Mapping[str, Any]) -> frozenset[str]:
+    """Of a node's allocatable amounts, or of a container's, the plugin's GPUs of which there is at least one."""
+    return frozenset(name for name, amount in amounts.items() if _VENDOR_GPUS.fullmatch(name) and _is_some(amount))
+
+
+def _is_some(amount: object) -> bool:
+    try:
+        return quantity.integer(amount) > 0
+    except quantity.BadQuantity:
+        return False

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from contract.model import WITHHELD, Gpu
 
 NAMESPACE = "kube-system"

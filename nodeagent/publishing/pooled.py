@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contract.dialects.options import SILENT, BadOption, VgpuOptions, vgpu_options
-from contract.nodes.pools import PoolOptions
+from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
 from nodeagent.publishing.status import Reserve, Terms
 

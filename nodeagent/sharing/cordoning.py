@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from contract import names
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
 

@@ -7,8 +7,8 @@ NVIDIA's NRI plugin is on, an annotation of the pod names them just as well, and
 then every pod of the labelled namespaces depends on the webhook.
 
 A container that NVIDIA's own device plugin gives a GPU is left to the plugin, whose choice comes in the same variable.
-Only the plugin's own names count (`contract.vendor`), and of a pod that names its node only those that the node has:
-kube-scheduler never looks at such a pod, and kubelet takes in a pod that asks for a resource of which its node has
+Only the plugin's own names count (`contract.nodes.capacity`), and of a pod that names its node only those that the node
+has: kube-scheduler never looks at such a pod, and kubelet takes in a pod that asks for a resource of which its node has
 never heard, so that anybody could make up a name.
 
 Cannot help with privileged containers, which see the devices of their node whatever their environment says. Pure.
@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from contract import names, vendor
-from contract.encoding.messages import shown
+from contract import names
+from contract.encoding.reading import shown
+from contract.nodes.capacity import VENDOR_GPU, vendor_gpus
 from contract.scheduling import needs
 
 JSON = dict[str, Any]
@@ -34,7 +35,7 @@ def asked_of_vendor(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
     `whole`: whether `nvidia.com/gpu` is the plugin's here; else a pod that asks for it asks for a share.
     """
     found = [_devices(container) for container, _ in needs.containers(pod.get("spec") or {})]
-    return NOTHING.union(*found) - (NOTHING if whole else {vendor.GPU})
+    return NOTHING.union(*found) - (NOTHING if whole else {VENDOR_GPU})
 
 
 def hidden(pod: Mapping[str, Any], believed: Set[str] = NOTHING) -> JSON:
@@ -102,4 +103,4 @@ def _devices(container: Mapping[str, Any]) -> frozenset[str]:
     """The plugin's GPUs that the container asks for; an amount of nothing is none."""
     resources = container.get("resources") or {}
     named = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return vendor.offered(named)
+    return vendor_gpus(named)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract import bounds, dialects, least, names, pods
+from contract import bounds, dialects, names, pods
 from contract.dialects import Options, Refusal, limitranges
 from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Wait
@@ -109,7 +109,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     grown = request != earlier
     refused = (
         _foreign_system(pod)
-        or least.problem(pod, request, options)
+        or bounds.least_problem(pod, request, options)
         or bounds.problem(pod)
         or bounds.annotations_problem(pod, request)
     )

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from contract.encoding import naming
-from contract.encoding.messages import shown
+from contract.encoding import reading
+from contract.encoding.reading import shown
 
 JSON = dict[str, Any]
 
@@ -103,14 +103,14 @@ def decode(body: bytes) -> Review:
 
 def _check(made: Review) -> None:
     """Raise `BadReview` for an identity that no API server gives."""
-    if not naming.is_uid(made.uid):
+    if not reading.is_uid(made.uid):
         raise BadReview(f"request.uid: found {shown(made.uid)}; give 1 to 128 printable characters")
     if made.operation not in _OPERATIONS:
         raise BadReview(f"request.operation: found {shown(made.operation)}; give one of {', '.join(_OPERATIONS)}")
     if len(made.kind) > _LONGEST_KIND or len(made.sub_resource) > _LONGEST_KIND:
         raise BadReview(f"request.kind or request.subResource has more than {_LONGEST_KIND} characters")
     of_a_pod = made.creates_pod or made.debugs_pod
-    if (made.namespace or of_a_pod) and not naming.is_label(made.namespace):
+    if (made.namespace or of_a_pod) and not reading.is_label(made.namespace):
         cure = "give the name of a namespace, at most 63 of a-z, 0-9 and -"
         raise BadReview(f"request.namespace: found {shown(made.namespace)}; {cure}")
     metadata = made.pod.get("metadata")

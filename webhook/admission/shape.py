@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from contract.dialects import Refusal
-from contract.encoding import naming
-from contract.encoding.messages import shown
+from contract.encoding import reading
+from contract.encoding.reading import shown
 
 _Check = Callable[[Any, str], Iterator[Refusal]]
 """Yields a refusal for every part of a value that is wrong; the text is the value's path."""
@@ -100,9 +100,9 @@ def _values(inner: _Check) -> _Check:
 _LONGEST_KEY = 320
 """Characters of the longest key that Kubernetes has: a domain, a slash and a name."""
 _OBJECT, _LIST, _TEXT = _is(dict), _is(list), _is(str)
-_SUBDOMAIN = _name(naming.is_subdomain, "a name of at most 253 of a-z, 0-9, - and .")
-_BEGINNING = _name(naming.is_beginning, "the beginning of a name, of a-z, 0-9, - and .")
-_LABEL = _name(naming.is_label, "a name of at most 63 of a-z, 0-9 and -")
+_SUBDOMAIN = _name(reading.is_subdomain, "a name of at most 253 of a-z, 0-9, - and .")
+_BEGINNING = _name(reading.is_beginning, "the beginning of a name, of a-z, 0-9, - and .")
+_LABEL = _name(reading.is_label, "a name of at most 63 of a-z, 0-9 and -")
 _TEXTS, _AMOUNTS = _values(_TEXT), _values(_is(str, int, float))
 _EXPRESSIONS = _each(_fields(key=_TEXT, operator=_TEXT, values=_each(_TEXT)))
 _NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)))

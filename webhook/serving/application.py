@@ -22,7 +22,7 @@ from contract import pods
 from contract.dialects import Options, dialect_named, standard
 from contract.encoding.protocol import NOT_LEADING, Answer, Placed, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
-from contract.nodes.pools import NOTHING_SAID, PoolOptions
+from contract.options import NOTHING_SAID, PoolOptions
 from runtime.logs import REASON
 from runtime.metrics import Metrics
 from webhook.admission import containers, hiding, mutate, review, shape

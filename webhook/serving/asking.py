@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from contract.encoding.messages import shown
 from contract.encoding.protocol import (
     OFFERED_PATH,
     RESERVE_PATH,
@@ -23,7 +22,7 @@ from contract.encoding.protocol import (
     offered_from_json,
     question_to_json,
 )
-from contract.encoding.reading import Malformed
+from contract.encoding.reading import Malformed, shown
 from runtime import unixhttp
 
 DEFAULT_PATIENCE = 0.8

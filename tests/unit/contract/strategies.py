@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from contract.dialects.options import VgpuOptions
 from contract.model import (
     MOST_GPUS,
     MOST_MEMORY,
@@ -21,6 +20,7 @@ from contract.model import (
     Wishes,
 )
 from contract.nodes.inventories import sharing_of
+from contract.options import VgpuOptions
 
 BYTES = st.integers(1, MOST_MEMORY)
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)

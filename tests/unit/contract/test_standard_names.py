@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 
 from contract.dialects import Options, Refusal, read, standard
-from contract.dialects.options import BadOption, VgpuOptions, vgpu_options
 from contract.encoding.quantity import MIB
+from contract.options import BadOption, VgpuOptions, vgpu_options
 from tests.builders import PodBuilder, pod
 from tests.unit.contract.strategies import JSON
 

@@ -11,8 +11,7 @@ import allocator.settings
 import nodeagent.settings
 import webhook.settings
 from contract import names
-from contract.dialects.options import VgpuOptions
-from contract.nodes.pools import NOTHING_SAID, pool_options
+from contract.options import NOTHING_SAID, VgpuOptions, pool_options
 from runtime.settings import load
 from tests.unit.manifests.install import CONFIGURATION, command, containers, serve_settings
 from tests.unit.manifests.kube import JSON, one, sources

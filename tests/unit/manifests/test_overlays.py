@@ -12,9 +12,8 @@ import nodeagent.settings
 import webhook.settings
 from contract import names
 from contract.dialects.conditions import match_conditions, other_conditions
-from contract.dialects.options import VgpuOptions
 from contract.metrics import METRICS
-from contract.nodes.pools import PoolOptions, pool_options
+from contract.options import PoolOptions, VgpuOptions, pool_options
 from playground.cluster import _FLAGS
 from runtime.settings import load
 from tests.unit.manifests import foreign

@@ -10,10 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contract.dialects.options import VgpuOptions
-from contract.nodes.pools import NOTHING_SAID, PoolOptions
-from runtime import pooloptions
-from runtime.livefile import LiveFile, UnreadableContent
+from contract.options import NOTHING_SAID, PoolOptions, VgpuOptions, pool_options
+from runtime.livefile import LiveFile, UnreadableContent, yaml_file
 
 
 def number(text: str) -> int:
@@ -114,11 +112,11 @@ def test_the_document_of_options(tmp_path: Path, text: str | None, want: PoolOpt
     file = tmp_path / "options.yaml"
     if text is not None:
         file.write_text(text)
-    live = pooloptions.follow(file)
+    live = yaml_file(file, pool_options)
     assert live.value() == want
     assert trouble in live.trouble
     assert bool(trouble) == bool(live.trouble)
 
 
 def test_no_path_is_no_document() -> None:
-    assert pooloptions.follow(Path()).value() == NOTHING_SAID
+    assert yaml_file(Path(), pool_options).value() == NOTHING_SAID

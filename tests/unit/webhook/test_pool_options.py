@@ -16,9 +16,10 @@ from contract.encoding.protocol import RESERVE_PATH, Wait, answer_to_json, quest
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.model import FractionRequest
-from runtime import pooloptions
+from contract.options import pool_options
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from runtime.httpserver import Request as Asked
+from runtime.livefile import yaml_file
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import JSON, container, patched, pod, review
 from webhook.app import Document, make_app
@@ -130,7 +131,7 @@ def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
 ) -> None:
     file, now = tmp_path / "options.yaml", [0.0]
     file.write_text("defaultMem: much\n")
-    document = Document(pooloptions.follow(file), clock=lambda: now[0])
+    document = Document(yaml_file(file, pool_options), clock=lambda: now[0])
     cure = document.trouble()
     assert cure.startswith(f"options refused: {file}: defaultMem: ")
     assert cure.endswith("; pods are read as if nothing was said")

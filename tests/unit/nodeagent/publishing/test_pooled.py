@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from contract.dialects.options import VgpuOptions
 from contract.encoding import quantity
 from contract.encoding.quantity import format_bytes
 from contract.encoding.reading import Malformed
 from contract.model import PoolSharing
 from contract.nodes.inventories import inventory_from_object, sharing_of
-from contract.nodes.pools import NOTHING_SAID, Pool, PoolOptions
+from contract.options import NOTHING_SAID, Pool, PoolOptions, VgpuOptions
 from contract.scheduling.needs import Requirement
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition

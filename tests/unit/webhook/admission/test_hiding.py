@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.dialects import Options
-from contract.dialects.options import DEFAULTS
 from contract.metrics import metrics_of
+from contract.options import DEFAULTS
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, environment, patched, pod, review
 from webhook.admission.hiding import asked_of_vendor, hidden

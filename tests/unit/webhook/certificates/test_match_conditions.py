@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from contract.dialects.conditions import match_conditions, other_conditions
-from contract.dialects.options import BadOption, vgpu_options
+from contract.options import BadOption, vgpu_options
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
 from tests.builders import PodBuilder, pod
 from webhook.__main__ import main

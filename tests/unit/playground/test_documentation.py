@@ -9,15 +9,15 @@ import pytest
 from contract import names
 from contract.dialects import DIALECTS
 from contract.dialects.base import Dialect, Example
-from contract.documentation import PAGES, dialects_page, main, metrics_page, names_page, outcome
 from contract.metrics import METRICS
+from playground.documentation import PAGES, dialects_page, main, metrics_page, names_page, outcome
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_committed_page_is_up_to_date(page: str) -> None:
-    assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), "run: python -m contract.documentation"
+    assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), "run: python -m playground.documentation"
 
 
 def test_the_pages_are_written_where_they_are_wanted(tmp_path: Path) -> None:

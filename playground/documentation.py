@@ -1,7 +1,7 @@
 """
 The pages of the documentation that are made from code: names, metrics, and the dialects with what examples mean.
 
-`python -m contract.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
+`python -m playground.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
 committed pages to what is made here. What stands beside an example is read by the dialect itself, so it is never wrong.
 """
 
@@ -28,7 +28,7 @@ from contract.model import (
 )
 from contract.scheduling.needs import MOST_PORTS
 
-_MADE = "<!-- Made by `python -m contract.documentation`; change the code, not this page. -->"
+_MADE = "<!-- Made by `python -m playground.documentation`; change the code, not this page. -->"
 
 
 def names_page() -> str:
@@ -119,7 +119,7 @@ _ADDING = """## Adding a dialect
    `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
    page.
 2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
-3. Run `python -m contract.documentation`. The webhook's `matchConditions` are made from the same table by
+3. Run `python -m playground.documentation`. The webhook's `matchConditions` are made from the same table by
    `contract.dialects.conditions`."""
 
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.dialects.options import BadOption, Options, VgpuOptions
 from contract.encoding.quantity import MIB
-from contract.nodes.pools import NOTHING_SAID, PoolOptions, pool_options
+from contract.options import NOTHING_SAID, BadOption, Options, PoolOptions, VgpuOptions, pool_options
 
 DOCUMENT = {
     "deviceSplitCount": 10,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.encoding.messages import shown
+from contract.encoding.reading import shown
 
 
 def nested(depth: int) -> list[Any]:

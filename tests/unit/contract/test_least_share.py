@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract import dialects, least, names
+from contract import bounds, dialects, names
 from contract.dialects import Options, Refusal
 from contract.encoding.quantity import MIB
 from contract.model import FractionRequest, PodRequest
@@ -76,8 +76,8 @@ TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
 def test_less_than_the_least_share_is_refused(made: PodBuilder, message: str) -> None:
     request = dialects.read(made.json(), BOUNDED)
     assert isinstance(request, PodRequest), request
-    assert str(least.problem(made.json(), request, BOUNDED)) == message
-    assert least.problem(made.json(), request, Options()) is None
+    assert str(bounds.least_problem(made.json(), request, BOUNDED)) == message
+    assert bounds.least_problem(made.json(), request, Options()) is None
 
 
 def test_exactly_the_least_share_is_served() -> None:
@@ -85,7 +85,7 @@ def test_exactly_the_least_share_is_served() -> None:
         made = pod("p").asks(resource, amount).json()
         request = dialects.read(made, BOUNDED)
         assert isinstance(request, PodRequest)
-        assert least.problem(made, request, BOUNDED) is None
+        assert bounds.least_problem(made, request, BOUNDED) is None
 
 
 @pytest.mark.parametrize("options", [Options(), Options(least_memory=0, least_percent=0)], ids=["as set", "none"])
@@ -94,7 +94,7 @@ def test_a_byte_is_never_a_share(dialect: str, options: Options) -> None:
     """What no dialect reads may stand in the annotation of a request all the same."""
     made = pod("p").asks(names.GPU_MEMORY, "1").json()
     request = PodRequest(dialect, (FractionRequest("main", memory=1),))
-    assert least.problem(made, request, options) == Refusal(
+    assert bounds.least_problem(made, request, options) == Refusal(
         "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]",
         "1 on each GPU",
         "ask for at least 1Mi, the least share of a GPU here",
@@ -103,4 +103,4 @@ def test_a_byte_is_never_a_share(dialect: str, options: Options) -> None:
 
 def test_a_claim_says_how_much_elsewhere() -> None:
     request = PodRequest("claims", (FractionRequest("main"),), claim="c")
-    assert least.problem(pod("p").json(), request, BOUNDED) is None
+    assert bounds.least_problem(pod("p").json(), request, BOUNDED) is None

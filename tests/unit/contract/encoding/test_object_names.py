@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from contract.encoding import naming
+from contract.encoding import reading
 
-LABEL, SUBDOMAIN, BEGINNING, UID = naming.is_label, naming.is_subdomain, naming.is_beginning, naming.is_uid
+LABEL, SUBDOMAIN, BEGINNING, UID = reading.is_label, reading.is_subdomain, reading.is_beginning, reading.is_uid
 GOOD: dict[str, tuple[Callable[[str], bool], list[str]]] = {
     "a namespace": (LABEL, ["a", "team-a", "0", "a" * 63]),
     "a pod": (SUBDOMAIN, ["a", "train-0.b", "a--b", "a" * 253, ".".join(["ab"] * 80)]),
