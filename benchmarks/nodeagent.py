@@ -24,6 +24,7 @@ from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import Observation, Observer
+from nodeagent.machine import Machine
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter, read_cgroup
@@ -158,7 +159,7 @@ def measure(library: GpuLibrary, *, looks: int) -> Cost:
         guard.step(observation)
 
     observer = Observer(library, on_look=seen)
-    agent = Agent(kube, observer.latest, Behaviour(node="bench"), residents=residents)
+    agent = Agent(kube, Machine(observer.latest, residents=residents), Behaviour(node="bench"))
 
     def look(number: int) -> None:
         observer.look_once()

@@ -21,7 +21,6 @@ from typing import TextIO
 
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
-from contract.model import Inventory
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.health import Record
@@ -34,14 +33,16 @@ from nodeagent.isolation import delivery
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.isolation.host import enforced_label, read_host
 from nodeagent.isolation.levels import Isolation, sees_host_processes
-from nodeagent.isolation.limiters import Limiters, judged, without_servers
+from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.mps import judged, without_servers
 from nodeagent.isolation.probing import Prober
+from nodeagent.machine import Machine
 from nodeagent.mps import commands
 from nodeagent.mps.faults import Faults
 from nodeagent.mps.settings import MpsSettings
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.publishing.pooled import PoolDocument
 from nodeagent.publishing.status import Reserve, Terms, usable
+from nodeagent.publishing.terms import PoolDocument
 from nodeagent.settings import AgentSettings, HoldSettings, address
 from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
@@ -147,74 +148,61 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
     limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
-    guard = OveruseReporter(
+    overuse = OveruseReporter(
         kube,
         residents,
         OveruseMonitor(_rules(settings)),
         node=settings.node,
         show=gauges.show_usage,
-        more=lambda: faults.steps(limiters.found.report, residents.all()),
+        more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
     )
-    isolation = _isolation(library, settings, residents, limiters)
+    isolation = _isolation(kube, library, settings, residents, limiters)
 
-    process, anew = Process(), RestartPolicy()
+    process, restarts = Process(), RestartPolicy()
 
-    def seen(observation: Observation) -> None:
-        if why := anew.seen(observation):
+    def looked(observation: Observation) -> None:
+        """Follows each look at the GPUs, on the looking thread."""
+        if why := restarts.seen(observation):
             process.fail(why)
         found = limiters.look()
         isolation.seen(observation)
         gauges.show(observation)
         gauges.show_isolation(isolation.levels())
-        gauges.show_mps(found)
-        # Of a GPU whose daemon is away nobody is to be driven off: what runs there may well run on.
-        guard.seen(without_servers(observation, found))
+        gauges.show_mps(found.mps)
+        # Nobody is evicted from a GPU for its daemon being away: what runs there may well run on.
+        overuse.seen(without_servers(observation, found.mps))
         agent.wake()
-
-    def told(inventory: Inventory) -> None:
-        limiters.told(inventory)
-        gauges.show_inventory(inventory)
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
     observer = Observer(
-        library, interval=settings.interval, patience=settings.driver_timeout, on_look=seen, record=record
-    )
-    prober = Prober(
-        kube,
-        root=Path(settings.host_root) if settings.host_root else None,
-        override=delivery.parse(settings.delivery) if settings.delivery else None,
-        handlers=settings.runtime_handlers,
-        every=settings.heartbeat,
+        library, interval=settings.interval, patience=settings.driver_timeout, on_look=looked, record=record
     )
 
-    def published() -> Observation | None:
+    def latest() -> Observation | None:
         observation = observer.latest()
-        return judged(observation, limiters.found) if observation is not None else None
+        return judged(observation, limiters.found.mps) if observation is not None else None
 
-    agent = Agent(
-        kube,
-        published,
-        _behaviour(settings),
-        delivery=lambda now: limiters.delivery(prober.delivery(now)),
+    machine = Machine(
+        latest,
         residents=residents,
-        isolation=isolation.levels,
-        conditions=limiters.conditions,
-        told=told,
-        options=functools.partial(_said, yaml_file(settings.options, pool_options), gauges),
+        isolation=isolation,
+        options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
+        published_soon=gauges.show_inventory,
     )
+    agent = Agent(kube, machine, _behaviour(settings))
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()
     process.watch_threads()
     server = _serve(settings, metrics, agent, process.workers)
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
     process.supervise("limits", lambda: _until(process.stop, isolation.run))
-    process.supervise("guard", lambda: guard.run(process.stop))
+    process.supervise("overuse", lambda: overuse.run(process.stop))
     publisher = process.supervise("publisher", lambda: agent.run(process.stop))
     for watch in watches:
         watch.start()
     code = process.wait()
     agent.wake()
-    guard.wake()
+    overuse.wake()
     publisher.join(5.0)
     for watch in watches:
         watch.stop(1.0)
@@ -249,20 +237,29 @@ def _rules(settings: AgentSettings) -> Rules:
     )
 
 
-def _isolation(library: GpuLibrary, settings: AgentSettings, residents: Residents, limiters: Limiters) -> Isolation:
+def _isolation(
+    kube: Kube, library: GpuLibrary, settings: AgentSettings, residents: Residents, limiters: Limiters
+) -> Isolation:
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
         groups = Path(settings.host_root) / "sys/fs/cgroup"
         # A library of its own, since it is used by another thread; NVML itself takes several at a time.
         limiter = Limiter(Nvml(path=settings.nvml_library), lambda pods: container_groups(groups, pods))
+    prober = Prober(
+        kube,
+        root=Path(settings.host_root) if settings.host_root else None,
+        override=delivery.parse(settings.delivery) if settings.delivery else None,
+        handlers=settings.runtime_handlers,
+        every=settings.heartbeat,
+    )
     cgroup, watches = read_host().cgroup, sees_host_processes()
-    return Isolation(residents, limiter, cgroup=cgroup, watches=watches, others=limiters.levels)
+    return Isolation(residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober)
 
 
-def _said(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:
-    said = PoolDocument(file.value(), file.trouble)
-    gauges.show_options(refused=bool(said.trouble))
-    return said
+def _document(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:
+    document = PoolDocument(file.value(), file.trouble)
+    gauges.show_options(refused=bool(document.trouble))
+    return document
 
 
 def _reserve(settings: AgentSettings) -> Reserve:

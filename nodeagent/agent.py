@@ -1,8 +1,9 @@
 """
 The agent's loop: keep what the API server says of this node equal to what the machine shows.
 
-One thread owns all state here. Each step reads what is published where that is not known, asks
-`nodeagent.publishing.reconcile` what to write, and writes it. The watches and the observer only wake it.
+One thread owns all state here. Each step observes the machine, reads what is published where that is not
+known, asks `nodeagent.publishing.reconcile` what to write, and writes it in `_apply`. The watches and the observer only
+wake it.
 
     unknown ──read──▶ known ──write ok──▶ known (the answer is what is published now)
        ▲                └──write failed, outcome unknown, or the watch saw another writer──┐
@@ -23,15 +24,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contract import names
 from contract.backoff import backoff, with_jitter
-from contract.model import Delivery, Gpu, Inventory
-from contract.options import NOTHING_SAID
-from nodeagent.conditions import Condition, timestamp
-from nodeagent.gpus.observation import Observation
-from nodeagent.publishing.beyond import Spared
-from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
-from nodeagent.publishing.pooled import PoolDocument, pooled
+from nodeagent.conditions import timestamp
+from nodeagent.machine import Machine
+from nodeagent.publishing.beyond import ExcessCapacity
+from nodeagent.publishing.changes import Change
 from nodeagent.publishing.reconcile import (
     Action,
     AdoptObject,
@@ -41,6 +38,7 @@ from nodeagent.publishing.reconcile import (
     ObjectView,
     Published,
     PublishingPace,
+    PublishingPlan,
     WriteCapacity,
     WriteStatus,
     jittered,
@@ -50,9 +48,8 @@ from nodeagent.publishing.reconcile import (
     settled,
 )
 from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
-from nodeagent.sharing import cordoning
-from nodeagent.sharing.ownership import HOLDING, Ownership, decide
-from nodeagent.sharing.residents import Residents
+from nodeagent.publishing.terms import NodeReport, terms_of
+from nodeagent.sharing.ownership import HOLDING
 from runtime.kubernetes import events
 from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
@@ -60,10 +57,6 @@ from runtime.kubernetes.watch import Event, Put, Replaced
 log = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 1024
 """Characters of an Event's message."""
-_NO_PODS = (
-    f"the Node is labelled {names.OWNERSHIP}={HOLDING}, and this agent does not read its pods; add the component "
-    "holders, which runs holder pods and lets it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +80,19 @@ class Agent:
     """
     Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
 
-    `observe` gives the latest look at the machine (`Observer.latest`), None while there is none yet. `residents` are
-    this node's pods. `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
+    `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
     """
 
     def __init__(
         self,
         kube: Kube,
-        observe: Callable[[], Observation | None],
+        machine: Machine,
         behaviour: Behaviour,
         *,
-        delivery: Callable[[float], Delivery | None] = lambda now: None,
-        residents: Residents | None = None,
-        isolation: Callable[[], tuple[str, ...]] = tuple,
-        conditions: Callable[[], tuple[Condition, ...]] = tuple,
-        told: Callable[[Inventory], None] = lambda inventory: None,
-        options: Callable[[], PoolDocument] = lambda: PoolDocument(NOTHING_SAID),
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self._kube, self._observe, self._behaviour, self._delivery = kube, observe, behaviour, delivery
-        self._residents, self._isolation, self._options = residents or Residents(known=True), isolation, options
-        self._conditions, self._told = conditions, told
+        self._kube, self._machine, self._behaviour = kube, machine, behaviour
         self._clock, self._rng = clock, rng or random.Random()
         self._pace = PublishingPace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
         self._published: Published | None = None
@@ -116,8 +100,7 @@ class Agent:
         self._failures = 0
         self._trouble = "no GPU was looked at yet"
         self._refused: Desired | None = None
-        self._gpus: tuple[Gpu, ...] = ()
-        self._spared = Spared()
+        self._excess = ExcessCapacity()
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._seen: dict[str, NodeView | ObjectView | None] = {}
@@ -154,11 +137,11 @@ class Agent:
 
     def step(self) -> float:
         """One round. Gives the seconds until the next one should be."""
-        observation = self._observe()
-        if observation is None:
+        report = self._machine.observe()
+        if report is None:
             return self._behaviour.interval
         try:
-            self._round(observation)
+            self._round(report)
         except KubeError as error:
             return self._failed(error)
         if self._failures:
@@ -166,7 +149,7 @@ class Agent:
         self._failures = 0
         return self._behaviour.interval
 
-    def _round(self, observation: Observation) -> None:
+    def _round(self, report: NodeReport) -> None:
         self._check_seen()
         published = self._published
         if published is None:
@@ -175,59 +158,33 @@ class Agent:
             self._published = None
             self._trouble = f"there is no Node named {self._behaviour.node!r}; the agent's node name must be its Node's"
             return
-        if published.node.choice == HOLDING and not self._residents.known:
-            # Nobody is known to hold anything yet, and saying so would take every GPU out of sharing at each start.
-            self._trouble = "the pods of this node are not known yet" if self._residents.followed else _NO_PODS
+        if published.node.choice == HOLDING and report.pods_unknown:
+            # Publishing without the holders would take every GPU out of sharing at each start.
+            self._trouble = report.pods_unknown
             return
-        wanted = desired(
-            self._behaviour.node, observation, terms=self._terms(published.node, published.gpunode, observation)
-        )
-        wanted = replace(wanted, beyond=self._spared.beyond(wanted, published))
+        status = published.gpunode.status if published.gpunode else {}
+        terms = terms_of(self._behaviour.terms, report, published.node, status)
+        wanted = desired(self._behaviour.node, report.observation, terms=terms)
+        wanted = replace(wanted, beyond=self._excess.beyond(wanted, published))
         now = self._clock()
-        self._told(wanted.inventory)
-        inventory = replace(wanted.inventory, delivery=self._delivery(now), isolation=self._isolation())
-        wanted = replace(wanted, inventory=inventory, others=(*wanted.others, *self._conditions()))
-        # What is in memory counts first: while the driver was away, no GPUs were published.
-        before = self._gpus or published_gpus(published.gpunode.status if published.gpunode else {})
-        standing = published.gpunode.status if published.gpunode else {}
-        todo = reconcile(wanted, published, self._history, now, self._pace)
-        for action in todo.actions:
-            published = self._write(action, published)
-            log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
-        self._history = todo.history
-        self._notice(wanted, before, standing)
-        if todo.actions:
-            self._wrote(wanted, published)
+        wanted = wanted.under(self._machine.enforce(wanted.inventory, now))
+        self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 
-    def _notice(self, wanted: Desired, before: tuple[Gpu, ...], standing: JSON) -> None:
-        """
-        Tell of cards that went, and of a cordon that names none; `standing` is the status that was published before.
-
-        A lost Event is not told again: the log has it, and the GPUNode is right.
-        """
-        self._gpus = before if wanted.inventory.problem else wanted.inventory.gpus
-        for change in (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing)):
+    def _apply(self, plan: PublishingPlan, wanted: Desired, published: Published) -> None:
+        """Do all that was decided. Raises `KubeError` where a write fails; a lost Event stands in the log."""
+        for action in plan.actions:
+            published = self._write(action, published)
+            log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
+        self._history = plan.history
+        for change in plan.events:
             log.warning(change.reason, extra={"said": change.message})
             try:
                 self._record(change)
             except KubeError as error:
                 log.warning("the Event was not written", extra={"said": str(error)})
-
-    def _terms(self, node: NodeView, gpunode: ObjectView | None, observation: Observation) -> Terms:
-        cards = (card.uuid for card in observation.cards if card.uuid and not card.parent)
-        sharing = decide(Ownership(node.choice, node.offered), self._residents.held(), cards)
-        said = self._options()
-        cordon = cordoning.read(node.cordoned, observation.cards)
-        status = gpunode.status if gpunode else {}
-        terms = pooled(self._behaviour.terms, said, node.labels, status)
-        return replace(
-            terms,
-            cordoned=cordon.uuids,
-            shared=sharing.shared,
-            not_shared=sharing.why,
-            conditions=(*sharing.conditions, *cordon.conditions, *terms.conditions),
-        )
+        if plan.actions:
+            self._wrote(wanted, published)
 
     def _wrote(self, wanted: Desired, published: Published) -> None:
         self._published = published

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from contract.model import Delivery, Inventory
+from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Limiter, possible
+from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.probing import Prober
+from nodeagent.isolation.settings import LimiterSettings
 from nodeagent.sharing.residents import Residents
 
 PAUSE = 0.5
@@ -20,13 +26,22 @@ _AGAIN = 120
 """Every which time all limits are set again and read back: somebody else may have changed one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """How GPUs reach containers (None: not known), what holds them to their shares, and the conditions that tell it."""
+
+    delivery: Delivery | None = None
+    levels: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
 class Isolation:
     """
     Enforces what this node can, and tells what that is. `run` has a thread and a driver's library of its own, since a
     container's limit is to be there before its program allocates.
 
     `limiter`: None where the driver is not to limit memory. `watches`: whether processes can be laid to containers.
-    `others`: what else holds them, the stronger first.
+    `limiters`: MPS and the library. `prober`: how GPUs reach containers; None where nobody is to find out.
     """
 
     def __init__(
@@ -36,9 +51,11 @@ class Isolation:
         *,
         cgroup: str,
         watches: bool,
-        others: Callable[[], tuple[str, ...]] = tuple,
+        limiters: Limiters | None = None,
+        prober: Prober | None = None,
     ) -> None:
-        self._residents, self._limiter, self._others = residents, limiter, others
+        self._residents, self._limiter, self._prober = residents, limiter, prober
+        self._limiters = limiters or Limiters(LimiterSettings(), residents.allocations)
         self._cgroup, self._watches = cgroup, watches
         self._driver = self._possible = False
         self._rounds = 0
@@ -62,9 +79,15 @@ class Isolation:
         self._rounds += 1
         self._driver = not self._limiter.trouble
 
+    def enforce(self, inventory: Inventory, now: float) -> Enforcement:
+        """Bring what containers get up to date with the inventory to be published, and tell what holds."""
+        delivery = self._prober.delivery(now) if self._prober is not None else None
+        completed = self._limiters.apply(inventory, delivery)
+        return Enforcement(completed, self.levels(), self._limiters.conditions())
+
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""
-        return (("driver",) if self._driver else ()) + self._others() + (("watch",) if self._watches else ())
+        return (("driver",) if self._driver else ()) + self._limiters.levels() + (("watch",) if self._watches else ())
 
 
 def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeagent.mps.machine import Phase
+from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.reports import Report
 from nodeagent.sharing.overuse import Step
 from nodeagent.sharing.residents import Resident

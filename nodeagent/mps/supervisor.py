@@ -1,6 +1,5 @@
 """
-Keeps the MPS daemons as the machine says: looks at each GPU and its daemon, asks `nodeagent.mps.machine`, does what it
-says, and reports.
+Keeps the MPS daemons as `nodeagent.mps.lifecycle` says: looks at each GPU and its daemon, acts on it, and reports.
 
 It talks to the driver, to the daemons and to files; never to the API server. So nothing of the cluster's can hurt it,
 and it changes seldom. What is wanted comes from the node agent by a file; without that file nothing new is started and
@@ -23,7 +22,7 @@ from nodeagent.files import read_text, write_atomically
 from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.gpus.observation import Observation, look
 from nodeagent.mps.daemon import PROGRAM, Daemon
-from nodeagent.mps.machine import Action, DaemonState, Phase, RestartPace, Seen, step
+from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import (
     GpuReport,

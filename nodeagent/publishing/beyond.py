@@ -19,7 +19,7 @@ from nodeagent.publishing.reconcile import Published
 from nodeagent.publishing.status import Desired
 
 
-class Spared:
+class ExcessCapacity:
     """Remembers what each GPU promised since the allocator's last word. After a start what is published counts."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
 from contract.model import ISOLATION, Inventory
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.limiters import LimiterState
-from nodeagent.mps.machine import Phase
+from nodeagent.isolation.mps import MpsState
+from nodeagent.mps.lifecycle import Phase
 from nodeagent.sharing.overuse import OveruseMonitor
 from nodeagent.sharing.usage import NodeUsage
 from runtime.metrics import Metrics
@@ -49,9 +49,9 @@ class AgentGauges:
         self._levels = levels
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
 
-    def show_mps(self, found: LimiterState) -> None:
+    def show_mps(self, mps: MpsState) -> None:
         """How the MPS daemons are."""
-        self._set(mps_series(self._node, found))
+        self._set(mps_series(self._node, mps))
 
     def show_options(self, *, refused: bool) -> None:
         """Whether the administrator's document cannot be read now. By one thread, which may be another."""
@@ -67,11 +67,11 @@ class AgentGauges:
             self._shown[spec] = series
 
 
-def mps_series(node: str, found: LimiterState) -> dict[MetricSpec, Series]:
+def mps_series(node: str, mps: MpsState) -> dict[MetricSpec, Series]:
     """As `series_of`, of GPUs that are to have an MPS daemon."""
-    gpus = {(node, uuid): gpu for uuid, gpu in found.report.gpus.items() if gpu.phase != Phase.OFF}
+    gpus = {(node, uuid): gpu for uuid, gpu in mps.report.gpus.items() if gpu.phase != Phase.OFF}
     return {
-        specs.MPS_SERVING: {labels: float(gpu.serving and not found.stale) for labels, gpu in gpus.items()},
+        specs.MPS_SERVING: {labels: float(gpu.serving and not mps.stale) for labels, gpu in gpus.items()},
         specs.MPS_CLIENTS: {labels: gpu.clients for labels, gpu in gpus.items()},
         specs.MPS_CLIENTS_LIMIT: {labels: gpu.most_clients for labels, gpu in gpus.items()},
         specs.MPS_STARTS: {labels: gpu.starts for labels, gpu in gpus.items()},

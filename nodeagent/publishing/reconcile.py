@@ -28,8 +28,10 @@ from typing import Any
 from contract import names
 from contract.backoff import backoff
 from contract.encoding.quantity import BadQuantity, format_bytes, integer
+from contract.model import Gpu
 from contract.nodes.capacity import Amounts
 from nodeagent.conditions import seconds
+from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.publishing.status import JSON, Desired, content_of, says, status_of
 from nodeagent.sharing import ownership
 
@@ -86,11 +88,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Our last writes. Empty after a start."""
+    """Our last writes, and the GPUs of the last round. Empty after a start."""
 
     metadata: Written | None = None
     status: Written | None = None
     capacity: Written | None = None
+    gpus: tuple[Gpu, ...] = ()
+    """The GPUs that were seen last. While the driver is away none are published, so this counts before the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +138,10 @@ Action = CreateObject | AdoptObject | WriteStatus | WriteCapacity
 
 @dataclass(frozen=True, slots=True)
 class PublishingPlan:
-    """The writes to do, in order, and the history once all of them are done."""
+    """The writes to do, in order, the Events to record after them, and the history once all writes are done."""
 
     actions: tuple[Action, ...] = ()
+    events: tuple[Change, ...] = ()
     history: History = field(default_factory=History)
 
 
@@ -149,7 +154,7 @@ def reconcile(
     A node that has no Node object gets no GPUNode: there is nothing to own it, and nothing to run pods on.
     """
     if published.node is None:
-        return PublishingPlan((), history)
+        return PublishingPlan(history=history)
     found = published.gpunode
     standing = found.status if found else {}
     actions: list[Action] = []
@@ -179,7 +184,10 @@ def reconcile(
     if found is not None and not _is_ours(found, published.node) and _may_write(wrote_metadata, metadata, now, pace):
         actions.append(AdoptObject(metadata))
         wrote_metadata = _after(wrote_metadata, metadata, now, pace)
-    return PublishingPlan(tuple(actions), History(wrote_metadata, wrote_status, wrote_capacity))
+    before = history.gpus or published_gpus(standing)
+    events = (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing))
+    gpus = before if wanted.inventory.problem else wanted.inventory.gpus
+    return PublishingPlan(tuple(actions), events, History(wrote_metadata, wrote_status, wrote_capacity, gpus))
 
 
 def _below(here: Amounts, wanted: Amounts) -> bool:

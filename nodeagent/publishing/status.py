@@ -9,12 +9,12 @@ Must not: read a clock, or decide when anything is written (`nodeagent.publishin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contract import names
 from contract.encoding.quantity import format_bytes
-from contract.model import WHOLE, WITHHELD, Delivery, Gpu, Inventory
+from contract.model import WHOLE, WITHHELD, Gpu, Inventory
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts
 from contract.nodes.inventories import inventory_to_status, sharing_of
@@ -22,6 +22,7 @@ from nodeagent.conditions import Condition, seconds, timestamp
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.host import UNKNOWN, HostSystem
+from nodeagent.isolation.levels import Enforcement
 
 JSON = dict[str, Any]
 
@@ -44,8 +45,6 @@ class Terms:
     reserve: Reserve = Reserve()
     mig: str = "mixed"
     host: HostSystem = UNKNOWN
-    delivery: Delivery | None = None
-    isolation: tuple[str, ...] = ()
     cordoned: frozenset[str] = frozenset()
     """UUIDs that an administrator cordoned; a card's covers its slices."""
     shared: frozenset[str] | None = None
@@ -80,6 +79,11 @@ class Desired:
     """Further conditions, one of each kind. What is not among them is taken out."""
     beyond: Amounts = NOTHING
     """What pods hold here beyond what is promised now: of GPUs that are gone, or that promise less."""
+
+    def under(self, enforcement: Enforcement) -> Desired:
+        """The same, with what holds containers to their shares."""
+        inventory = replace(self.inventory, delivery=enforcement.delivery, isolation=enforcement.levels)
+        return replace(self, inventory=inventory, others=(*self.others, *enforcement.conditions))
 
     @property
     def promised(self) -> Amounts:
@@ -128,8 +132,6 @@ def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS
         problem=_cut(observation.problem),
         kernel=terms.host.kernel,
         cgroup=terms.host.cgroup,
-        delivery=terms.delivery,
-        isolation=terms.isolation,
         pool=terms.pool,
         options=terms.options,
     )

@@ -31,7 +31,7 @@ from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts, Beyond
 from contract.nodes.inventories import inventory_to_status, sharing_of
 from nodeagent.conditions import Condition
-from nodeagent.publishing.beyond import Spared
+from nodeagent.publishing.beyond import ExcessCapacity
 from nodeagent.publishing.changes import published_gpus
 from nodeagent.publishing.reconcile import NodeView, ObjectView, Published
 from nodeagent.publishing.status import Desired
@@ -165,7 +165,7 @@ class History(RuleBasedStateMachine):
         self.node = NOTHING
         """The Node's allocatable."""
         self.object: ObjectView | None = None
-        self.spared, self.remembers = Spared(), True
+        self.spared, self.remembers = ExcessCapacity(), True
         self.capacities, self.cluster = Capacities(), Cache(engine=Engine())
         self.seen: tuple[Gpu, ...] = ()
         """The GPUs as the allocator sees them."""
@@ -201,7 +201,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def the_agent_restarts(self) -> None:
-        self.spared, self.remembers = Spared(), False
+        self.spared, self.remembers = ExcessCapacity(), False
 
     def was_told(self) -> bool:
         if self.object is None:

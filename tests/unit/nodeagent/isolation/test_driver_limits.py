@@ -15,6 +15,8 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, Limiter, container_groups, possible, wanted_limits
 from nodeagent.isolation.levels import Isolation, sees_host_processes
+from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.settings import LimiterSettings
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import BLIND, MIB, card
@@ -163,10 +165,21 @@ def test_the_group_of_crios_monitor_is_not_its_containers(tmp_path: Path, digit:
     assert container_groups(tmp_path, {POD}) == {cid: Group(POD, f"/sys/fs/cgroup/{folder}/crio-{cid}")}
 
 
+class MpsHolds(Limiters):
+    """Limiters of a node where MPS holds."""
+
+    def levels(self) -> tuple[str, ...]:
+        return ("mps",)
+
+
 def test_only_what_was_seen_to_work_counts_as_enforced() -> None:
     driver, residents = Driver(), Residents()
     isolation = Isolation(
-        residents, Limiter(driver, lambda pods: {}), cgroup="v2", watches=True, others=lambda: ("mps",)
+        residents,
+        Limiter(driver, lambda pods: {}),
+        cgroup="v2",
+        watches=True,
+        limiters=MpsHolds(LimiterSettings(), residents.allocations),
     )
     new = Observation((card(0),), driver="615.71.09")
     levels = [isolation.levels()]

@@ -17,12 +17,17 @@ from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
 from nodeagent.isolation import cdi
-from nodeagent.isolation.limiters import Limiters, LimiterState, judged, without_servers
+from nodeagent.isolation.levels import Isolation
+from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.mps import MpsState, judged, without_servers
 from nodeagent.isolation.preload import Library
+from nodeagent.isolation.probing import Prober
 from nodeagent.isolation.settings import LimiterSettings
+from nodeagent.machine import Machine
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, Report, report_to_text, wanted_from_text
 from nodeagent.publishing.metrics import AgentGauges
+from nodeagent.sharing.residents import Residents
 from runtime.metrics import Metrics
 from tests.unit.nodeagent.builders import MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
@@ -79,8 +84,7 @@ class Node:
     def round(self, delivery: Delivery | None, *gpus: Gpu) -> tuple[Delivery | None, tuple[str, ...]]:
         """What an agent does in one."""
         self.limiters.look()
-        self.limiters.told(inventory(*gpus))
-        return self.limiters.delivery(delivery), self.limiters.levels()
+        return self.limiters.apply(inventory(*gpus), delivery), self.limiters.levels()
 
     def wanted(self) -> frozenset[str] | None:
         return wanted_from_text(self.places.wanted.read_text())
@@ -184,8 +188,7 @@ def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_sh
 
 def test_while_nothing_can_be_seen_nothing_is_asked(node: Node) -> None:
     node.round(BY_CDI, gpu())
-    node.limiters.told(Inventory("n1", problem="the driver is gone"))
-    node.limiters.delivery(BY_CDI)
+    node.limiters.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
     assert node.wanted() == frozenset({"GPU-0"})
 
 
@@ -193,7 +196,7 @@ def test_a_supervisor_that_falls_silent_holds_nobody_any_more(node: Node) -> Non
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("off"))
     node.now += 31.0
     found = node.limiters.look()
-    cards = judged(observation(card(0), card(1)), found).cards
+    cards = judged(observation(card(0), card(1)), found.mps).cards
     told = "the supervisor of the MPS daemons does not report"
     assert cards == (card(0, healthy=False, reason=told), card(1))
     assert node.round(BY_CDI, gpu())[1] == ()
@@ -210,7 +213,7 @@ AWAY: dict[str, tuple[GpuReport, str]] = {
 
 @pytest.mark.parametrize(("report", "why"), AWAY.values(), ids=AWAY.keys())
 def test_a_gpu_whose_daemon_is_away_takes_no_new_pods(report: GpuReport, why: str) -> None:
-    found = LimiterState(Report(0.0, {"GPU-0": report}))
+    found = MpsState(Report(0.0, {"GPU-0": report}))
     want = card(0, healthy=False, reason=why) if why else card(0)
     assert judged(observation(card(0), card(1)), found).cards == (want, card(1))
     ill = card(0, healthy=False, reason="XID 79")
@@ -219,9 +222,9 @@ def test_a_gpu_whose_daemon_is_away_takes_no_new_pods(report: GpuReport, why: st
 
 def test_the_servers_memory_is_nobodys_offence() -> None:
     seen = observation(card(0, processes=((71, 5), (72, 6))), card(1))
-    found = LimiterState(Report(0.0, {"GPU-0": SERVING}))
+    found = MpsState(Report(0.0, {"GPU-0": SERVING}))
     assert without_servers(seen, found).cards == (card(0, processes=((72, 6),)), card(1))
-    assert without_servers(seen, LimiterState()) is seen
+    assert without_servers(seen, MpsState()) is seen
 
 
 def test_the_library_is_told_and_given_where_no_daemon_serves(node: Node) -> None:
@@ -309,7 +312,7 @@ def test_a_new_agent_that_has_seen_nothing_leaves_the_description(node: Node) ->
     node.round(BY_CDI, gpu())
     before = node.devices()
     node.made()
-    node.limiters.delivery(BY_CDI)
+    node.limiters.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
     assert (node.devices(), list(before)) == (before, ["GPU-0"])
 
 
@@ -339,14 +342,14 @@ def test_without_settings_nothing_is_said_or_written(node: Node) -> None:
 def test_metrics_tell_how_the_daemons_are() -> None:
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")
-    gauges.show_mps(LimiterState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("paused", starts=3)})))
+    gauges.show_mps(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("paused", starts=3)})))
     shown = series(metrics)
     assert [
         (shown[f'gpufraction_mps_{name}{{gpu="GPU-{n}",node="n1"}}'])
         for name in ("serving", "clients", "clients_limit", "daemon_starts")
         for n in range(2)
     ] == [1, 0, 2, 0, 48, 0, 1, 3]
-    gauges.show_mps(LimiterState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True))
+    gauges.show_mps(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True))
     shown = series(metrics)
     assert (shown['gpufraction_mps_serving{gpu="GPU-0",node="n1"}'], len(shown)) == (0, 4)
 
@@ -356,14 +359,12 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("starting", taking=False))
     node.limiters.look()
     seen = replace(observation(card(0, capability="8.6"), card(1, capability="8.6")), driver="580.95.05")
+    prober = Prober(cluster.kube, root=None, override=BY_CDI)
+    isolation = Isolation(Residents(), None, cgroup="", watches=False, limiters=node.limiters, prober=prober)
     agent = Agent(
         cluster.kube,
-        lambda: judged(seen, node.limiters.found),
+        Machine(lambda: judged(seen, node.limiters.found.mps), isolation=isolation),
         Behaviour(node="n1"),
-        delivery=lambda now: node.limiters.delivery(BY_CDI),
-        isolation=node.limiters.levels,
-        conditions=node.limiters.conditions,
-        told=node.limiters.told,
     )
     agent.step()
     status = cluster.gpunode("n1")["status"]

@@ -18,7 +18,7 @@ import pytest
 from nodeagent.files import write_atomically
 from nodeagent.gpus.library import Card, LibraryBroken
 from nodeagent.mps.daemon import session, start_time
-from nodeagent.mps.machine import RestartPace
+from nodeagent.mps.lifecycle import RestartPace
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor

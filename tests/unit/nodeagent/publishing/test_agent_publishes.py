@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from nodeagent import machine as machines
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.status import JSON, Reserve, Terms
@@ -34,7 +35,11 @@ class Machine:
 
     def another_agent(self) -> Agent:
         return Agent(
-            self.cluster.kube, lambda: self.observation, self.behaviour, clock=lambda: self.now, rng=random.Random(1)
+            self.cluster.kube,
+            machines.Machine(lambda: self.observation),
+            self.behaviour,
+            clock=lambda: self.now,
+            rng=random.Random(1),
         )
 
     def step(self, *, after: float = 0.0) -> float:

@@ -9,6 +9,7 @@ import yaml
 
 from contract import names
 from contract.model import Delivery
+from nodeagent.isolation.levels import Enforcement
 from nodeagent.publishing.status import JSON, Terms, desired, status_of
 from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.cluster import CRD
@@ -19,13 +20,9 @@ SCHEMA: JSON = VERSION["schema"]["openAPIV3Schema"]
 FULL = card(
     0, pci="00000000:3B:00.0", capability="8.6", numa=1, nvlinks=4, links=(("GPU-1", "NVLink"),), parent="GPU-9"
 )
-TERMS = Terms(
-    delivery=Delivery(("",), "nvidia.com/gpu", mounts="cdi"),
-    isolation=("watch",),
-    pool="p",
-    options=(("deviceSplitCount", "5"),),
-)
-STATUS = status_of(desired("n1", observation(FULL), terms=TERMS), previous={}, now=0)
+TERMS = Terms(pool="p", options=(("deviceSplitCount", "5"),))
+HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",))
+STATUS = status_of(desired("n1", observation(FULL), terms=TERMS).under(HELD), previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 
 

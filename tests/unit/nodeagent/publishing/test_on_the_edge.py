@@ -14,6 +14,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.nodes.inventories import inventory_from_object
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.isolation.driver import Limiter, container_groups
+from nodeagent.machine import Machine
 from nodeagent.sharing.residents import Residents, trim
 from playground.machinery.kubelet.environment import Surroundings, resolve
 from runtime.kubernetes.watch import Put, Replaced
@@ -56,9 +57,8 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     seen = [observation(card(0), card(1))]
     agent = Agent(
         cluster.kube,
-        lambda: seen[0],
+        Machine(lambda: seen[0], residents=residents),
         Behaviour("edge", heartbeat=60),
-        residents=residents,
         clock=lambda: now[0],
     )
     limiter = Limiter(driver, lambda uids: container_groups(tmp_path, uids))

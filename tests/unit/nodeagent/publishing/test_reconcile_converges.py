@@ -17,6 +17,7 @@ from contract.encoding.reading import Malformed
 from contract.nodes.inventories import inventory_from_object
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
+from nodeagent.machine import Machine
 from nodeagent.publishing.reconcile import LABELS, node_view, object_view
 from nodeagent.publishing.status import desired
 from runtime.kubernetes.client import JSON, gpunodes, nodes
@@ -52,7 +53,7 @@ class Convergence(RuleBasedStateMachine):
         """Also what a restart of the agent is: a new one that knows nothing."""
         self.agent = Agent(
             self.cluster.kube,
-            lambda: self.observation,
+            Machine(lambda: self.observation),
             Behaviour(node="n1", heartbeat=HEARTBEAT),
             clock=lambda: self.now,
             rng=random.Random(0),

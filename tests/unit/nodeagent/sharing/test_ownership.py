@@ -9,6 +9,7 @@ import pytest
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.simulated import Simulated, simulated_uuid
+from nodeagent.machine import Machine
 from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.ownership import Ownership, decide, read
 from nodeagent.sharing.residents import Resident, Residents, resident, trim
@@ -130,7 +131,7 @@ def test_residents_follow_the_watch_and_tell_changes_only() -> None:
 def test_a_node_from_conflict_to_held_and_back() -> None:
     cluster = Cluster("n1")
     residents = Residents()
-    agent = Agent(cluster.kube, lambda: observation(card(0), card(1)), Behaviour("n1"), residents=residents)
+    agent = Agent(cluster.kube, Machine(lambda: observation(card(0), card(1)), residents=residents), Behaviour("n1"))
 
     def told() -> tuple[list[str], list[tuple[str, str]], str]:
         agent.node_event(Put(cluster.node("n1")))

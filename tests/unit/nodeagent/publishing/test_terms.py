@@ -13,10 +13,11 @@ from contract.model import PoolSharing
 from contract.nodes.inventories import inventory_from_object, sharing_of
 from contract.options import NOTHING_SAID, Pool, PoolOptions, VgpuOptions
 from contract.scheduling.needs import Requirement
+from nodeagent import machine
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
-from nodeagent.publishing.pooled import PoolDocument, pooled
 from nodeagent.publishing.status import Reserve, Terms
+from nodeagent.publishing.terms import PoolDocument, pooled
 from runtime.kubernetes.client import nodes
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import MIB, T4, card, observation
@@ -69,9 +70,8 @@ class Machine:
         self.now = 1_000_000.0
         self.agent = Agent(
             self.cluster.kube,
-            lambda: observation(card(0), card(1)),
+            machine.Machine(lambda: observation(card(0), card(1)), options=lambda: self.said),
             Behaviour("n1"),
-            options=lambda: self.said,
             clock=lambda: self.now,
         )
 

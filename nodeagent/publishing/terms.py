@@ -1,5 +1,7 @@
 """
-What the administrator's options mean on this node: its pool by labels, the reserve, slices, how GPUs are shared.
+The terms on which this node's GPUs are published: the administrator's options, ownership and cordon, put together.
+
+The options mean a pool by the node's labels, the reserve, slices, and how GPUs are shared.
 
 A document that cannot be read changes nothing: what was read last counts, after a restart what the GPUNode says counts
 here, and a condition tells what is wrong. So a slip of the pen neither shrinks a node under its pods nor promises more
@@ -16,7 +18,11 @@ from typing import Any
 
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
+from nodeagent.gpus.observation import Observation
+from nodeagent.publishing.reconcile import NodeView
 from nodeagent.publishing.status import Reserve, Terms
+from nodeagent.sharing import cordoning
+from nodeagent.sharing.ownership import Ownership, decide
 
 REFUSED = "OptionsRefused"
 _SAID = 512
@@ -29,6 +35,35 @@ class PoolDocument:
 
     options: PoolOptions | None
     trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """
+    What the agent saw in one round, the API server aside. `held`: UUIDs that holder pods report. `pods_unknown`: why
+    the pods here, and so the holders, are not known; empty where they are.
+    """
+
+    observation: Observation
+    options: PoolDocument
+    held: frozenset[str] = frozenset()
+    pods_unknown: str = ""
+
+
+def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[str, Any]) -> Terms:
+    """`own`, those of the agent's settings, under all that was seen. `published`: the GPUNode's status as it stands."""
+    cards = report.observation.cards
+    whole = (card.uuid for card in cards if card.uuid and not card.parent)
+    sharing = decide(Ownership(node.choice, node.offered), report.held, whole)
+    cordon = cordoning.read(node.cordoned, cards)
+    terms = pooled(own, report.options, node.labels, published)
+    return replace(
+        terms,
+        cordoned=cordon.uuids,
+        shared=sharing.shared,
+        not_shared=sharing.why,
+        conditions=(*sharing.conditions, *cordon.conditions, *terms.conditions),
+    )
 
 
 def pooled(terms: Terms, said: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.mps.machine import Action, DaemonState, Phase, RestartPace, Seen, step
+from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
 
 PACE = RestartPace(patience=30, backoff=5, backoff_cap=60, failures=5, stable=300, grace=60, rest=600)
 EXCLUSIVE, DEFAULT, START, QUIT, KILL = Action.EXCLUSIVE, Action.DEFAULT, Action.START, Action.QUIT, Action.KILL

@@ -1,0 +1,127 @@
+"""
+Isolation by MPS, the agent's part: what the supervisor of the daemons reports, and which GPUs are to have a daemon.
+
+    report ──▶ MpsState ──▶ judged: a GPU whose daemon is away takes no new pods
+    inventory ────┴──▶ wanted_gpus: which GPUs are to have a daemon
+
+Pure but for `look`, which reads one file. Must not: start a daemon (`nodeagent.mps.supervisor` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contract.model import WITHHELD, Gpu, Inventory
+from nodeagent.conditions import Condition
+from nodeagent.files import read_text
+from nodeagent.gpus.observation import Observation
+from nodeagent.mps.lifecycle import Phase
+from nodeagent.mps.reports import NOTHING, Report, most_clients, report_from_text
+
+DAEMONS = "MpsDaemons"
+"""The condition that names what serving daemons cannot do; it is there only where there is such a thing."""
+_EVER = float("inf")
+_NOT_SHARED = WITHHELD[1]
+
+
+@dataclass(frozen=True, slots=True)
+class MpsState:
+    """The supervisor's report. `stale`: it is its last one, and older than a living supervisor's would be."""
+
+    report: Report = NOTHING
+    stale: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any GPU has a daemon, or is to have one."""
+        return any(gpu.phase != Phase.OFF for gpu in self.report.gpus.values())
+
+    @property
+    def for_new_containers(self) -> frozenset[str]:
+        """GPUs whose daemon new containers are to use, the ones that take none at the moment included."""
+        return frozenset(uuid for uuid, gpu in self.report.gpus.items() if gpu.serving or not gpu.taking)
+
+    def serves(self, gpus: Iterable[Gpu]) -> bool:
+        """Whether a daemon limits the clients of each of these GPUs now."""
+        found = self.report.gpus
+        return not self.stale and all(gpu.uuid in found and found[gpu.uuid].serving for gpu in gpus)
+
+    def why_closed(self, uuid: str) -> str:
+        """Why a new container on that GPU would get nothing; empty where it would, or where there is no daemon."""
+        gpu = self.report.gpus.get(uuid)
+        if gpu is None:
+            return ""
+        if self.stale and (gpu.serving or not gpu.taking):
+            return "the supervisor of the MPS daemons does not report"
+        return "" if gpu.taking else f"MPS is {gpu.phase}" + (f": {gpu.why}" if gpu.why else "")
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """What serving daemons cannot do, though it was asked for. Of the others the GPU itself tells."""
+        gpus = {} if self.stale else self.report.gpus
+        whys = sorted({gpu.why for gpu in gpus.values() if gpu.serving and gpu.why})
+        return (Condition(False, "Limited", "; ".join(whys), DAEMONS),) if whys else ()
+
+
+NO_DAEMONS = MpsState()
+
+
+def look(file: Path | None, *, now: float, patience: float) -> MpsState:
+    """The report in `file` at `now` (seconds since the epoch), stale after `patience` seconds."""
+    text = read_text(file) if file else ""
+    fresh = report_from_text(text, now=now, patience=patience)
+    old = report_from_text(text, now=now, patience=_EVER)
+    return MpsState(fresh or old or NOTHING, fresh is None and old is not None)
+
+
+def wanted_gpus(
+    inventory: Inventory, standing: Collection[str], used: Collection[str], *, reaches: bool
+) -> frozenset[str]:
+    """
+    The GPUs that are to have a daemon. `standing`: those that were wanted before; `used`: those with a pod's share;
+    `reaches`: whether new containers reach a daemon.
+
+    The daemon of a GPU that is not wanted any more ends, and with it the programs on the GPU. So a daemon is asked for
+    only where new containers reach it, but one that is there stays whatever becomes of that (a toolkit that is upgraded
+    takes its files away for a while), and on a GPU that is taken out of sharing until nobody has a share of it.
+    """
+    wanted = set()
+    for gpu in inventory.gpus:
+        ours = gpu.withheld != _NOT_SHARED
+        stays = gpu.uuid in standing and (ours or gpu.uuid in used)
+        if _can_have_daemon(gpu, inventory.driver) and (stays or (ours and reaches)):
+            wanted.add(gpu.uuid)
+    return frozenset(wanted)
+
+
+def judged(observation: Observation, mps: MpsState) -> Observation:
+    """The observation, with a GPU unhealthy where its daemon is away and so would give a new container nothing."""
+    return replace(
+        observation,
+        cards=tuple(
+            replace(card, healthy=False, reason=why) if card.healthy and (why := mps.why_closed(card.uuid)) else card
+            for card in observation.cards
+        ),
+    )
+
+
+def without_servers(observation: Observation, mps: MpsState) -> Observation:
+    """The observation without the MPS servers' own processes: what they hold is their clients' memory."""
+    servers = mps.report.servers
+    if not servers:
+        return observation
+    return replace(
+        observation,
+        cards=tuple(
+            card
+            if card.processes is None
+            else replace(card, processes=tuple((pid, used) for pid, used in card.processes if pid not in servers))
+            for card in observation.cards
+        ),
+    )
+
+
+def _can_have_daemon(gpu: Gpu, driver: str) -> bool:
+    """Whether it is a whole card, of an architecture that MPS limits."""
+    return not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, driver) > 0

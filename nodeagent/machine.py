@@ -1,0 +1,58 @@
+"""
+The machine that the agent runs on: what is to be seen of it, and what holds containers to their shares on it.
+
+Must not: talk to the API server, or decide what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contract import names
+from contract.model import Inventory
+from contract.options import NOTHING_SAID
+from nodeagent.gpus.observation import Observation
+from nodeagent.isolation.levels import Enforcement, Isolation
+from nodeagent.publishing.terms import NodeReport, PoolDocument
+from nodeagent.sharing.ownership import HOLDING
+from nodeagent.sharing.residents import Residents
+
+_PODS_NOT_READ = (
+    f"the Node is labelled {names.OWNERSHIP}={HOLDING}, and this agent does not read its pods; add the component "
+    "holders, which runs holder pods and lets it"
+)
+
+
+class Machine:
+    """
+    `look` gives the latest look at the GPUs, None while there is none. `residents` are this node's pods, `options` what
+    the administrator's document says, and `published_soon` is given each inventory that is about to be published.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Observation | None],
+        *,
+        residents: Residents | None = None,
+        isolation: Isolation | None = None,
+        options: Callable[[], PoolDocument] = lambda: PoolDocument(NOTHING_SAID),
+        published_soon: Callable[[Inventory], None] = lambda inventory: None,
+    ) -> None:
+        self._look, self._options, self._published_soon = look, options, published_soon
+        self._residents = residents or Residents(known=True)
+        self._isolation = isolation or Isolation(self._residents, None, cgroup="", watches=False)
+
+    def observe(self) -> NodeReport | None:
+        """What is to be seen now; None before the first look at the GPUs ended."""
+        observation = self._look()
+        if observation is None:
+            return None
+        unknown = ""
+        if not self._residents.known:
+            unknown = "the pods of this node are not known yet" if self._residents.followed else _PODS_NOT_READ
+        return NodeReport(observation, self._options(), self._residents.held(), unknown)
+
+    def enforce(self, inventory: Inventory, now: float) -> Enforcement:
+        """Hold containers to their shares as this inventory says, and tell what holds."""
+        self._published_soon(inventory)
+        return self._isolation.enforce(inventory, now)
