@@ -8,7 +8,6 @@ exactly its own service account, so that its RBAC is what it lives with. Nothing
 from __future__ import annotations
 
 import base64
-import contextlib
 import shutil
 import tempfile
 import time
@@ -27,6 +26,7 @@ from playground.programs.mounted import Mounted
 from playground.programs.probes import accepts_tls, free_port, healthy
 from playground.programs.process import Program
 from playground.shapes import DEMO, GpuNode
+from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTooManyRequests, KubeUnavailable
 
@@ -194,13 +194,17 @@ class Cluster:
 
     def await_account(self, namespace: str) -> None:
         """No pod can be created before the namespace has its default service account, a moment after itself."""
-        deadline = time.monotonic() + _ACCOUNT_SECONDS
-        while time.monotonic() < deadline:
-            with contextlib.suppress(KubeNotFound):
-                self.kube.get(paths.path("v1", "serviceaccounts", namespace, "default"))
-                return
-            time.sleep(0.02)
-        raise NotUp(f"namespace {namespace} has no default service account after {_ACCOUNT_SECONDS:.0f} s")
+
+        def there() -> bool:
+            try:
+                return bool(self.kube.get(paths.path("v1", "serviceaccounts", namespace, "default")))
+            except KubeNotFound:
+                return False
+
+        try:
+            wait_for(there, f"namespace {namespace} has no default service account", _ACCOUNT_SECONDS)
+        except NotInTime as error:
+            raise NotUp(str(error)) from error
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -278,17 +282,16 @@ class Cluster:
         return program
 
     def _wait_until_up(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        missing = "everything"
-        while time.monotonic() < deadline:
+        def up() -> bool:
             for name, program in self.programs.items():
                 if name != "certs":
                     program.check()
-            missing = self._missing()
-            if not missing:
-                return
-            time.sleep(0.05)
-        raise NotUp(f"not up after {timeout:.0f} s: {missing}")
+            return not self._missing()
+
+        try:
+            wait_for(up, lambda: f"not up: {self._missing()}", timeout, every=0.05)
+        except NotInTime as error:
+            raise NotUp(str(error)) from error
 
     def _missing(self) -> str:
         for replica in self.replicas:

@@ -14,6 +14,7 @@ from playground import scenarios
 from playground.cluster import Cluster
 from playground.picture import draw
 from playground.scenarios import SCENARIOS, Scenario
+from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
@@ -35,7 +36,7 @@ def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
     made = scenarios.submit(kube, scenario)
     try:
         found = scenarios.settled(kube, scenario.pods)
-    except scenarios.NotSettled as error:
+    except NotInTime as error:
         print(f"  {scenario.title:34} DIFFERS: {error}", file=out, flush=True)
         return False
     seen, missing = scenarios.outcome(found), scenarios.missing_lines(kube, scenario, found)
@@ -63,7 +64,7 @@ def _one_for_one(kube: Kube, out: TextIO) -> bool:
     waiting = {p["metadata"]["name"] for p in before if scenarios.waits(p)}
     victim = next(p for p in before if scenarios.is_running(p))["metadata"]["name"]
     kube.delete(paths.pods("default", victim))
-    scenarios.wait_for(
+    wait_for(
         lambda: victim not in {p["metadata"]["name"] for p in scenarios.all_pods(kube)}, lambda: f"{victim} is there"
     )
     after = scenarios.settled(kube, scenario.pods, running=scenario.want.running)

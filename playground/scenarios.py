@@ -7,8 +7,7 @@ What came of it is read from the API server alone: phases, conditions, annotatio
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,13 @@ from typing import Any
 from contract import names
 from contract.encoding import codec
 from playground.programs import installing
+from playground.waiting import wait_for
 from runtime.kubernetes import paths as kubepaths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 
 JSON = dict[str, Any]
 ELASTIC = "elasticgpu.io/v1alpha1"
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
-_PATIENCE = 60.0
-
-
-class NotSettled(Exception):
-    """Pods were neither running nor waiting with a reason in time; the message shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +228,6 @@ def _is_still(owner: JSON) -> bool:
 def _belongs(pod: JSON, made: Iterable[JSON]) -> bool:
     name = pod["metadata"]["name"]
     return any(name == d["metadata"]["name"] or name.startswith(d["metadata"]["name"] + "-") for d in made)
-
-
-def wait_for(
-    done: Callable[[], bool], missing: Callable[[], str], timeout: float = _PATIENCE, *, every: float = 0.03
-) -> None:
-    """Wait until `done()`, asked `every` so many seconds. Raises `NotSettled` with what `missing()` says."""
-    deadline = time.monotonic() + timeout
-    while not done():
-        if time.monotonic() > deadline:
-            raise NotSettled(missing())
-        time.sleep(every)
 
 
 # -- looking ------------------------------------------------------------------------------------------------------

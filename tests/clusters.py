@@ -15,8 +15,8 @@ import pytest
 
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpus
-from playground.realapi.components import Assets
-from playground.realapi.real import ENVIRONMENT, Real, assets_of
+from playground.realapi.components import ENVIRONMENT, Assets, assets_of
+from playground.realapi.real import Real
 
 GpusOf = Callable[[str], NodeGpus]
 
@@ -46,7 +46,7 @@ def assets_with(*programs: str) -> Assets | str:
 def forget_history(plane: ControlPlane) -> None:
     """Make the API server unable to tell what changed before now: watches from before are too old."""
     if isinstance(plane, Real):
-        plane.restart_api_server(crash=True)  # its watch cache begins anew
+        plane.server.restart(crash=True)  # its watch cache begins anew
     elif isinstance(plane, Embedded):
         plane.api.store.compact()
 
@@ -54,7 +54,7 @@ def forget_history(plane: ControlPlane) -> None:
 def crash_api_server(plane: ControlPlane) -> None:
     """End the API server without warning and have it back: requests under way get no answer, watches end."""
     if isinstance(plane, Real):
-        plane.restart_api_server(crash=True)
+        plane.server.restart(crash=True)
     elif isinstance(plane, Embedded):
         plane.server.interrupt()
         plane.api.store.compact()  # a new process knows no history

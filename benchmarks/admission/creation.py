@@ -16,15 +16,14 @@ from benchmarks.figures import MILLISECOND, Spread, machine_line, table
 from benchmarks.progress import say
 from playground.cluster import Cluster
 from playground.programs import installing
-from playground.realapi.real import Real, assets_of
+from playground.realapi.components import assets_of
+from playground.realapi.real import Real
 from playground.shapes import gpu_node
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeNotFound
 
 TENANT, _UNLABELLED = "tenant", "unlabelled"
 _CREATES = 150
 _NOBODY = "nobody"
-_ACCOUNT_SECONDS = 30.0
 
 
 def real(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -47,7 +46,7 @@ def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "
     """Create the pods and compare. `scheduler`: what the pods name, the default one where empty."""
     say(f"creating pods with and without a webhook on their way, on {where}")
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
-    _await_account(cluster)
+    cluster.await_account(_UNLABELLED)
     kinds = {
         "no webhook: namespace without the label": (_UNLABELLED, False),
         "matchConditions only: asks for no share": (TENANT, False),
@@ -80,16 +79,3 @@ def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "
             "added_p50_ms": f"{(spreads[-1][1].p50 - base) / MILLISECOND:.2f}",
         },
     )
-
-
-def _await_account(cluster: Cluster) -> None:
-    """No pod can be created before the namespace has its default service account."""
-    deadline = time.monotonic() + _ACCOUNT_SECONDS
-    while True:
-        try:
-            cluster.kube.get(paths.path("v1", "serviceaccounts", _UNLABELLED, "default"))
-            return
-        except KubeNotFound:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

@@ -12,8 +12,7 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from contract import names
 from playground.cluster import Cluster
 from playground.programs.probes import accepts_tls, free_port
 from playground.programs.process import Program
+from playground.waiting import wait_for
 
 JSON = dict[str, Any]
 _TOP = Path(__file__).resolve().parents[2]
@@ -148,7 +148,7 @@ def _most(cluster: Cluster) -> Iterator[str]:
     program = _empty(cluster, empty_port)
     program.start()
     try:
-        _until(lambda: accepts_tls(empty_port), "the empty application listens")
+        wait_for(lambda: accepts_tls(empty_port), "the empty application does not listen", 30.0)
         runs: dict[str, list[Sent]] = {"empty Flask": [], "webhook": []}
         costs: dict[str, float] = {}
         for _ in range(2):
@@ -262,14 +262,3 @@ def _empty(cluster: Cluster, port: int) -> Program:
     arguments = ["gunicorn", *(f"--{key}={value}" for key, value in flags.items())]
     arguments.append("benchmarks.admission.empty:create_app()")
     return Program("empty", arguments, log=cluster.directory / "empty.log", environment={})
-
-
-# -- small things -------------------------------------------------------------------------------------------------
-
-
-def _until(true: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not true():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout:.0f} s: {what}")
-        time.sleep(0.05)

@@ -19,8 +19,10 @@ from contract import names, pods
 from contract.metrics.allocator import BINDINGS
 from playground.cluster import Cluster, MakeControlPlane
 from playground.embedded import Embedded
-from playground.realapi.real import Real, assets_of
+from playground.realapi.components import assets_of
+from playground.realapi.real import Real
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 
 JSON = dict[str, Any]
@@ -66,13 +68,14 @@ def _measured(cluster: Cluster) -> tuple[Spread, Spread, float]:
         started = time.perf_counter_ns()
         found = cluster.kube.create(path, _pod(f"pod-{number}"))
         created.append(time.perf_counter_ns() - started)
-        deadline = time.monotonic() + _TIMEOUT
-        while not _is_pinned(found):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"pod-{number} is not pinned within {_TIMEOUT:.0f} s")
-            found = cluster.kube.get(f"{path}/pod-{number}")
+        if not _is_pinned(found):
+            _await_pinned(cluster, f"{path}/pod-{number}")
         pinned.append(time.perf_counter_ns() - started)
     return Spread.of(created), Spread.of(pinned), (_placements(cluster) - before) / _CREATES
+
+
+def _await_pinned(cluster: Cluster, path: str) -> None:
+    wait_for(lambda: _is_pinned(cluster.kube.get(path)), f"{path} is not pinned", _TIMEOUT, every=0.0)
 
 
 def _pod(name: str) -> JSON:

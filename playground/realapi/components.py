@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from playground.api.http.certificates import Authority
 from playground.api.kinds.values import User
 from playground.programs.process import Program
 
+ENVIRONMENT = "KUBEBUILDER_ASSETS"
 NEEDED = ("etcd", "kube-apiserver")
 CONTROLLERS = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
@@ -50,6 +51,17 @@ class Assets:
     def program(self, name: str, flags: Sequence[str], directory: Path) -> Program:
         path = str(self.folder / name)
         return Program(name, flags, log=directory / f"{name}.log", environment={}, command=(path,))
+
+
+def assets_of(environment: Mapping[str, str]) -> Assets | str:
+    """The folder that KUBEBUILDER_ASSETS names, or one line on why there is none."""
+    folder = environment.get(ENVIRONMENT, "")
+    if not folder:
+        return f"{ENVIRONMENT} is not set; it names a folder with etcd and kube-apiserver"
+    try:
+        return Assets(Path(folder))
+    except NoAssets as error:
+        return f"{ENVIRONMENT}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,12 @@ class Files:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         self._put("accounts.pub", public.public_bytes(serialization.Encoding.PEM, form))
 
+    def client(self, user: User) -> tuple[Path, Path]:
+        """A client certificate of the user, and its key."""
+        name = f"client-{user.name.replace(':', '-')}"
+        self._pair(name, self._authority.client(user))
+        return Path(self[f"{name}.crt"]), Path(self[f"{name}.key"])
+
     def _pair(self, name: str, pair: tuple[bytes, bytes]) -> None:
         self._put(f"{name}.crt", pair[0])
         self._put(f"{name}.key", pair[1])
@@ -119,7 +137,6 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from (f"--etcd-servers=http://127.0.0.1:{ports.etcd}", f"--secure-port={ports.api}")
     yield from ("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
     yield from ("--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true")
-    yield "--enable-admission-plugins=NodeRestriction"  # not on by itself, and on in every cluster that is installed
     yield from ("--authorization-mode=Node,RBAC", f"--client-ca-file={files['ca.crt']}")
     yield from (f"--tls-cert-file={files['apiserver.crt']}", f"--tls-private-key-file={files['apiserver.key']}")
     yield from ("--service-account-issuer=https://kubernetes.default.svc", "--profiling=false")
@@ -128,6 +145,12 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from ("--kubelet-preferred-address-types=ExternalIP", f"--kubelet-certificate-authority={files['ca.crt']}")
     yield from (f"--kubelet-client-certificate={files['to-kubelets.crt']}",)
     yield from (f"--kubelet-client-key={files['to-kubelets.key']}",)
+
+
+def plugins(verb: str, names: Sequence[str]) -> Iterator[str]:
+    """`verb`: `enable` or `disable`."""
+    if names:
+        yield f"--{verb}-admission-plugins={','.join(names)}"
 
 
 def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str]:

@@ -17,6 +17,7 @@ from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.programs import installing
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound, gpunodes
 from tests.builders import PodBuilder, pod
@@ -80,7 +81,7 @@ def environment(cluster: Cluster, made: JSON, prefix: str) -> dict[str, str]:
         found.update({name: value for name, _, value in pairs})
         return bool(lines)
 
-    scenarios.wait_for(read, lambda: f"{made['metadata']['name']} printed nothing")
+    wait_for(read, lambda: f"{made['metadata']['name']} printed nothing")
     return found
 
 
@@ -114,7 +115,7 @@ def bound(cluster: Cluster, name: str) -> tuple[JSON, JSON]:
         found[:] = [claim, share]
         return bool(share["status"]["phase"] == "Bound")
 
-    scenarios.wait_for(both, lambda: f"{name} is not bound: {scenarios.all_claims(cluster.kube)}")
+    wait_for(both, lambda: f"{name} is not bound: {scenarios.all_claims(cluster.kube)}")
     return found[0], found[1]
 
 
@@ -163,12 +164,12 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     finally:
         allocator.start()
     try:
-        scenarios.wait_for(lambda: _overfull(cluster) == 1, lambda: f"{_overfull(cluster)} cards are overfull")
+        wait_for(lambda: _overfull(cluster) == 1, lambda: f"{_overfull(cluster)} cards are overfull")
         yield
     finally:
         cluster.kube.delete(paths.pods("legacy", "foreign"))
         path = paths.pods("legacy")
-        scenarios.wait_for(lambda: not cluster.kube.list(path).items, lambda: "the foreign pod is still there")
+        wait_for(lambda: not cluster.kube.list(path).items, lambda: "the foreign pod is still there")
 
 
 @contextmanager
@@ -189,11 +190,11 @@ def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
 
     cluster.kube.delete(path)
     try:
-        scenarios.wait_for(lambda: not refused(), lambda: "the policy refuses the pod still")
+        wait_for(lambda: not refused(), lambda: "the policy refuses the pod still")
         yield
     finally:
         cluster.kube.create(path.rpartition("/")[0], again)
-        scenarios.wait_for(refused, lambda: "the policy lets the pod through still")
+        wait_for(refused, lambda: "the policy lets the pod through still")
 
 
 def _overfull(cluster: Cluster) -> float:

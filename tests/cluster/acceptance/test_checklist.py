@@ -21,6 +21,7 @@ from playground.cluster import Cluster
 from playground.programs import installing
 from playground.scenarios import SCENARIOS
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.acceptance.looking import (
@@ -87,7 +88,7 @@ def test_row_4_the_inspect_tool_says_the_same(cluster: Cluster) -> None:
 
 def test_row_5_annotations_of_a_placed_pod(cluster: Cluster) -> None:
     create(cluster, gpu_mem("p", 5))
-    scenarios.wait_for(
+    wait_for(
         lambda: annotated(get(cluster, "p"), ALIYUN).get("ASSIGNED") == "true",
         lambda: f"ASSIGNED is not true: {annotated(get(cluster, 'p'), ALIYUN)}",
     )
@@ -234,7 +235,7 @@ def told(cluster: Cluster, claim: dict[str, Any], wanted: str) -> None:
         mine = [each for each in events if each["involvedObject"].get("uid") == claim["metadata"]["uid"]]
         return [f"{each['reason']}: {each['message']}" for each in mine]
 
-    scenarios.wait_for(lambda: wanted in found(), lambda: f"the claim is told {found()}")
+    wait_for(lambda: wanted in found(), lambda: f"the claim is told {found()}")
 
 
 def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
@@ -248,7 +249,7 @@ def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
         told(cluster, claim, f"ClaimBound: it has its share, ElasticGPU {share['metadata']['name']}")
         taken.update(scenarios.held(share).keys())
     assert len(taken) == 1, "the fullest card is taken first"
-    scenarios.wait_for(
+    wait_for(
         lambda: [left(cluster, "elasticgpu.io/gpu-core").get(uuid) for uuid in taken] == [98],
         lambda: f"the card shows {left(cluster, 'elasticgpu.io/gpu-core')}",
     )
@@ -305,7 +306,7 @@ def test_row_23_the_readmes_own_words(cluster: Cluster) -> None:
     assert scenarios.held(found) == scenarios.held(share)
     cluster.kube.delete(paths.pods("default", "p"))
     cluster.kube.delete(paths.path(scenarios.ELASTIC, "elasticgpuclaims", "default", "gpushare-egpuc-1"))
-    scenarios.wait_for(
+    wait_for(
         lambda: phase(cluster, share) == "Released" and not scenarios.all_claims(cluster.kube),
         lambda: f"the share is {phase(cluster, share)}",
     )
@@ -324,13 +325,11 @@ def test_row_40_without_an_allocator_pods_wait_and_others_do_not(cluster: Cluste
     allocator.wait()
     try:
         create(cluster, gpu_mem("share", 5), pod("plain").container("main"))
-        scenarios.wait_for(
-            lambda: scenarios.is_running(get(cluster, "plain")), lambda: "the pod without a share does not run"
-        )
+        wait_for(lambda: scenarios.is_running(get(cluster, "plain")), lambda: "the pod without a share does not run")
         assert pods.gates(get(cluster, "share")) == (names.GATE,)
     finally:
         allocator.start()
-    scenarios.wait_for(lambda: scenarios.is_running(get(cluster, "share")), lambda: "the share was not placed")
+    wait_for(lambda: scenarios.is_running(get(cluster, "share")), lambda: "the share was not placed")
 
 
 def test_row_19_each_card_has_its_own_memory(

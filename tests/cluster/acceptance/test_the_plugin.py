@@ -18,6 +18,7 @@ from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.scenarios import SAMPLES
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.acceptance.looking import create, gpu_mem, plugin
@@ -116,9 +117,9 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
     )
     watching.start()
     try:
-        scenarios.wait_for(lambda: "No pod asks" in out.getvalue(), lambda: "nothing printed")
+        wait_for(lambda: "No pod asks" in out.getvalue(), lambda: "nothing printed")
         create(cluster, gpu_mem("seen", 1))
-        scenarios.wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
+        wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
     finally:
         stop.set()
         watching.join(10)

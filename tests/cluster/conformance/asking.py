@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,6 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GATE = {"name": "gpufraction.io/allocation"}
 _TIMEOUT = 40.0
-_DEADLINE = 20.0
 
 
 @dataclass(frozen=True)
@@ -114,14 +112,6 @@ def part_of(found: Any, wanted: Any) -> Any:
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         return [part_of(*pair) for pair in zip(found, wanted, strict=True)]
     return found
-
-
-def eventually(done: Callable[[], bool], missing: str) -> None:
-    """Wait until `done()`; fail with `missing`."""
-    deadline = time.monotonic() + _DEADLINE
-    while not done():
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.02)
 
 
 # -- requests -----------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import pytest
 from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane
 from playground.machinery.cluster import no_gpus
+from playground.waiting import wait_for
 from runtime.kubernetes.transport import Transport, connect_transport
-from tests.cluster.conformance.asking import Api, Ask, eventually
+from tests.cluster.conformance.asking import Api, Ask
 from tests.clusters import control_planes
 
 
@@ -52,5 +53,5 @@ def api(server: Server, admin: Transport) -> Api:
     api = Api(admin, f"conformance-{next(server.numbers)}")
     labels = {"gpufraction.io/inject": "enabled", "test": api.namespace}
     api.done(Ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace, "labels": labels}}))
-    eventually(lambda: api.ask(Ask("GET", "serviceaccounts/default")).code == 200, "no default service account")
+    wait_for(lambda: api.ask(Ask("GET", "serviceaccounts/default")).code == 200, "no default service account")
     return api

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from playground.api.http.certificates import Authority
-from tests.cluster.conformance.asking import JSON, Api, Ask, create, eventually, pod
+from playground.waiting import wait_for
+from tests.cluster.conformance.asking import JSON, Api, Ask, create, pod
 
 _PROBE = "conformance-probe"
 _names = itertools.count()
@@ -107,7 +108,7 @@ def registered(api: Api, hook: Hook, **webhooks: JSON) -> Iterator[None]:
             api.ask(create(pod(_PROBE), dryRun="All"))
             return any(called == first for called, _ in hook.seen[before:])
 
-        eventually(seen, "the webhook is not called")
+        wait_for(seen, "the webhook is not called")
         yield
     finally:
         api.ask(Ask("DELETE", f"{path}/{name}"))

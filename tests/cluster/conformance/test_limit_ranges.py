@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conformance.asking import JSON, Api, Ask, create, eventually, op, pod
+from playground.waiting import wait_for
+from tests.cluster.conformance.asking import JSON, Api, Ask, create, op, pod
 from tests.cluster.conformance.hooks import Hook, allowed, registered
 
 MEMORY, OLDER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem"
@@ -29,7 +30,7 @@ def limited(api: Api, **item: JSON) -> Iterator[JSON]:
     body = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **item}]}}
     made = api.done(Ask("POST", "limitranges", body))
     try:
-        eventually(lambda: SEEN in _limits(_dry(api, pod("probe"))), "the LimitRange does nothing")
+        wait_for(lambda: SEEN in _limits(_dry(api, pod("probe"))), "the LimitRange does nothing")
         yield made["spec"]["limits"][0]
     finally:
         api.ask(Ask("DELETE", "limitranges/l"))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from playground.programs import installing
-from tests.cluster.conformance.asking import JSON, JSON_PATCH, MERGE, STRATEGIC, Api, Ask, Case, check, eventually, op
+from playground.waiting import wait_for
+from tests.cluster.conformance.asking import JSON, JSON_PATCH, MERGE, STRATEGIC, Api, Ask, Case, check, op
 
 MEMORY, CORES = "gpufraction.io/gpu-memory", "gpufraction.io/gpu-cores"
 GPUNODES = "/apis/gpufraction.io/v1alpha1/gpunodes"
@@ -82,7 +83,7 @@ def definition(api: Api) -> None:
     body = next(each for each in installing.shipped() if each["kind"] == "CustomResourceDefinition")
     answer = api.ask(Ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body))
     assert answer.code in (201, 409), answer.message
-    eventually(lambda: api.ask(Ask("GET", GPUNODES)).code == 200, "GPUNodes are not served")
+    wait_for(lambda: api.ask(Ask("GET", GPUNODES)).code == 200, "GPUNodes are not served")
 
 
 def gpunode(name: str) -> Ask:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from playground.api.kinds.values import User
-from tests.cluster.conformance.asking import JSON, Api, Ask, create, eventually, gated, get, merge, op, patch, pod
+from playground.waiting import wait_for
+from tests.cluster.conformance.asking import JSON, Api, Ask, create, gated, get, merge, op, patch, pod
 from tests.cluster.conformance.conftest import Server
 from tests.cluster.conformance.hooks import Hook, allowed, registered
 
@@ -20,7 +21,7 @@ HARD = {f"requests.{MEMORY}": "10Gi", f"requests.{CORES}": "100"}
 def quota(api: Api, hard: JSON) -> Iterator[None]:
     """A quota that counts; its status comes a moment after it."""
     api.done(Ask("POST", "resourcequotas", {"metadata": {"name": "gpu"}, "spec": {"hard": hard}}))
-    eventually(lambda: status(api).get("hard") == hard and "used" in status(api), "the quota has no status")
+    wait_for(lambda: status(api).get("hard") == hard and "used" in status(api), "the quota has no status")
     yield
 
 
@@ -57,7 +58,7 @@ def test_a_deleted_pod_is_counted_out(api: Api) -> None:
     with quota(api, HARD):
         api.done(create(pod("p", {MEMORY: "8Gi"})))
         api.done(Ask("DELETE", "pods/p"))
-        eventually(lambda: status(api)["used"][f"requests.{MEMORY}"] == "0", "still counted")
+        wait_for(lambda: status(api)["used"][f"requests.{MEMORY}"] == "0", "still counted")
         api.done(create(pod("q", {MEMORY: "8Gi"})))
 
 
@@ -111,7 +112,7 @@ def policy(api: Api, operation: str, *validations: JSON, probe: Ask, **spec: obj
     api.done(Ask("POST", f"{_GROUP}validatingadmissionpolicies", body))
     api.done(Ask("POST", f"{_GROUP}validatingadmissionpolicybindings", binding))
     try:
-        eventually(lambda: api.ask(probe).code >= 400, "the policy does not deny")
+        wait_for(lambda: api.ask(probe).code >= 400, "the policy does not deny")
         yield name
     finally:
         api.done(Ask("DELETE", f"{_GROUP}validatingadmissionpolicybindings/{name}"))

@@ -16,8 +16,9 @@ from playground.cluster import Cluster
 from playground.embedded import ControlPlane
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.shapes import DEMO, GpuNode
+from playground.waiting import PATIENCE, wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeInvalid
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.footprint import Footprint
 from tests.cluster.system import invariants
@@ -50,6 +51,21 @@ class Hostile:
         manifest["metadata"]["namespace"] = namespace
         return self.kube.create(paths.pods(namespace), manifest, {"dryRun": "All"} if dry_run else None)
 
+    def create_once_allowed(self, made: PodBuilder, namespace: str = TENANT, within: float = 20.0) -> None:
+        """Submit one pod; an API server notices a moment late that a policy is gone."""
+        manifest = made.manifest()
+        manifest["metadata"]["namespace"] = namespace
+        refused: list[KubeError] = []
+
+        def created() -> bool:
+            try:
+                return bool(self.kube.create(paths.pods(namespace), manifest, timeout=60))
+            except (KubeForbidden, KubeInvalid) as error:
+                refused[:] = [error]
+                return False
+
+        wait_for(created, lambda: f"refused: {refused}", within, every=0.2)
+
     def pods(self, namespace: str = TENANT) -> list[JSON]:
         """Every pod of a namespace."""
         return list(self.kube.list(paths.pods(namespace)).items)
@@ -63,13 +79,13 @@ class Hostile:
         """An allocator's metrics."""
         return invariants.figures(self.cluster, replica)
 
-    def neighbour_is_served(self, within: float = scenarios._PATIENCE) -> float:
+    def neighbour_is_served(self, within: float = PATIENCE) -> float:
         """Have another tenant's small pod placed and taken away again; how long it took, in seconds."""
         made = pod("neighbour").asks("gpufraction.io/gpu-memory", "1Gi")
         started = time.monotonic()
         self.create(made, NEIGHBOUR)
         path = paths.pods(NEIGHBOUR, "neighbour")
-        scenarios.wait_for(
+        wait_for(
             lambda: bool(self.kube.get(path)["spec"].get("nodeName")),
             lambda: f"the neighbour's pod is not placed: {scenarios.shown([self.kube.get(path)])}",
             within,

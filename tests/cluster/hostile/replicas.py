@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
-from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes.client import KubeForbidden, KubeInvalid, KubeUnavailable
 from tests.builders import pod
 from tests.cluster.hostile.attack import Hostile
@@ -26,7 +26,7 @@ def leader(hostile: Hostile) -> int:
         found[:] = [number for number in numbers if hostile.figures(number).get("gpufraction_leader") == 1]
         return len(found) == 1
 
-    scenarios.wait_for(one_leads, lambda: f"these replicas lead: {found}")
+    wait_for(one_leads, lambda: f"these replicas lead: {found}")
     return found[0]
 
 
@@ -59,7 +59,7 @@ def _ask_only(hostile: Hostile, number: int | None) -> None:
             return True
         return True
 
-    scenarios.wait_for(lambda: asks() and asks(), lambda: "the API server does not reach the replica")
+    wait_for(lambda: asks() and asks(), lambda: "the API server does not reach the replica")
 
 
 def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:

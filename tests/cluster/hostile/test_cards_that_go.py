@@ -22,6 +22,7 @@ from contract.encoding.quantity import GIB
 from nodeagent.gpus.simulated import simulated_uuid
 from playground import scenarios
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster, unharmed
@@ -59,7 +60,7 @@ class Machine:
         def found() -> list[JSON]:
             return gpus_of(self)
 
-        scenarios.wait_for(lambda: wanted(found()), lambda: f"published is {found()}")
+        wait_for(lambda: wanted(found()), lambda: f"published is {found()}")
 
     def capacity(self) -> int:
         """The node's GPU memory in GiB."""
@@ -67,7 +68,7 @@ class Machine:
         return quantity.integer(status["allocatable"][names.GPU_MEMORY]) // GIB
 
     def capacity_becomes(self, gib: int) -> None:
-        scenarios.wait_for(
+        wait_for(
             lambda: self.capacity() == gib,
             lambda: f"the capacity is {self.capacity()} GiB, not {gib}; {self.hostile.kube.get(paths.gpunodes('n'))}",
         )
@@ -81,7 +82,7 @@ class Machine:
         def found() -> list[JSON]:
             return [p for p in self.hostile.pods() if p["metadata"]["name"] in names_of]
 
-        scenarios.wait_for(
+        wait_for(
             lambda: (
                 all(map(scenarios.is_running, found())) or any(p["status"].get("phase") == "Failed" for p in found())
             ),
@@ -134,7 +135,7 @@ def test_a_replaced_gpu_does_not_fail_the_pods_of_the_new_one(machine: Machine) 
     machine.run(*small(4))
     assert machine.capacity() == 48
     (stranded,) = {name for name in ("first", "second") if old_gpu(machine, name)}
-    scenarios.wait_for(lambda: machine.told(stranded) == ["GPUReplaced"], lambda: str(machine.told(stranded)))
+    wait_for(lambda: machine.told(stranded) == ["GPUReplaced"], lambda: str(machine.told(stranded)))
     machine.hostile.kube.delete(paths.pods(TENANT, stranded))
     machine.capacity_becomes(32)
 
@@ -158,13 +159,11 @@ def test_a_gpu_that_is_gone_does_not_fail_the_pods_of_those_that_came(machine: M
         found[:] = machine.hostile.pods()
         return all(map(scenarios.is_running, found)) or any(p["status"].get("phase") == "Failed" for p in found)
 
-    scenarios.wait_for(all_run, lambda: scenarios.shown(found))
+    wait_for(all_run, lambda: scenarios.shown(found))
     assert [p["status"]["phase"] for p in found] == ["Running"] * 10, scenarios.shown(found)
     machine.capacity_becomes(64)
     stranded = [name for name in ("first", "second") if old_gpu(machine, name)]
-    scenarios.wait_for(
-        lambda: [machine.told(name) for name in stranded] == [["GPUGone"]], lambda: str(machine.told(stranded[0]))
-    )
+    wait_for(lambda: [machine.told(name) for name in stranded] == [["GPUGone"]], lambda: str(machine.told(stranded[0])))
 
 
 def test_a_sick_gpu_keeps_its_part_of_the_capacity(machine: Machine) -> None:

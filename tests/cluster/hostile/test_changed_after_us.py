@@ -13,6 +13,7 @@ import pytest
 from contract import names, pods
 from playground import scenarios
 from playground.scenarios import Outcome
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import TENANT, Hostile
@@ -115,7 +116,7 @@ def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hos
     assert names.ALLOCATION not in pods.annotations_of(found)
     assert not found["spec"].get("nodeName")
     assert not found["spec"].get("affinity")
-    scenarios.wait_for(lambda: scenarios.waits(hostile.pods()[0]) == "ForeignGate", lambda: "it is not told")
+    wait_for(lambda: scenarios.waits(hostile.pods()[0]) == "ForeignGate", lambda: "it is not told")
     for replica in (0, 1):
         assert hostile.figures(replica).get('gpufraction_reservations{state="assumed"}', 0) == 0
     hostile.kube.patch_merge(paths.pods(TENANT, "small"), {"spec": {"schedulingGates": [{"name": str(names.GATE)}]}})
@@ -155,7 +156,7 @@ def changing(hostile: Hostile, spec: Mapping[str, Any], container: Mapping[str, 
 
     probe = pod("probe").labelled(LABEL, "yes")
     with another.registered(hostile.kube, change, label=LABEL):
-        scenarios.wait_for(
+        wait_for(
             lambda: SEEN in pods.annotations_of(hostile.create(probe, dry_run=True)),
             lambda: "the other webhook is not called",
         )

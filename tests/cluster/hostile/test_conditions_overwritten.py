@@ -9,6 +9,7 @@ import pytest
 
 from contract import names
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.cluster.hostile.attack import TENANT, Hostile
@@ -42,7 +43,7 @@ def says(hostile: Hostile, name: str, wanted: JSON) -> None:
         said = condition(hostile, name)
         return {key: said.get(key) for key in wanted}
 
-    scenarios.wait_for(lambda: found() == wanted, lambda: f"{name} says {found()}, not {wanted}")
+    wait_for(lambda: found() == wanted, lambda: f"{name} says {found()}, not {wanted}")
 
 
 def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
@@ -50,7 +51,7 @@ def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
     for name in ("runs", "waits"):
         whole = pod(name).asks("gpufraction.io/gpu-memory", "15000Mi").asks("gpufraction.io/gpu-count", 2)
         hostile.create(whole.spec(nodeSelector={"gpushare": "true"}))
-        scenarios.wait_for(lambda name=name: bool(condition(hostile, name)), lambda: "nobody was told")  # type: ignore[misc]
+        wait_for(lambda name=name: bool(condition(hostile, name)), lambda: "nobody was told")  # type: ignore[misc]
     scenarios.settled(hostile.kube, 2, running=1)
     told = {name: condition(hostile, name) for name in ("runs", "waits")}
     assert [told[name]["status"] for name in ("runs", "waits")] == ["True", "False"]

@@ -10,6 +10,7 @@ import pytest
 
 from playground import scenarios
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
@@ -53,7 +54,7 @@ def test_a_burst_of_pods_with_and_without_a_share(hostile: Hostile, cpu: str) ->
         found[:] = hostile.pods()
         return len(found) == 2 * EACH and sum(map(scenarios.is_running, found)) >= fit
 
-    scenarios.wait_for(full, lambda: f"{sum(map(scenarios.is_running, found))} of {fit} run: {scenarios.shown(found)}")
+    wait_for(full, lambda: f"{sum(map(scenarios.is_running, found))} of {fit} run: {scenarios.shown(found)}")
     assert [each["metadata"]["name"] for each in found if each["status"].get("phase") == "Failed"] == []
     assert sum(map(scenarios.is_running, found)) == fit
 
@@ -73,4 +74,4 @@ def test_a_node_with_room_takes_a_neighbour_by_name(hostile: Hostile) -> None:
         stored = hostile.create(made, NEIGHBOUR, dry_run=True)
         return bool(stored["spec"].get("nodeName") == "tight")
 
-    scenarios.wait_for(bound, lambda: "pods are not bound at admission", 10)
+    wait_for(bound, lambda: "pods are not bound at admission", 10)

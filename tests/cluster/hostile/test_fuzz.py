@@ -18,6 +18,7 @@ from playground import scenarios
 from playground.embedded import ControlPlane
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.shapes import DEMO, gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.builders import PodBuilder, pod
@@ -113,7 +114,7 @@ class Neighbour:
         self._hostile.kube.create(paths.pods(NEIGHBOUR), manifest)
         path = paths.pods(NEIGHBOUR, name)
         if placed:
-            scenarios.wait_for(
+            wait_for(
                 lambda: names.ALLOCATION in self._hostile.kube.get(path)["metadata"].get("annotations", {}),
                 lambda: f"the neighbour's pod is not placed: {scenarios.shown([self._hostile.kube.get(path)])}",
             )

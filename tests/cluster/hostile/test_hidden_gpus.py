@@ -16,6 +16,7 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.programs import installing
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import IMAGE, PodBuilder, pod
@@ -36,7 +37,7 @@ def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for made in hostile_cluster(request.param, tmp_path_factory.mktemp("hiding"), webhook=flags):
         _hide_gpus(made)
         made.kube.patch_merge(f"{NODE}/status", {"status": {"capacity": {MIG: "2"}}})
-        scenarios.wait_for(
+        wait_for(
             lambda: MIG in made.kube.get(NODE)["status"]["allocatable"],  # noqa: B023
             lambda: "the node does not offer the slice",
         )
@@ -63,7 +64,7 @@ def _hide_gpus(made: Hostile) -> None:
             return False
         return "env" in tried["spec"]["containers"][0]
 
-    scenarios.wait_for(hides, lambda: "the API server does not go by hide-gpus")
+    wait_for(hides, lambda: "the API server does not go by hide-gpus")
 
 
 def greedy(name: str, resource: str = "", amount: int = 1) -> PodBuilder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from contract import names
 from contract.bounds import MOST_SELECTING
 from contract.model import MOST_ASKING
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeForbidden, KubeInvalid
+from runtime.kubernetes.client import KubeInvalid
 from tests.builders import PodBuilder, container, pod
 from tests.cluster.hostile.attack import TENANT, Hostile
 
@@ -38,7 +38,7 @@ def selecting(number: int) -> dict[str, Any]:
 def placed(hostile: Hostile, name: str) -> None:
     """Wait until a pod has its node."""
     path = paths.pods(TENANT, name)
-    scenarios.wait_for(
+    wait_for(
         lambda: bool(hostile.kube.get(path)["spec"].get("nodeName")),
         lambda: f"not placed: {scenarios.shown([hostile.kube.get(path)])}",
     )
@@ -76,7 +76,7 @@ def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) ->
 def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attacked: Hostile) -> None:
     """A4: many pods that wait, each with as much affinity as may be, through admission."""
     for at in range(number(attacked)):
-        created(attacked, wanting(at, MOST_SELECTING - 10))
+        attacked.create_once_allowed(wanting(at, MOST_SELECTING - 10))
     survives(attacked, {"gpufraction_waiting_pods": float(number(attacked))})
 
 
@@ -91,7 +91,7 @@ def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a
     attacked.cluster.await_account(UNSERVED)
     try:
         for at in range(number(attacked, larger=True)):
-            created(attacked, wanting(at, 8_000).gated(), UNSERVED)
+            attacked.create_once_allowed(wanting(at, 8_000).gated(), UNSERVED)
     finally:
         kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
         attacked.kube.create(path, {**binding, "metadata": kept})
@@ -108,21 +108,6 @@ def wanting(at: int, expressions: int) -> PodBuilder:
     own = [{"key": f"pod{at}-{n}", "operator": "DoesNotExist"} for n in range(expressions)]
     nowhere = {"key": "zone", "operator": "In", "values": ["nowhere"]}
     return pod(f"p{at}").asks(MEMORY, "1Mi").affinity({"matchExpressions": [nowhere, *own]})
-
-
-def created(attacked: Hostile, made: PodBuilder, namespace: str = TENANT) -> None:
-    """Create the pod; an API server notices a moment late that a policy is gone."""
-    deadline = time.monotonic() + 10
-    manifest = made.manifest()
-    manifest["metadata"]["namespace"] = namespace
-    while True:
-        try:
-            attacked.kube.create(paths.pods(namespace), manifest, timeout=60)
-            return
-        except (KubeForbidden, KubeInvalid):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def survives(attacked: Hostile, figures: dict[str, float], namespace: str = TENANT) -> None:
@@ -155,4 +140,4 @@ def reaches(attacked: Hostile, figures: dict[str, float]) -> None:
                 seen.append({name: attacked.figures(replica).get(name, -1) for name in figures})
         return seen
 
-    scenarios.wait_for(lambda: figures in found(), lambda: f"wanted {figures}, found {found()}", 90)
+    wait_for(lambda: figures in found(), lambda: f"wanted {figures}, found {found()}", 90)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import pytest
 
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import DELAY, TENANT, Hostile
@@ -42,19 +42,22 @@ def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -
         while not all(each.done() for each in created):
             during.append(hostile.neighbour_is_served())
     assert [str(each.exception()) for each in created if each.exception()] == []
-    scenarios.wait_for(lambda: waiting(hostile) >= SHAPES, lambda: f"{waiting(hostile)} wait", SETTLED)
+    wait_for(lambda: waiting(hostile) >= SHAPES, lambda: f"{waiting(hostile)} wait", SETTLED)
     while_told = served(hostile)
     all_told(hostile)
     figures = {"alone": alone, "they come": median(during), "they are told": while_told, "they wait": served(hostile)}
     print("seconds until a neighbour's pod is placed:", {when: round(took, 2) for when, took in figures.items()})
     assert {when: took for when, took in figures.items() if took > alone + DELAY} == {}
     hostile.kube.delete(paths.pods(TENANT))
-    scenarios.wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
+    wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
 
 
 def all_told(hostile: Hostile) -> None:
     """Wait until each pod knows why it waits. A list of thousands is work for everybody, so it is asked for seldom."""
-    until = time.monotonic() + SETTLED
-    while untold := [made["metadata"]["name"] for made in hostile.pods() if not scenarios.waits(made)]:
-        assert time.monotonic() < until, f"{len(untold)} pods were not told, such as {untold[0]}"
-        time.sleep(10)
+    untold: list[str] = []
+
+    def told() -> bool:
+        untold[:] = [made["metadata"]["name"] for made in hostile.pods() if not scenarios.waits(made)]
+        return not untold
+
+    wait_for(told, lambda: f"{len(untold)} pods were not told, such as {untold[0]}", SETTLED, every=10)

@@ -14,6 +14,7 @@ import pytest
 
 from contract import names, pods
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden
 from tests.builders import PodBuilder, pod
@@ -78,7 +79,7 @@ def no_quota(hostile: Hostile) -> Iterator[None]:
     quotas = paths.path("v1", "resourcequotas", TENANT)
     hostile.kube.create(quotas, QUOTA)
     try:
-        scenarios.wait_for(lambda: refused(hostile, small("probe"), dry_run=True), lambda: "the quota does not count")
+        wait_for(lambda: refused(hostile, small("probe"), dry_run=True), lambda: "the quota does not count")
         yield
     finally:
         hostile.kube.delete(f"{quotas}/none")
@@ -110,7 +111,7 @@ def test_refused_creations_of_a_tenant_without_quota(hostile: Hostile, count: in
 
 def comes_back(hostile: Hostile) -> None:
     """What is held is given back within seconds: pods come quickly here, so these do not come."""
-    scenarios.wait_for(lambda: assumed(hostile) == 0, lambda: f"{assumed(hostile)} are held", 15)
+    wait_for(lambda: assumed(hostile) == 0, lambda: f"{assumed(hostile)} are held", 15)
 
 
 def test_one_name_again_and_again(hostile: Hostile) -> None:
@@ -170,7 +171,7 @@ def test_a_creation_that_another_webhook_makes_us_refuse_holds_nothing(hostile: 
 
     with another.registered(hostile.kube, foul, label="foul"):
         made = small("fouled").labelled("foul", "yes")
-        scenarios.wait_for(lambda: _denied(hostile, made, dry_run=True), lambda: "the other webhook is not called")
+        wait_for(lambda: _denied(hostile, made, dry_run=True), lambda: "the other webhook is not called")
         for number in range(5):
             assert _denied(hostile, small(f"fouled-{number}").labelled("foul", "yes"))
             assert assumed(hostile) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,8 @@ from contract import names
 from contract.encoding import codec
 from contract.model import FractionRequest, PodRequest
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeForbidden, KubeInvalid
 from tests.builders import PodBuilder, container, pod
 from tests.cluster.hostile.attack import Hostile
 
@@ -54,26 +53,13 @@ def before(attacked: Hostile) -> Iterator[Hostile]:
     assert attacked.footprint.killed == []
 
 
-def store(attacked: Hostile, made: PodBuilder) -> None:
-    """Create the pod; an API server notices a moment late that a policy is gone."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            attacked.create(made, BEFORE)
-            return
-        except (KubeForbidden, KubeInvalid):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-
-
 def reaches(attacked: Hostile, metric: str, wanted: float) -> None:
     """Wait until both replicas' metric says so."""
 
     def found() -> list[float]:
         return [attacked.figures(replica).get(metric, -1.0) for replica in range(2)]
 
-    scenarios.wait_for(lambda: found() == [wanted] * 2, lambda: f"{metric} is {found()}, not {wanted}", 90)
+    wait_for(lambda: found() == [wanted] * 2, lambda: f"{metric} is {found()}, not {wanted}", 90)
 
 
 def of_many(name: str) -> PodBuilder:
@@ -92,8 +78,8 @@ def condition(attacked: Hostile, name: str) -> JSON:
 def test_a_thousand_containers_of_before_are_told_and_end_nobody_also_after_a_restart(before: Hostile) -> None:
     pids = before.pids()
     with unguarded(before):
-        store(before, of_many("many"))
-    scenarios.wait_for(
+        before.create_once_allowed(of_many("many"), BEFORE)
+    wait_for(
         lambda: "found 1050 containers" in condition(before, "many").get("message", ""),
         lambda: f"told {condition(before, 'many')}",
     )
@@ -128,6 +114,6 @@ def test_whatever_stands_in_our_annotations_ends_nobody(before: Hostile) -> None
                 made = pod(f"odd-{at}-{'waits' if gated else 'runs'}").asks(MEMORY, "1Mi")
                 for name, text in annotations.items():
                     made = made.annotated(name, text)
-                store(before, made.gated() if gated else made)
+                before.create_once_allowed(made.gated() if gated else made, BEFORE)
     before.neighbour_is_served()
     assert before.pids() == pids

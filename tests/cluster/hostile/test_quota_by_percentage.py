@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden
 from tests.builders import PodBuilder, pod
@@ -39,9 +40,7 @@ def quota(hostile: Hostile) -> Iterator[Hostile]:
     path = paths.path("v1", "resourcequotas", TENANT)
     hostile.kube.create(path, {"metadata": {"name": "none"}, "spec": {"hard": {MEMORY: "0"}}})
     try:
-        scenarios.wait_for(
-            lambda: bool(hostile.kube.get(f"{path}/none").get("status", {}).get("hard")), lambda: "no status"
-        )
+        wait_for(lambda: bool(hostile.kube.get(f"{path}/none").get("status", {}).get("hard")), lambda: "no status")
         yield hostile
     finally:
         hostile.kube.delete(f"{path}/none")

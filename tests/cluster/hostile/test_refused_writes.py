@@ -10,6 +10,7 @@ import pytest
 
 from contract import names
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import PodBuilder, pod
@@ -52,7 +53,7 @@ def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[Non
     bound = {"policyName": NAME, "validationActions": ["Deny"]}
     hostile.kube.create(bindings, {"metadata": {"name": NAME}, "spec": bound})
     try:
-        scenarios.wait_for(lambda: is_refused(hostile), lambda: "the policy does not count yet")
+        wait_for(lambda: is_refused(hostile), lambda: "the policy does not count yet")
         yield
     finally:
         hostile.kube.delete(f"{bindings}/{NAME}")
@@ -107,22 +108,20 @@ def test_a_placement_that_a_policy_refuses_is_told_in_its_words(hostile: Hostile
     hostile.create(held())
     with policy(hostile, ["pods"], PLACED):
         let_go(hostile)
-        scenarios.wait_for(
-            lambda: condition(hostile).get("reason") == "PlacementRefused", lambda: f"told {condition(hostile)}"
-        )
+        wait_for(lambda: condition(hostile).get("reason") == "PlacementRefused", lambda: f"told {condition(hostile)}")
         assert SAID in condition(hostile)["message"]
-        scenarios.wait_for(lambda: bool(warnings(hostile)), lambda: "there is no Event")
+        wait_for(lambda: bool(warnings(hostile)), lambda: "there is no Event")
         assert [SAID in each for each in warnings(hostile)] == [True]
         assert warnings(hostile)[0].startswith("PlacementRefused: waiting: node ")
         hostile.neighbour_is_served()
-    scenarios.wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)
+    wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)
 
 
 def test_where_the_condition_is_refused_too_there_is_an_event(hostile: Hostile) -> None:
     hostile.create(held())
     with policy(hostile, ["pods", "pods/status"], f"{OF_STATUS} ? {TOLD} : {PLACED}"):
         let_go(hostile)
-        scenarios.wait_for(lambda: bool(warnings(hostile)), lambda: f"no Event, and told {condition(hostile)}")
+        wait_for(lambda: bool(warnings(hostile)), lambda: f"no Event, and told {condition(hostile)}")
         assert SAID in warnings(hostile)[0]
         hostile.neighbour_is_served()
-    scenarios.wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)
+    wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)

@@ -9,6 +9,7 @@ from allocator.workers.fence import failing
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.cluster.realcluster.hollow import JSON, create, found, t4
@@ -44,9 +45,7 @@ def test_one_that_runs_is_ended(hollow: Cluster) -> None:
     create(hollow, t4("late"))
     scenarios.settled(hollow.kube, 1, running=1)
     fail(hollow, "late")
-    scenarios.wait_for(
-        lambda: states(hollow, "late") == ["terminated"], lambda: f"it is {found(hollow, 'late')['status']}"
-    )
+    wait_for(lambda: states(hollow, "late") == ["terminated"], lambda: f"it is {found(hollow, 'late')['status']}")
     assert ended(hollow, "late") == FAILED
 
 
@@ -55,16 +54,14 @@ def test_one_that_has_not_started_is_not_started(hollow: Cluster) -> None:
     made = t4("late").manifest()
     made["spec"]["containers"][0]["env"] = [{"name": "ABSENT", "valueFrom": absent}]
     hollow.kube.create(paths.pods("default"), made)
-    scenarios.wait_for(
-        lambda: states(hollow, "late") == ["waiting"], lambda: f"it is {found(hollow, 'late')['status']}"
-    )
+    wait_for(lambda: states(hollow, "late") == ["waiting"], lambda: f"it is {found(hollow, 'late')['status']}")
     fail(hollow, "late")
-    scenarios.wait_for(lambda: ended(hollow, "late") == FAILED, lambda: f"it is {found(hollow, 'late')['status']}")
+    wait_for(lambda: ended(hollow, "late") == FAILED, lambda: f"it is {found(hollow, 'late')['status']}")
     hollow.kube.create(paths.configmaps("default"), {"metadata": {"name": "absent"}, "data": {"key": "value"}})
     try:
         # Another pod of the node starts meanwhile: the kubelet is at work.
         create(hollow, t4("next"))
-        scenarios.wait_for(lambda: scenarios.is_running(found(hollow, "next")), lambda: "the kubelet starts nobody")
+        wait_for(lambda: scenarios.is_running(found(hollow, "next")), lambda: "the kubelet starts nobody")
         assert ended(hollow, "late") == FAILED
         assert "running" not in states(hollow, "late")
     finally:

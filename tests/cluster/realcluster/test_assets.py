@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.realapi.components import Assets
-from playground.realapi.real import assets_of
+from playground.realapi.components import Assets, assets_of
 
 CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "empty": ((), "no etcd and no kube-apiserver"),

@@ -15,6 +15,7 @@ from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.realapi.components import CONTROLLERS, KUBELETS, SCHEDULER
 from playground.realapi.real import Real
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.cluster.realcluster.conftest import PACE
@@ -59,11 +60,11 @@ def test_pods_of_a_new_gpu_run_beside_those_of_the_one_that_went(cluster: Cluste
     made.replace(shown)
     scenarios.settled(cluster.kube, 6, running=6)
     wanted = {str(names.GPU_MEMORY): "48Gi", str(names.GPU_CORES): "300"}
-    scenarios.wait_for(lambda: ours_of(cluster, "n") == [wanted, wanted], lambda: str(status_of(cluster, "n")))
+    wait_for(lambda: ours_of(cluster, "n") == [wanted, wanted], lambda: str(status_of(cluster, "n")))
 
     here = {gpu["uuid"] for gpu in cluster.kube.get(paths.gpunodes("n"))["status"]["gpus"]}
     stranded = [each for each in scenarios.all_pods(cluster.kube) if not scenarios.held(each).keys() <= here]
     assert len(stranded) == 1
     cluster.kube.delete(paths.pods("default", stranded[0]["metadata"]["name"]))
     less = {str(names.GPU_MEMORY): "32Gi", str(names.GPU_CORES): "200"}
-    scenarios.wait_for(lambda: ours_of(cluster, "n") == [less, less], lambda: str(status_of(cluster, "n")))
+    wait_for(lambda: ours_of(cluster, "n") == [less, less], lambda: str(status_of(cluster, "n")))

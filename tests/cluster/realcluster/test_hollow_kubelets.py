@@ -17,7 +17,8 @@ from playground import scenarios
 from playground.cluster import Cluster, account
 from playground.machinery.objects.nodes import NodeSpec
 from playground.programs.process import Program
-from playground.scenarios import SCENARIOS, Scenario, wait_for
+from playground.scenarios import SCENARIOS, Scenario
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.builders import pod

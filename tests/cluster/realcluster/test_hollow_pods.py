@@ -9,7 +9,7 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.scenarios import wait_for
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden, KubeInvalid
 from runtime.kubernetes.transport import connect_transport

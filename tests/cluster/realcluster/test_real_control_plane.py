@@ -13,7 +13,9 @@ import pytest
 from playground import scenarios
 from playground.api.kinds.values import ADMIN, User
 from playground.machinery.objects.nodes import NodeSpec, node_object
-from playground.realapi.real import Real, assets_of
+from playground.realapi.components import assets_of
+from playground.realapi.real import Real
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeForbidden, KubeNotFound
 from runtime.kubernetes.transport import connect_transport
@@ -88,26 +90,22 @@ def test_a_user_is_who_its_certificate_says(plane: Real, kube: Kube, tmp_path: A
 
 
 def test_a_new_node_is_ready_for_pods(kube: Kube) -> None:
-    scenarios.wait_for(
-        lambda: not kube.get(paths.nodes("n1"))["spec"].get("taints"), lambda: "the node is still tainted"
-    )
+    wait_for(lambda: not kube.get(paths.nodes("n1"))["spec"].get("taints"), lambda: "the node is still tainted")
 
 
 def test_a_deployment_runs_prints_and_takes_its_pods_with_it(kube: Kube) -> None:
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": CHILD}
     path = paths.deployments("default")
     kube.create(path, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
-    scenarios.wait_for(
-        lambda: [scenarios.is_running(p) for p in scenarios.all_pods(kube)] == [True, True], lambda: "not running"
-    )
-    scenarios.wait_for(
+    wait_for(lambda: [scenarios.is_running(p) for p in scenarios.all_pods(kube)] == [True, True], lambda: "not running")
+    wait_for(
         lambda: kube.get(f"{path}/web").get("status", {}).get("readyReplicas") == 2, lambda: "its status does not say"
     )
     for pod in scenarios.all_pods(kube):
         assert pod["spec"]["nodeName"] == "n1"
         assert scenarios.printed(kube, pod) == "NVIDIA_VISIBLE_DEVICES=void\n"
     kube.delete(f"{path}/web", {"propagationPolicy": "Background"})
-    scenarios.wait_for(lambda: not scenarios.all_pods(kube), lambda: "pods are left behind")
+    wait_for(lambda: not scenarios.all_pods(kube), lambda: "pods are left behind")
 
 
 def test_a_quota_is_counted_in_and_out(kube: Kube) -> None:
@@ -119,23 +117,21 @@ def test_a_quota_is_counted_in_and_out(kube: Kube) -> None:
 
     kube.create(path, {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "1"}}})
     try:
-        scenarios.wait_for(lambda: used() == "0", lambda: f"used: {used()}")
+        wait_for(lambda: used() == "0", lambda: f"used: {used()}")
         pod = {**CHILD, "metadata": {"name": "one"}}
         kube.create(paths.pods("default"), pod)
         with pytest.raises(KubeForbidden, match="exceeded quota"):
             kube.create(paths.pods("default"), {**CHILD, "metadata": {"name": "two"}})
         kube.delete(paths.pods("default", "one"))
-        scenarios.wait_for(lambda: used() == "0", lambda: f"used: {used()}")
+        wait_for(lambda: used() == "0", lambda: f"used: {used()}")
     finally:
         kube.delete(f"{path}/pods")
 
 
 def test_kubelets_go_on_after_the_api_server_crashed(plane: Real, kube: Kube) -> None:
-    plane.restart_api_server(crash=True)
+    plane.server.restart(crash=True)
     kube.create(paths.pods("default"), {**CHILD, "metadata": {"name": "after"}})
-    scenarios.wait_for(
-        lambda: scenarios.is_running(kube.get(paths.pods("default", "after"))), lambda: "it does not run"
-    )
+    wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "after"))), lambda: "it does not run")
     kube.delete(paths.pods("default", "after"))
 
 
@@ -159,10 +155,10 @@ def test_nothing_stays_behind() -> None:
     made = Real(ASSETS)
     try:
         made.start()
-        programs = list(made.programs.values())
+        programs = list(made.server.programs.values())
         assert programs
         assert all(program.alive() for program in programs)
     finally:
         made.stop()
     assert not any(program.alive() for program in programs)
-    assert not made.directory.exists()
+    assert not made.server.directory.exists()

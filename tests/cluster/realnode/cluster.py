@@ -20,6 +20,7 @@ from playground.programs import installing
 from playground.programs.process import Program
 from playground.realapi.components import Assets
 from playground.realapi.real import Real
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.cluster.realnode import inside
@@ -109,7 +110,7 @@ class RealNodeCluster:
         before = self._plugin_starts()
         self.node.runtime.restart()
         if self._plugin is not None:
-            scenarios.wait_for(lambda: self._plugin_starts() > before, lambda: "the NRI plugin does not come back")
+            wait_for(lambda: self._plugin_starts() > before, lambda: "the NRI plugin does not come back")
 
     def _plugin_starts(self) -> int:
         return self._plugin.log.read_text().count("Started plugin") if self._plugin is not None else 0
@@ -130,7 +131,7 @@ class RealNodeCluster:
                 return False
             return "env" in made["spec"]["containers"][0]
 
-        scenarios.wait_for(hides, lambda: "the API server does not go by hide-gpus")
+        wait_for(hides, lambda: "the API server does not go by hide-gpus")
 
     def use(self, way: Way) -> None:
         """Have GPUs come into containers that way, and the agent know it."""
@@ -197,9 +198,7 @@ class RealNodeCluster:
 
     def await_gpunode(self, done: Callable[[JSON], bool]) -> JSON:
         """Its status once that is so."""
-        scenarios.wait_for(
-            lambda: done(self.gpunode()), lambda: f"{self.gpunode()}; {self.agent and self.agent.tail()}"
-        )
+        wait_for(lambda: done(self.gpunode()), lambda: f"{self.gpunode()}; {self.agent and self.agent.tail()}")
         return self.gpunode()
 
     # -- pods -----------------------------------------------------------------------------------------------------
@@ -224,15 +223,13 @@ class RealNodeCluster:
             started = (pod.get("status") or {}).get("containerStatuses") or ()
             return scenarios.is_running(pod) and all(each["ready"] for each in started)
 
-        scenarios.wait_for(runs, lambda: f"{scenarios.shown([pod])} {self.told(name)}", _RUN_SECONDS, every=0.2)
+        wait_for(runs, lambda: f"{scenarios.shown([pod])} {self.told(name)}", _RUN_SECONDS, every=0.2)
         return pod
 
     def waiting(self, name: str) -> JSON:
         """The pod once it waits for room, and was told why."""
         path = paths.pods("default", name)
-        scenarios.wait_for(
-            lambda: bool(scenarios.waits(self.kube.get(path))), lambda: scenarios.shown([self.kube.get(path)])
-        )
+        wait_for(lambda: bool(scenarios.waits(self.kube.get(path))), lambda: scenarios.shown([self.kube.get(path)]))
         return self.kube.get(path)
 
     def delete(self, name: str) -> None:
@@ -249,7 +246,7 @@ class RealNodeCluster:
             found.extend([seen] if seen is not None else [])
             return bool(found)
 
-        scenarios.wait_for(told, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
+        wait_for(told, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
         return found[0]
 
     def await_gone(self, name: str) -> None:
@@ -262,7 +259,7 @@ class RealNodeCluster:
                 return True
             return False
 
-        scenarios.wait_for(gone, lambda: f"pod {name} stays: {self.told(name)}; {self.agent and self.agent.tail()}")
+        wait_for(gone, lambda: f"pod {name} stays: {self.told(name)}; {self.agent and self.agent.tail()}")
 
     def told(self, name: str, uid: str = "") -> list[str]:
         """The Events of pods of that name, of one only where its uid is given."""

@@ -10,8 +10,9 @@ import shlex
 from pathlib import Path
 
 from playground.programs.process import Program
+from playground.waiting import wait_for
 from tests.cluster.realnode.assets import NodeAssets
-from tests.cluster.realnode.machine import Machine, wait_until
+from tests.cluster.realnode.machine import Machine
 
 _POLICY = {"default": [{"type": "insecureAcceptAnything"}]}
 _STORAGE = """\
@@ -85,7 +86,7 @@ class Crio:
             asked = [self._assets.program("crio"), "status", "--socket", self.socket, "info"]
             return self._machine.run(asked).returncode == 0
 
-        wait_until(answers, lambda: f"CRI-O does not answer: {program.tail()}")
+        wait_for(answers, lambda: f"CRI-O does not answer: {program.tail()}")
 
     def _configuration(self) -> str:
         return f"""\

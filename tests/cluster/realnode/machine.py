@@ -16,11 +16,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from playground.programs.process import Program
+from playground.waiting import wait_for
 
 _HERE = Path(__file__).resolve().parent
 _TOP = _HERE.parent.parent
@@ -31,15 +31,6 @@ _PAUSE = 0.05
 
 class NoMachine(Exception):
     """It did not come up, or did not end; the message has the end of its log."""
-
-
-def wait_until(done: Callable[[], bool], missing: Callable[[], str], seconds: float = 60.0) -> None:
-    """Wait for a condition; raises `NoMachine` with what is missing."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise NoMachine(f"{missing()} after {seconds:.0f} s")
-        time.sleep(_PAUSE)
 
 
 class Machine:
@@ -64,7 +55,7 @@ class Machine:
         """Make it. Raises `NoMachine`."""
         self._init.start()
         ready = self.folder / "ready"
-        wait_until(
+        wait_for(
             lambda: ready.exists() or not self._init.alive(),
             lambda: f"no machine: {self._init.tail()}",
             _READY_SECONDS,
@@ -79,7 +70,7 @@ class Machine:
         for program in reversed(self._programs):
             program.wait()
         groups = list(self._groups())
-        wait_until(lambda: not self._kill(groups), lambda: f"processes in {groups}", _READY_SECONDS)
+        wait_for(lambda: not self._kill(groups), lambda: f"processes in {groups}", _READY_SECONDS)
         self._init.wait()
         for top in groups:
             for group in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):

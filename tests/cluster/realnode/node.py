@@ -15,11 +15,12 @@ from playground.api.kinds.values import User
 from playground.programs.probes import free_port
 from playground.programs.process import Program
 from playground.realapi.real import Real
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.images import busybox_image
-from tests.cluster.realnode.machine import Machine, wait_until
+from tests.cluster.realnode.machine import Machine
 from tests.cluster.realnode.runtimes import ContainerRuntime, MakeRuntime
 
 JSON = dict[str, Any]
@@ -109,7 +110,7 @@ class RealNode:
         ]
         self.kubelet = self.machine.program("kubelet", command)
         self.kubelet.start()
-        wait_until(self._ready, lambda: f"node {self.name} is not ready: {self.kubelet and self.kubelet.tail()}", 90.0)
+        wait_for(self._ready, lambda: f"node {self.name} is not ready: {self.kubelet and self.kubelet.tail()}", 90.0)
 
     def _configuration(self) -> JSON:
         """What a test's node needs otherwise than kubelet has it: loopback, nobody's firewall, no disk to run short."""

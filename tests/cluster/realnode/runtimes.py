@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from playground.programs.process import Program
+from playground.waiting import wait_for
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.crio import Crio
-from tests.cluster.realnode.machine import Machine, wait_until
+from tests.cluster.realnode.machine import Machine
 
 
 class ContainerRuntime(Protocol):
@@ -73,7 +74,7 @@ class Containerd:
             program.check()
             return self._ctr("version").returncode == 0
 
-        wait_until(answers, lambda: f"containerd does not answer: {program.tail()}")
+        wait_for(answers, lambda: f"containerd does not answer: {program.tail()}")
 
     def load(self, archive: Path) -> None:
         done = self._ctr("--namespace", "k8s.io", "images", "import", str(archive))

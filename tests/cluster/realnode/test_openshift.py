@@ -20,6 +20,7 @@ from contract import names
 from contract.model import SHARE_KIND
 from nodeagent.isolation.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden
 from tests.cluster.realnode.assets import node_assets
@@ -116,7 +117,7 @@ def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_nothing_is_written_to_u
     before = usr(node)
     status = node.await_gpunode(lambda status: bool(status.get("delivery")))
     assert (status["delivery"]["modes"], status["delivery"]["runtimeClasses"]) == (["env-class-cdi"], ["nvidia"])
-    scenarios.wait_for(lambda: WAYS["cdi"].kind in promised(node), lambda: f"a pod is promised {promised(node)}")
+    wait_for(lambda: WAYS["cdi"].kind in promised(node), lambda: f"a pod is promised {promised(node)}")
     for name, amount in (("a", 10), ("b", 12), ("c", 4)):
         node.submit(name, restricted(amount))
         node.running(name)
@@ -162,7 +163,7 @@ def test_a_container_that_starts_again_while_the_agent_is_away_has_its_gpu_and_w
     node.node.machine.path("/run/cdi").mkdir(exist_ok=True)
     node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/run/cdi")
     node.await_gpunode(lambda status: "preload" in status["isolation"])
-    scenarios.wait_for(lambda: SHARE_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
+    wait_for(lambda: SHARE_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
     node.submit("a", restricted(4))
     wanted = sees(4, 0)
     wanted = replace(

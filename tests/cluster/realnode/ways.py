@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playground.programs.process import Program
+from playground.waiting import wait_for
 from tests.cluster.realnode.assets import NodeAssets
-from tests.cluster.realnode.machine import Machine, NoMachine, wait_until
+from tests.cluster.realnode.machine import Machine, NoMachine
 
 JSON = dict[str, Any]
 DRIVER = "550.54.15"
@@ -117,5 +118,5 @@ def _plugin(assets: NodeAssets, machine: Machine) -> Program:
         plugin.check()
         return "Started plugin" in plugin.tail()
 
-    wait_until(started, lambda: f"NVIDIA's NRI plugin does not start: {plugin.tail()}")
+    wait_for(started, lambda: f"NVIDIA's NRI plugin does not start: {plugin.tail()}")
     return plugin

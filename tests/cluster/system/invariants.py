@@ -27,6 +27,7 @@ from contract.scheduling import reasons
 from contract.scheduling.reasons import Code
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from runtime.unixhttp import SocketError, UnixClient
@@ -45,7 +46,7 @@ def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking
         wanted = {"assumed": 0, "confirmed": _held(cluster)}
         return all(found == wanted for found in _reservations(cluster))
 
-    scenarios.wait_for(
+    wait_for(
         agree, lambda: f"{_held(cluster)} pods and ElasticGPUs hold shares, the ledgers say {_reservations(cluster)}"
     )
     found = _explained(cluster, labelled)
@@ -78,7 +79,7 @@ def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
         wrong[:] = [f"{pods.key(pod)}: {said}" for pod in ours if (said := _untrue(pod, line))]
         return not wrong
 
-    scenarios.wait_for(done, lambda: f"conditions that are not so: {'; '.join(wrong)}")
+    wait_for(done, lambda: f"conditions that are not so: {'; '.join(wrong)}")
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import PodBuilder, pod
@@ -23,7 +24,7 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
     builder = pod("meshed").labelled("sidecar", "yes").asks("nano-gpu/gpu-percent", 20).annotated(names.PLACEMENT, pin)
     with another.registered(cluster.kube):
         # A configuration takes a moment until every API server calls it.
-        scenarios.wait_for(
+        wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
             lambda: "the other webhook is not called",
         )
@@ -45,7 +46,7 @@ def test_a_container_that_another_webhook_adds_and_that_asks_in_the_pods_dialect
     with another.registered(
         cluster.kube, another.adding_a_container_that_asks("aliyun.com/gpu-mem", "1"), label="asking"
     ):
-        scenarios.wait_for(
+        wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
             lambda: "the other webhook is not called",
         )
@@ -60,7 +61,7 @@ def test_a_container_that_another_webhook_adds_and_that_asks_in_the_pods_dialect
 def test_one_that_asks_in_another_dialect_is_refused_with_both_names(cluster: Cluster) -> None:
     builder = pod("both").labelled("asking", "yes").asks("aliyun.com/gpu-mem", 2)
     with another.registered(cluster.kube, another.adding_a_container_that_asks("nvidia.com/gpu", "1"), label="asking"):
-        scenarios.wait_for(
+        wait_for(
             lambda: (
                 "found HAMi (nvidia.com/gpu) of container proxy beside Aliyun gpushare of container main"
                 in _refusal(cluster, builder, dry_run=True)
@@ -80,7 +81,7 @@ def _containers(found: dict[str, Any]) -> list[dict[str, Any]]:
 def refusing(cluster: Cluster) -> Iterator[None]:
     """Pods with a label are refused after we have reserved a share for them."""
     with another.registered(cluster.kube, another.refusing, label="refused"):
-        scenarios.wait_for(
+        wait_for(
             lambda: "not today" in _refusal(cluster, refused("probe"), dry_run=True),
             lambda: "the other webhook is not called",
         )
@@ -104,7 +105,7 @@ def test_nor_does_it_where_the_other_webhook_is_not_there(cluster: Cluster) -> N
         raise ConnectionAbortedError
 
     with another.registered(cluster.kube, gone, label="refused"):
-        scenarios.wait_for(
+        wait_for(
             lambda: "failed calling webhook" in _refusal(cluster, refused("probe"), dry_run=True),
             lambda: "the other webhook is not called",
         )

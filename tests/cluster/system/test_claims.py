@@ -11,6 +11,7 @@ from contract import names, pods
 from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import PodBuilder, pod
@@ -56,9 +57,7 @@ def phase(cluster: Cluster, name: str) -> str:
 
 
 def becomes(cluster: Cluster, name: str, wanted: str) -> None:
-    scenarios.wait_for(
-        lambda: phase(cluster, name) == wanted, lambda: f"{name} is {phase(cluster, name)}, not {wanted}"
-    )
+    wait_for(lambda: phase(cluster, name) == wanted, lambda: f"{name} is {phase(cluster, name)}, not {wanted}")
 
 
 def found(cluster: Cluster, name: str) -> JSON:
@@ -67,7 +66,7 @@ def found(cluster: Cluster, name: str) -> JSON:
 
 def told(cluster: Cluster, name: str, reason: str) -> str:
     """Wait until the pod's condition gives this reason; the message."""
-    scenarios.wait_for(
+    wait_for(
         lambda: scenarios.condition(found(cluster, name)).get("reason") == reason,
         lambda: f"{name} is told {scenarios.condition(found(cluster, name))}",
     )
@@ -82,7 +81,7 @@ def test_a_pod_that_names_a_missing_claim_waits_is_told_and_starts(cluster: Clus
         events = cluster.kube.list(paths.events("default")).items
         return [each["message"] for each in events if each["involvedObject"]["name"] == "p"]
 
-    scenarios.wait_for(lambda: any("ElasticGPUClaim mine" in text for text in messages()), lambda: f"{messages()}")
+    wait_for(lambda: any("ElasticGPUClaim mine" in text for text in messages()), lambda: f"{messages()}")
     assert pods.gates(found(cluster, "p")) == (names.GATE,)
     make(cluster, "mine")
     scenarios.settled(cluster.kube, 1, running=1)
@@ -106,7 +105,7 @@ def test_pods_of_one_claim_share_it_and_it_stays_until_the_last_is_gone(cluster:
 def test_a_claim_that_waits_for_its_first_pod_is_bound_where_that_can_go(cluster: Cluster) -> None:
     make_class(cluster, "picky", egpuBindingMode="WaitForFirstConsumer")
     make(cluster, "mine", of="picky")
-    scenarios.wait_for(
+    wait_for(
         lambda: (named(cluster)["mine"].get("status") or {}).get("reason") == "WaitForFirstConsumer",
         lambda: f"it says {named(cluster)['mine'].get('status')}",
     )
@@ -146,11 +145,11 @@ def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(clust
         return False
 
     try:
-        scenarios.wait_for(refuses, lambda: "the policy does not count yet")
+        wait_for(refuses, lambda: "the policy does not count yet")
         make(cluster, "mine")
         create(cluster, user_of("p", "mine"))
         assert said in told(cluster, "p", "ClaimWriteRefused")
-        scenarios.wait_for(lambda: len(events()) == 1, lambda: f"{events()}")
+        wait_for(lambda: len(events()) == 1, lambda: f"{events()}")
         assert said in events()[0]
         make(cluster, "other")
         becomes(cluster, "other", "Bound")

@@ -10,6 +10,7 @@ import pytest
 from contract.nodes import excluded
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod
@@ -32,7 +33,7 @@ def keep_out(cluster: Cluster) -> Iterator[Keep]:
     yield write
     scenarios.clear(cluster.kube)
     cluster.kube.delete(paths.configmaps(excluded.NAMESPACE, NAME))
-    scenarios.wait_for(lambda: taken(cluster) != "", lambda: "the T4 node takes no pods any more")
+    wait_for(lambda: taken(cluster) != "", lambda: "the T4 node takes no pods any more")
 
 
 def t4(name: str) -> PodBuilder:
@@ -46,7 +47,7 @@ def taken(cluster: Cluster) -> str:
 
 
 def becomes(cluster: Cluster, wanted: str) -> None:
-    scenarios.wait_for(lambda: taken(cluster) == wanted, lambda: f"card {taken(cluster)!r} is taken, not {wanted!r}")
+    wait_for(lambda: taken(cluster) == wanted, lambda: f"card {taken(cluster)!r} is taken, not {wanted!r}")
 
 
 def test_cards_are_kept_out_and_let_in_again(cluster: Cluster, keep_out: Keep) -> None:
@@ -72,7 +73,7 @@ def test_cards_are_kept_out_and_let_in_again(cluster: Cluster, keep_out: Keep) -
     scenarios.settled(cluster.kube, 2, running=2)
 
     keep_out("card 1")
-    scenarios.wait_for(lambda: "found 'card 1'" in said(cluster), lambda: f"it is said: {said(cluster)!r}")
+    wait_for(lambda: "found 'card 1'" in said(cluster), lambda: f"it is said: {said(cluster)!r}")
     becomes(cluster, "")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.kubectl]
 SAMPLES = scenarios.SAMPLES
@@ -71,7 +72,7 @@ def test_describe_says_why_a_pod_waits(kubectl: Kubectl, cluster: Cluster) -> No
     kubectl("apply", "-f", str(SAMPLES / "4paradigm-vgpu.yaml"))
     waiting = next(p for p in scenarios.settled(cluster.kube, 10) if scenarios.waits(p))["metadata"]["name"]
     reason = "1 short of memory (largest free 2768 MiB, wanted 10000)"
-    scenarios.wait_for(
+    wait_for(
         lambda: re.search(rf"GPUWaiting .*{re.escape(reason)}", kubectl("describe", "pod", waiting)) is not None,
         lambda: "no Event that says why",
     )

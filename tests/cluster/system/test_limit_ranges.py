@@ -10,6 +10,7 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeForbidden
 from tests.builders import PodBuilder, pod
@@ -31,7 +32,7 @@ class Team:
         spec = {"limits": [{"type": "Container", **item}]}
         path = paths.path("v1", "limitranges", self.name)
         self.kube.create(path, {"metadata": {"name": "shares"}, "spec": spec})
-        scenarios.wait_for(self._acts, lambda: "the LimitRange does nothing")
+        wait_for(self._acts, lambda: "the LimitRange does nothing")
 
     def _acts(self) -> bool:
         try:
@@ -49,7 +50,7 @@ class Team:
     def runs(self, made: PodBuilder) -> dict[str, str]:
         """Create the pod and wait until it runs; what is counted of it, by container."""
         path = paths.pods(self.name, self.create(made)["metadata"]["name"])
-        scenarios.wait_for(
+        wait_for(
             lambda: self.kube.get(path).get("status", {}).get("phase") == "Running",
             lambda: f"does not run: {scenarios.shown([self.kube.get(path)])}",
         )

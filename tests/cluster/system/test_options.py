@@ -11,6 +11,7 @@ import yaml
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 
@@ -30,7 +31,7 @@ def options(cluster: Cluster) -> Iterator[Set]:
     yield write
     scenarios.clear(cluster.kube)
     write("")
-    scenarios.wait_for(
+    wait_for(
         lambda: all(not status(cluster, node.spec.name)["options"] for node in cluster.nodes),
         lambda: "the options of the test are still published",
     )
@@ -43,7 +44,7 @@ def status(cluster: Cluster, node: str) -> JSON:
 
 def published(cluster: Cluster, node: str, **wanted: str) -> None:
     """Wait until a GPUNode says these options and no others."""
-    scenarios.wait_for(
+    wait_for(
         lambda: {each["name"]: each["value"] for each in status(cluster, node)["options"]} == wanted,
         lambda: f"{node} says {status(cluster, node)['options']}, not {wanted}",
     )
@@ -61,7 +62,7 @@ def dry_run(cluster: Cluster, made: PodBuilder) -> JSON:
 
 def would_wait(cluster: Cluster, made: PodBuilder) -> None:
     """Wait until the allocator has heard that there is no room for this pod."""
-    scenarios.wait_for(
+    wait_for(
         lambda: bool(dry_run(cluster, made)["spec"].get("schedulingGates")), lambda: "the pod would still be placed"
     )
 
@@ -95,7 +96,7 @@ def test_a_pool_is_oversubscribed_and_back_while_its_pods_run(cluster: Cluster, 
     }
 
     options("deviceSplitCount: 0\n")
-    scenarios.wait_for(
+    wait_for(
         lambda: "deviceSplitCount: found 0; give a whole number from 1 to 1024" in refused(cluster),
         lambda: f"nothing is said about the wrong document: {refused(cluster)!r}",
     )
@@ -122,9 +123,9 @@ def test_what_a_manifest_leaves_out_is_read_by_the_options(cluster: Cluster, opt
 
     assert memory() == 15_109 << 20
     options("defaultMem: 3000\n" + pools(defaultMem=2000))
-    scenarios.wait_for(lambda: memory() == 2000 << 20, lambda: f"{memory()} bytes are read")
+    wait_for(lambda: memory() == 2000 << 20, lambda: f"{memory()} bytes are read")
     options("defaultMem: 3000\n")
-    scenarios.wait_for(lambda: memory() == 3000 << 20, lambda: f"{memory()} bytes are read")
+    wait_for(lambda: memory() == 3000 << 20, lambda: f"{memory()} bytes are read")
 
 
 def test_core_limits_are_off_where_the_pool_says_so(cluster: Cluster, options: Set) -> None:
@@ -144,5 +145,5 @@ def test_core_limits_are_off_where_the_pool_says_so(cluster: Cluster, options: S
     options(pools(disablecorelimit=True))
     published(cluster, "t4", disablecorelimit="true")
     made.append("free")
-    scenarios.wait_for(freed, lambda: "the allocator places by the old options")
+    wait_for(freed, lambda: "the allocator places by the old options")
     assert limit("free") == "0"

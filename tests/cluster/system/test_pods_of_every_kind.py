@@ -14,7 +14,8 @@ import pytest
 from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.scenarios import Outcome, wait_for
+from playground.scenarios import Outcome
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeError, KubeNotFound
 from tests.builders import PodBuilder, pod

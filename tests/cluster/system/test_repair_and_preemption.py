@@ -16,6 +16,7 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.builders import PodBuilder, pod
@@ -87,9 +88,7 @@ def events(cluster: Cluster, name: str, reason: str, namespace: str = "default")
 
 
 def wait_for_event(cluster: Cluster, name: str, reason: str, namespace: str = "default") -> str:
-    scenarios.wait_for(
-        lambda: bool(events(cluster, name, reason, namespace)), lambda: f"no Event {reason} about {name}"
-    )
+    wait_for(lambda: bool(events(cluster, name, reason, namespace)), lambda: f"no Event {reason} about {name}")
     return events(cluster, name, reason, namespace)[0]
 
 
@@ -105,7 +104,7 @@ def names_running(cluster: Cluster) -> set[str]:
 
 def gone(cluster: Cluster, left: int) -> None:
     """Wait until only so many pods are left: one on its way out holds its share."""
-    scenarios.wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, lambda: "pods are still there")
+    wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, lambda: "pods are still there")
 
 
 def promise_twice(cluster: Cluster) -> None:
@@ -114,7 +113,7 @@ def promise_twice(cluster: Cluster) -> None:
         made = create(cluster, t4(name))
         since = datetime.fromisoformat(made["metadata"]["creationTimestamp"]).timestamp()
         # Creation times tell whole seconds, and the second pod is to be the younger one.
-        scenarios.wait_for(lambda since=since: time.time() >= since + 1, lambda: "the clock stands")  # type: ignore[misc]
+        wait_for(lambda since=since: time.time() >= since + 1, lambda: "the clock stands")  # type: ignore[misc]
     scenarios.settled(cluster.kube, 2, running=2)
     first, second = (cluster.kube.get(paths.pods("default", name)) for name in ("twice-1", "twice-2"))
     theirs, text = (json.loads(p["metadata"]["annotations"][names.ALLOCATION]) for p in (first, second))
@@ -142,10 +141,10 @@ def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cl
 
 def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) -> None:
     promise_twice(strict)
-    scenarios.wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
+    wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOverfull").endswith("it is evicted")
-    scenarios.wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, lambda: "still overfull")
+    wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, lambda: "still overfull")
 
 
 def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> None:
@@ -158,7 +157,7 @@ def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> No
         cluster.label_namespace("late")
         text = wait_for_event(cluster, "slipped", "GPUShareUncounted", "late")
         assert text.startswith("asks for a GPU share and has none that is counted")
-        scenarios.wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, lambda: "not counted")
+        wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, lambda: "not counted")
     finally:
         cluster.kube.patch_merge(namespace, {"metadata": {"labels": {names.INJECT_LABEL: None}}})
         with contextlib.suppress(KubeNotFound):
@@ -175,7 +174,7 @@ def crowded(cluster: Cluster) -> None:
 def test_a_pod_of_higher_priority_preempts_one_of_lower(strict: Cluster) -> None:
     crowded(strict)
     create(strict, t4("high", priority="high"))
-    scenarios.wait_for(lambda: "high" in names_running(strict), lambda: f"{names_running(strict)} run")
+    wait_for(lambda: "high" in names_running(strict), lambda: f"{names_running(strict)} run")
     found = scenarios.settled(strict.kube, 2)
     assert scenarios.outcome(found) == scenarios.Outcome(running=2, nodes=("t4",), gpus=2)
     (victim,) = {"low-1", "low-2"} - names_running(strict)
@@ -189,7 +188,7 @@ def test_pods_of_one_priority_and_those_that_must_not_preempt_wait(strict: Clust
     create(strict, t4("equal", priority="low"))
     create(strict, t4("gentle", priority="gentle"))
     create(strict, t4("loud", priority="high"))
-    scenarios.wait_for(lambda: "loud" in names_running(strict), lambda: f"{names_running(strict)} run")
+    wait_for(lambda: "loud" in names_running(strict), lambda: f"{names_running(strict)} run")
     found = scenarios.settled(strict.kube, 4)
     assert {p["metadata"]["name"]: scenarios.waits(p) for p in found if scenarios.waits(p)}.keys() == {
         "equal",
@@ -211,7 +210,7 @@ def test_a_disruption_budget_forbids_preemption_and_the_pod_says_so(strict: Clus
         def blocked() -> JSON:
             return scenarios.condition(strict.kube.get(paths.pods("default", "high")))
 
-        scenarios.wait_for(lambda: blocked().get("reason") == "PreemptionBlocked", lambda: f"told {blocked()}")
+        wait_for(lambda: blocked().get("reason") == "PreemptionBlocked", lambda: f"told {blocked()}")
         assert blocked()["message"].endswith("disruption budgets do not allow it now")
         assert names_running(strict) == {"low-1", "low-2"}
     finally:
@@ -227,8 +226,8 @@ def test_what_a_silent_watch_does_not_bring_is_found_and_mended(strict: Cluster,
     mute = Fault(lambda asked: asked.watches and asked.path == paths.pods(), Mute())
     with proxy.suffering(mute):
         proxy.cut()
-        scenarios.wait_for(lambda: mute.hits > 0, lambda: "nobody watches pods")
+        wait_for(lambda: mute.hits > 0, lambda: "nobody watches pods")
         strict.kube.delete(paths.pods("default", "low-1"))
-        scenarios.wait_for(lambda: names_running(strict) == {"low-2", "next"}, lambda: f"{names_running(strict)} run")
+        wait_for(lambda: names_running(strict) == {"low-2", "next"}, lambda: f"{names_running(strict)} run")
     proxy.cut()
     assert metric(strict, drifted) > before

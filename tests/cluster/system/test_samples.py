@@ -7,6 +7,7 @@ import pytest
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.scenarios import SCENARIOS, Scenario
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 
 pytestmark = pytest.mark.system
@@ -33,7 +34,7 @@ def test_deleting_one_running_pod_starts_exactly_one_that_waited(cluster: Cluste
     ran = {p["metadata"]["uid"] for p in before if scenarios.is_running(p)}
     victim = next(p for p in before if scenarios.is_running(p))["metadata"]
     cluster.kube.delete(paths.pods("default", victim["name"]))
-    scenarios.wait_for(
+    wait_for(
         lambda: victim["uid"] not in {p["metadata"]["uid"] for p in scenarios.all_pods(cluster.kube)},
         lambda: f"{victim['name']} is still there",
     )

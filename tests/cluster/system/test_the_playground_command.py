@@ -16,6 +16,7 @@ import pytest
 
 from playground import scenarios
 from playground.alone import Unusable, alone
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
@@ -34,9 +35,7 @@ def playground(directory: Path, said: Path) -> Iterator[subprocess.Popen[bytes]]
             stderr=subprocess.STDOUT,
         )
     try:
-        scenarios.wait_for(
-            lambda: "Ctrl-C" in said.read_text() or process.poll() is not None, said.read_text, timeout=60
-        )
+        wait_for(lambda: "Ctrl-C" in said.read_text() or process.poll() is not None, said.read_text, timeout=60)
         yield process
     finally:
         process.send_signal(signal.SIGINT)

@@ -25,6 +25,7 @@ from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.programs.process import Program
 from playground.scenarios import Outcome
 from playground.shapes import GpuNode, gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
@@ -99,7 +100,7 @@ class Troubled:
             found[:] = [each for each in self.allocators if self.leads(each)]
             return len(found) == 1
 
-        scenarios.wait_for(leads, lambda: f"{len(found)} replicas say that they lead")
+        wait_for(leads, lambda: f"{len(found)} replicas say that they lead")
         return found[0]
 
     def follower(self) -> Program:
@@ -181,7 +182,7 @@ class Troubled:
     def held(self, *made: PodBuilder) -> None:
         """Submit pods behind another's gate, and wait until both allocators have seen them."""
         self.create(*(builder.gated(HOLD) for builder in made))
-        scenarios.wait_for(
+        wait_for(
             lambda: all(self._figures(each).get("gpufraction_waiting_pods") == len(made) for each in self.allocators),
             lambda: "the allocators do not see the pods",
         )
@@ -208,7 +209,7 @@ class Troubled:
             found[:] = scenarios.all_pods(self.cluster.kube)
             return len(found) == wanted.running + wanted.waiting and scenarios.outcome(found) == wanted
 
-        scenarios.wait_for(so, lambda: f"{scenarios.outcome(found)} of {scenarios.shown(found)}", timeout)
+        wait_for(so, lambda: f"{scenarios.outcome(found)} of {scenarios.shown(found)}", timeout)
         return found
 
     def mend(self) -> None:
@@ -218,7 +219,7 @@ class Troubled:
         for program in self.cluster.programs.values():
             if program.name != "certs" and not program.alive():
                 program.start()
-        scenarios.wait_for(lambda: all(map(self.answers, self.allocators)), lambda: "an allocator is not back")
+        wait_for(lambda: all(map(self.answers, self.allocators)), lambda: "an allocator is not back")
         self.leader()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contract import names
-from playground import scenarios
 from playground.scenarios import Outcome
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.trouble import requests
@@ -36,7 +36,7 @@ def test_gpus_are_published_however_the_first_writes_end(trouble: Troubled) -> N
         trouble.fault(requests.writes, Lose(), times=1, only=agent) as lost,
     ):
         agent.start()
-        scenarios.wait_for(lambda: published(trouble) == 2, lambda: f"{published(trouble)} GPUs are published", 60)
+        wait_for(lambda: published(trouble) == 2, lambda: f"{published(trouble)} GPUs are published", 60)
     assert (busy.hits, dropped.hits, lost.hits) == (1, 1, 1)
     trouble.create(card("a"), card("b"))
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from playground import scenarios
 from playground.scenarios import Outcome
+from playground.waiting import wait_for
 from tests.builders import PodBuilder
 from tests.cluster.trouble import requests
 from tests.cluster.trouble.conftest import Troubled, card
@@ -41,7 +41,7 @@ def test_a_pod_is_told_though_the_api_server_is_busy(trouble: Troubled) -> None:
     trouble.held(*three())
     with trouble.fault(requests.told(), BUSY, times=2) as fault:
         trouble.let_go("a", "b", "c")
-        scenarios.wait_for(lambda: fault.hits == 2, lambda: f"{fault.hits} times busy")
+        wait_for(lambda: fault.hits == 2, lambda: f"{fault.hits} times busy")
     trouble.becomes(FULL)
 
 
@@ -70,7 +70,7 @@ def test_nor_is_its_share_given_away_while_the_pod_cannot_be_read_back(
         trouble.fault(requests.read_back("a"), BUSY, times=2) as unread,
     ):
         trouble.let_go("a")
-        scenarios.wait_for(lambda: lost.hits == 1, lambda: "the commit was not written")
+        wait_for(lambda: lost.hits == 1, lambda: "the commit was not written")
         trouble.let_go("b", "c")
         trouble.becomes(FULL)
     assert (lost.hits, lost.carried_out) == (1, codes)
@@ -96,12 +96,12 @@ def test_a_commit_changes_nothing_that_arrives_when(trouble: Troubled, meanwhile
     try:
         with trouble.hold(requests.commits("a"), released) as late:
             trouble.let_go("a")
-            scenarios.wait_for(lambda: late.hits == 1, lambda: "the commit was not written")
+            wait_for(lambda: late.hits == 1, lambda: "the commit was not written")
             meanwhile(trouble)
             trouble.let_go("b", "c")
             trouble.becomes(FULL)
             released.set()
-            scenarios.wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
+            wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
         trouble.becomes(FULL)
         assert late.carried_out[0] in (409, 422)
     finally:

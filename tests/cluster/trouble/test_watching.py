@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from playground import scenarios
 from playground.scenarios import Outcome
+from playground.waiting import wait_for
 from tests.cluster.trouble import requests
 from tests.cluster.trouble.conftest import LONG, Troubled, card
 from tests.cluster.trouble.proxy import Drop, Hold, Refuse
@@ -56,12 +56,12 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
         trouble.fault(requests.lists, Refuse(429, "TooManyRequests"), times=refused) as fault,
     ):
         trouble.cut_watches()
-        scenarios.wait_for(lambda: away.hits > 0, lambda: "nobody watches")
+        wait_for(lambda: away.hits > 0, lambda: "nobody watches")
         trouble.delete("a")
         forget_history(trouble.cluster.control_plane)
         away.times = 0
         trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
-        scenarios.wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
+        wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
 
 
 @LONG
@@ -73,7 +73,7 @@ def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
     try:
         with trouble.fault(requests.watches, Hold(released), times=6) as fault:
             trouble.cut_watches()
-            scenarios.wait_for(lambda: fault.hits == 6, lambda: f"{fault.hits} watches were asked for")
+            wait_for(lambda: fault.hits == 6, lambda: f"{fault.hits} watches were asked for")
             trouble.delete("a")
             trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
     finally:

@@ -14,6 +14,7 @@ from typing import Any
 
 from contract import names, pods
 from playground import scenarios
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
@@ -108,7 +109,7 @@ def watching(kubeconfig: str, deletes: Container[str], guard: str) -> Iterator[W
     informer = Informer(kube, paths.pods("default"), see, name="witness")
     informer.start()
     try:
-        scenarios.wait_for(informer.synced.is_set, lambda: "the pods are not listed")
+        wait_for(informer.synced.is_set, lambda: "the pods are not listed")
         yield witness
     finally:
         informer.stop()

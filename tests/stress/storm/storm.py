@@ -20,6 +20,7 @@ from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.programs.process import Program
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import (
     Kube,
@@ -180,7 +181,7 @@ class Storm:
                 scenarios.is_running(p) or scenarios.waits(p) or pods.finished(p) for p in found
             )
 
-        scenarios.wait_for(
+        wait_for(
             quiet,
             lambda: f"seed {self.seed}: amiss {self._amiss(found)}; " + "; ".join(_troubled(found)),
             timeout,

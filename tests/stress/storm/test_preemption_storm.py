@@ -16,6 +16,7 @@ from contract import pods
 from playground import scenarios
 from playground.machinery.kubelet.podrun import RUN_SECONDS
 from playground.shapes import gpu_node
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
@@ -110,7 +111,7 @@ def exactly_as_many_go_as_are_needed(trouble: Troubled, storm: Storm, witness: W
         running = [p for p in scenarios.all_pods(kube) if scenarios.is_running(p)]
         return sum(RUN_SECONDS not in pods.annotations_of(p) for p in running)
 
-    scenarios.wait_for(lambda: lasting() == CARDS, lambda: f"{lasting()} run for good", timeout=240, every=0.5)
+    wait_for(lambda: lasting() == CARDS, lambda: f"{lasting()} run for good", timeout=240, every=0.5)
     before = witness.evicted()
     urgent = [f"urgent-{gust}-{number}" for number in range(3)]
     for name in urgent:
@@ -121,5 +122,5 @@ def exactly_as_many_go_as_are_needed(trouble: Troubled, storm: Storm, witness: W
     def run() -> set[str]:
         return {p["metadata"]["name"] for p in scenarios.all_pods(kube) if scenarios.is_running(p)}
 
-    scenarios.wait_for(lambda: run() >= set(urgent), lambda: f"{set(urgent) - run()} do not run")
+    wait_for(lambda: run() >= set(urgent), lambda: f"{set(urgent) - run()} do not run")
     assert len(witness.evicted() - before) == len(urgent)

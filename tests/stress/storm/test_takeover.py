@@ -11,6 +11,7 @@ import pytest
 from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
@@ -33,8 +34,8 @@ def test_a_leader_takes_over_a_thousand_pods_that_wait(two_replicas: Cluster) ->
     with ThreadPoolExecutor(4) as clients:
         list(clients.map(create, range(4)))
     # A list of a thousand pods costs what the cluster needs itself.
-    wait_for = functools.partial(scenarios.wait_for, timeout=240, every=1.0)
-    wait_for(lambda: settled(two_replicas) == CARDS + WAITING, lambda: f"{settled(two_replicas)} run or wait")
+    wait = functools.partial(wait_for, timeout=240, every=1.0)
+    wait(lambda: settled(two_replicas) == CARDS + WAITING, lambda: f"{settled(two_replicas)} run or wait")
     assert Storm(two_replicas, pods=0).kill_leader()
     logs = [two_replicas.programs[replica.name("allocator")].log for replica in two_replicas.replicas]
     said: list[str] = []
@@ -43,11 +44,11 @@ def test_a_leader_takes_over_a_thousand_pods_that_wait(two_replicas: Cluster) ->
         said[:] = [line for log in logs for line in _BARRED.findall(log.read_text())]
         return bool(said)
 
-    wait_for(barred, lambda: "it is not said that all are touched")
+    wait(barred, lambda: "it is not said that all are touched")
     assert touched(two_replicas) == WAITING
     print(*said, sep="\n")
     two_replicas.kube.delete(paths.pods("default", running(two_replicas)[0]))
-    wait_for(lambda: len(running(two_replicas)) == CARDS, lambda: "the next is not placed")
+    wait(lambda: len(running(two_replicas)) == CARDS, lambda: "the next is not placed")
     invariants.check(two_replicas)
 
 

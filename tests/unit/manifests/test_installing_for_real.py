@@ -6,7 +6,6 @@ import base64
 import datetime
 import functools
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,21 +14,16 @@ import pytest
 import yaml
 
 from contract import names
+from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.unit.manifests import foreign
 from tests.unit.manifests.kube import JSON, MANIFESTS, below, built, with_components
-from tests.unit.manifests.realcluster import MASTER, RealCluster, kubeconfig, running, until
+from tests.unit.manifests.realcluster import MASTER, REAL, RealCluster, running
 from webhook.certificates import ca_bundle
 from webhook.certificates.authority import renewed
 
-pytestmark = [
-    pytest.mark.realcluster,
-    pytest.mark.skipif(
-        not os.environ.get("KUBEBUILDER_ASSETS"),
-        reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
-    ),
-]
+pytestmark = [pytest.mark.realcluster, REAL]
 
 HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpufraction-webhook"
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -65,15 +59,16 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed() -> Iterator[Installed]:
     built()  # skips without kubectl
-    directory = tmp_path_factory.mktemp("installed")
-    with running(directory) as cluster:
-        found = Installed(cluster, kubeconfig(cluster, directory))
+    with running() as cluster:
+        found = Installed(cluster, cluster.kubeconfig)
         text = yaml.safe_dump_all(foreign.definitions())
         assert found.kubectl("apply", "-f", "-", given=text).returncode == 0
         # The namespace and the definitions come first and are not served at once.
-        until(lambda: found.kubectl("apply", "-k", str(MANIFESTS / "base")).returncode == 0, "the base is applied")
+        wait_for(
+            lambda: found.kubectl("apply", "-k", str(MANIFESTS / "base")).returncode == 0, "the base is not applied"
+        )
         wait = ("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
         assert found.kubectl(*wait).returncode == 0
         label = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
@@ -133,7 +128,7 @@ def test_who_meets_the_webhook(
     """Nothing serves it here, so a pod that meets it is refused with its name."""
     installed.apply("base")
     called = 'failed calling webhook "pods.gpufraction.io"'
-    until(lambda: called in installed.create("probe", resources=asks())[1], "the configuration is in force")
+    wait_for(lambda: called in installed.create("probe", resources=asks())[1], "the configuration is not in force")
     code, message = create(installed)
     assert (code, called in message) == ((500, True) if meets else (201, False))
 
@@ -142,21 +137,21 @@ def test_with_hidden_gpus_every_pod_meets_the_webhook_once(installed: Installed)
     assert installed.create("running", dry_run=False) == (201, "")
     given = yaml.safe_dump_all(with_components("hide-gpus"))
     assert installed.kubectl("apply", "-f", "-", given=given).returncode == 0
-    until(lambda: installed.create("probe")[0] == 500, "the configuration is in force")
+    wait_for(lambda: installed.create("probe")[0] == 500, "the configuration is not in force")
     assert 'failed calling webhook "others.gpufraction.io"' in installed.create("p")[1]
     assert 'failed calling webhook "pods.gpufraction.io"' in installed.create("p", resources=asks())[1]
     debug = {"spec": {"ephemeralContainers": [{"name": "d", "image": "x", "terminationMessagePolicy": "File"}]}}
     put = installed.cluster.call(MASTER, "PATCH", f"{PODS}/running/ephemeralcontainers", debug, form=STRATEGIC)
     assert 'failed calling webhook "debuggers.gpufraction.io"' in put.message
     installed.apply("base")
-    until(lambda: installed.create("probe")[0] == 201, "the entry is gone again")
+    wait_for(lambda: installed.create("probe")[0] == 201, "the entry is still there")
 
 
 def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> None:
     """In the order of docs/operations.md, whose commands these are."""
     installed.apply("base")
     assert installed.kubectl("delete", "mutatingwebhookconfiguration", "gpufraction-webhook").returncode == 0
-    until(lambda: installed.create("probe", resources=asks())[0] != 500, "nothing calls the webhook")
+    wait_for(lambda: installed.create("probe", resources=asks())[0] != 500, "the webhook is still called")
     taken = {str(names.REQUEST): "{}", str(names.ALLOCATION): "{}"}
     made = {
         "placed": installed.create("placed", dry_run=False, annotations=taken, resources=asks()),
@@ -177,7 +172,7 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
     done = installed.kubectl("delete", "-k", str(MANIFESTS / "base"), "--ignore-not-found", "--wait=false")
     assert (done.returncode, done.stderr) == (0, "")
     assert versions(installed) == before
-    until(lambda: installed.kubectl(*release, "-p", ungate).returncode == 0, "the policies are gone")
+    wait_for(lambda: installed.kubectl(*release, "-p", ungate).returncode == 0, "the policies are still there")
     finalizers_are_taken_off(installed)
 
 
@@ -204,7 +199,9 @@ def finalizers_are_taken_off(installed: Installed) -> None:
     assert installed.kubectl("-n", "team-a", "patch", "egpuc", "c", *off).returncode == 0
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for kind in ("elasticgpuclaims", "elasticgpus"):
-        until(functools.partial(is_gone, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are gone")
+        wait_for(
+            functools.partial(is_gone, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are still there"
+        )
 
 
 def versions(installed: Installed) -> dict[str, str]:

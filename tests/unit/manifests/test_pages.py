@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -17,9 +18,10 @@ import pytest
 from allocator.settings import Settings
 from contract.metrics import METRICS
 from nodeagent.settings import AgentSettings
+from playground.waiting import wait_for
 from runtime.settings import SettingsError, load
 from tests.unit.manifests.kube import ROOT, built
-from tests.unit.manifests.realcluster import RealCluster, kubeconfig, running, until
+from tests.unit.manifests.realcluster import REAL, running
 from webhook.settings import ServeSettings
 
 DOCS = ROOT / "docs"
@@ -114,20 +116,21 @@ MISSING = {
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealCluster, Path]]:
+def config() -> Iterator[Path]:
     built()  # skips without kubectl
-    directory = tmp_path_factory.mktemp("pages")
-    with running(directory) as cluster:
-        yield cluster, kubeconfig(cluster, directory)
+    with running() as cluster:
+        yield cluster.kubeconfig
+
+
+def said_of(line: str, ran: list[subprocess.CompletedProcess[str]]) -> str:
+    return f"`{line}` does not work: {ran}"
 
 
 @pytest.mark.realcluster
-@pytest.mark.skipif(
-    not os.environ.get("KUBEBUILDER_ASSETS"), reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
-)
-def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) -> None:
+@REAL
+def test_what_people_are_told_to_type_works(config: Path) -> None:
     """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(config[1].parent), "KUBECONFIG": str(config[1])}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(config.parent), "KUBECONFIG": str(config)}
     for line in [line for page in TYPED for line in typed(page) if " edit " not in line]:
         ran: list[subprocess.CompletedProcess[str]] = []
 
@@ -142,7 +145,7 @@ def test_what_people_are_told_to_type_works(config: tuple[RealCluster, Path]) ->
             return done.returncode == 0 or (line.startswith("kubectl diff") and done.returncode == 1)
 
         # A fresh cluster serves new definitions and configurations a moment after they are written.
-        until(works, f"`{line}` works: {ran}")
+        wait_for(works, functools.partial(said_of, line, ran))
 
 
 def test_every_attack_of_the_matrix_is_tried_by_a_test_that_exists() -> None:

@@ -6,7 +6,6 @@ Every case is a dry run, so none depends on another. What a tenant is refused he
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,16 +14,11 @@ from typing import Any
 import pytest
 
 from contract import names
+from playground.waiting import wait_for
 from tests.unit.manifests.kube import JSON, MANIFESTS, built
-from tests.unit.manifests.realcluster import MASTER, RealCluster, Who, kubeconfig, running, until
+from tests.unit.manifests.realcluster import MASTER, REAL, RealCluster, Who, running
 
-pytestmark = [
-    pytest.mark.realcluster,
-    pytest.mark.skipif(
-        not os.environ.get("KUBEBUILDER_ASSETS"),
-        reason="KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver",
-    ),
-]
+pytestmark = [pytest.mark.realcluster, REAL]
 
 ACCOUNTS = ("system:serviceaccounts",)
 TENANT = Who("alice", ("tenants",))
@@ -232,13 +226,15 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster() -> Iterator[RealCluster]:
     """The server with our base, two namespaces, two nodes, three pods, and a tenant with more rights than is wise."""
     built()  # skips without kubectl
-    directory = tmp_path_factory.mktemp("realcluster")
-    with running(directory) as found:
-        apply = ["kubectl", "--kubeconfig", str(kubeconfig(found, directory)), "apply", "-k", str(MANIFESTS / "base")]
-        until(lambda: subprocess.run(apply, capture_output=True, timeout=60, check=False).returncode == 0, "applied")
+    with running() as found:
+        apply = ["kubectl", "--kubeconfig", str(found.kubeconfig), "apply", "-k", str(MANIFESTS / "base")]
+        wait_for(
+            lambda: subprocess.run(apply, capture_output=True, timeout=60, check=False).returncode == 0,
+            "the base is not applied",
+        )
         hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
         found.must("DELETE", f"{hooks}/gpufraction-webhook")
         prepare(found)
@@ -250,7 +246,7 @@ def prepare(found: RealCluster) -> None:
     label = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
     for namespace, labels in (("plain", {}), ("served", label)):
         found.must("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
-    until(lambda: found.call(MASTER, "GET", "/api/v1/namespaces/kube-public").code == 200, "kube-public is made")
+    wait_for(lambda: found.call(MASTER, "GET", "/api/v1/namespaces/kube-public").code == 200, "kube-public is not made")
     labelled = found.call(
         MASTER, "PATCH", "/api/v1/namespaces/kube-public", {"metadata": {"labels": label}}, form=MERGE
     )
@@ -261,7 +257,7 @@ def prepare(found: RealCluster) -> None:
         found.must("POST", "/api/v1/nodes", {"metadata": {"name": node}, "status": status})
     grant(found)
     refused = creates(False, "plain", pod("new", DEVICES))
-    until(lambda: not passes(found, refused), "the policies are in force")
+    wait_for(lambda: not passes(found, refused), "the policies are not in force")
     for made in (
         pod("plain"),
         pod("placed", names.REQUEST, names.ALLOCATION, asks=True),

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from nodeagent.mps.daemon import PROGRAM
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
+from playground.waiting import wait_for
 
 GIB = 1 << 30
 CLIENT = """
@@ -104,11 +104,14 @@ class Mps:
         self.supervisor = Supervisor(Nvml(), root)
 
     def until(self, holds: Callable[[GpuReport], bool]) -> GpuReport:
-        deadline = time.monotonic() + 120
-        while not holds(report := self.supervisor.step().gpus[self.card.uuid]):
-            assert time.monotonic() < deadline, report
-            time.sleep(0.2)
-        return report
+        found: list[GpuReport] = []
+
+        def held() -> bool:
+            found[:] = [self.supervisor.step().gpus[self.card.uuid]]
+            return holds(found[0])
+
+        wait_for(held, lambda: f"{found[0]}", 120.0, every=0.2)
+        return found[0]
 
     def variables(self, memory_mib: int, percent: int) -> dict[str, str]:
         """What a container with a share has."""

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 from nodeagent.gpus.simulated import simulated_uuid
 from playground.api.http.server import HttpsServer
 from playground.programs.probes import free_port
+from playground.waiting import wait_for
 from runtime.kubernetes.client import JSON, gpunodes
 from tests.unit.nodeagent.cluster import Cluster
 
@@ -102,11 +102,11 @@ class Running:
         return found.get("status", {}) if code == 200 else {}
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline, (self.status(), self.get("/readyz"))
+        def held() -> bool:
             assert self.process.poll() is None
-            time.sleep(0.02)
+            return holds()
+
+        wait_for(held, lambda: f"{self.status()}, {self.get('/readyz')}", 20.0)
 
     def resident_kib(self) -> int:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()

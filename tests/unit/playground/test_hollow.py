@@ -11,7 +11,7 @@ import pytest
 from playground.machinery.objects.nodes import NodeSpec
 from playground.realapi.components import Assets
 from playground.realapi.hollow import HollowKubelets
-from playground.scenarios import wait_for
+from playground.waiting import wait_for
 
 KUBEMARK = f"""#!{sys.executable}
 import os, socket, sys, time

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from nodeagent.mps.lifecycle import RestartPace
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
+from playground.waiting import wait_for
 from tests.unit.nodeagent.builders import card
 
 UUID = "GPU-0"
@@ -101,11 +101,14 @@ class Node:
 
     def until(self, holds: Callable[[GpuReport], bool]) -> GpuReport:
         """Look until it holds. The supervisor's clock stands still meanwhile."""
-        deadline = time.monotonic() + 60
-        while not holds(report := self.look()):
-            assert time.monotonic() < deadline, report
-            time.sleep(0.01)
-        return report
+        found: list[GpuReport] = []
+
+        def held() -> bool:
+            found[:] = [self.look()]
+            return holds(found[0])
+
+        wait_for(held, lambda: f"{found[0]}", every=0.01)
+        return found[0]
 
     def serves(self) -> GpuReport:
         return self.until(lambda report: report.serving)
@@ -118,10 +121,7 @@ class Node:
 
 def gone(pid: int) -> None:
     """Wait until a process has ended."""
-    deadline = time.monotonic() + 60
-    while start_time(pid):
-        assert time.monotonic() < deadline, pid
-        time.sleep(0.01)
+    wait_for(lambda: not start_time(pid), f"process {pid} goes on", every=0.01)
 
 
 def computing(cards: Cards, *pids: int) -> None:

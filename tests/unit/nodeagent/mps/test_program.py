@@ -18,6 +18,7 @@ from nodeagent.files import write_atomically
 from nodeagent.mps.daemon import session, start_time
 from nodeagent.mps.places import MpsPaths
 from nodeagent.mps.reports import Report, report_from_text, wanted_to_text
+from playground.waiting import wait_for
 from tests.unit.nodeagent.mps.conftest import gone
 
 ROOT = Path(__file__).parents[4]
@@ -50,11 +51,11 @@ class Running:
         return report_from_text(self.places.report.read_text(), now=time.time(), patience=1e9) or Report()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < deadline
+        def held() -> bool:
             assert self.process.poll() is None
-            time.sleep(0.02)
+            return holds()
+
+        wait_for(held, f"{holds} does not hold")
 
     def serves(self) -> bool:
         return self.places.report.exists() and any(gpu.serving for gpu in self.report().gpus.values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +10,7 @@ from playground.api.kinds.values import JSON
 from playground.machinery.cluster import Machinery
 from playground.machinery.objects.nodes import NodeSpec
 from playground.machinery.objects.resources import allocatable_of, requests_of
+from playground.waiting import wait_for
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -27,7 +26,6 @@ class Cluster:
         self._make = make
         self.machinery = make(self.api)
         self.machinery.start()
-        self._pause = threading.Event()
 
     def restart(self) -> None:
         """Stop every component and start new ones on the same API."""
@@ -64,12 +62,7 @@ class Cluster:
 
     def wait(self, what: Callable[[], Any], why: str = "") -> Any:
         """The first truthy value of `what`, within the deadline."""
-        end = time.monotonic() + DEADLINE
-        while not (value := what()):
-            if time.monotonic() > end:
-                raise AssertionError(f"not within {DEADLINE:.0f} s: {why or what}; pods: {self._overview()}")
-            self._pause.wait(0.005)
-        return value
+        return wait_for(what, lambda: f"{why or what}; pods: {self._overview()}", DEADLINE, every=0.005)
 
     def phase(self, name: str, phase: str) -> JSON:
         """The pod, once it is in this phase."""

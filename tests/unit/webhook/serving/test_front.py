@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from playground.waiting import wait_for
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
 from webhook.certificates import files
 from webhook.certificates.authority import renewed
@@ -335,10 +336,7 @@ def test_a_connection_that_ends_in_any_state_is_nothing_to_tell(
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # between two looks at a condition
+    wait_for(holds, f"{holds} does not hold", DEADLINE, every=0.01)
 
 
 def good(served: Served) -> Any:

@@ -14,7 +14,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import pytest
 from gunicorn.workers.base import Worker
 
 from playground.programs.probes import free_port
+from playground.waiting import wait_for
 from tests.unit.webhook.builders import container, pod, review
 from webhook.certificates import files
 from webhook.certificates.authority import Bundle, Lives, renewed, service_names
@@ -56,6 +56,15 @@ class Running:
         text = answer.read().decode()
         connection.close()
         return answer.status, text
+
+    def listens(self) -> bool:
+        """Whether it takes connections yet; fails where its process has ended."""
+        assert self.process.poll() is None, "the webhook ended at its start"
+        try:
+            self.connect().close()
+        except OSError:
+            return False
+        return True
 
     def connect(self) -> Connection:
         connection = Connection("127.0.0.1", self.port, context=self.context, timeout=10)
@@ -106,15 +115,7 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
     )
     try:
         web = Running(process, port, health, bundle.ca)
-        until = time.monotonic() + DEADLINE
-        while True:
-            try:
-                web.connect().close()
-                break
-            except OSError:
-                assert process.poll() is None, "the webhook ended at its start"
-                assert time.monotonic() < until, "the webhook did not listen in time"
-                time.sleep(0.05)  # between two looks at a condition
+        wait_for(web.listens, "the webhook does not listen", DEADLINE)
         yield web
     finally:
         process.terminate()
@@ -225,10 +226,8 @@ class Traffic:
 
     def goes_on(self) -> None:
         """Wait until some more connections were made."""
-        seen, until = len(self.serials), time.monotonic() + DEADLINE
-        while len(self.serials) < seen + 6 and not self.failures:
-            assert time.monotonic() < until, "there is no traffic"
-            time.sleep(0.01)  # between two looks at a condition
+        seen = len(self.serials)
+        wait_for(lambda: len(self.serials) >= seen + 6 or self.failures, "there is no traffic", DEADLINE, every=0.01)
 
     def _knock(self) -> None:
         while not self._stop.is_set():

@@ -1,0 +1,210 @@
+"""
+A real kube-apiserver and its etcd, and nothing else: the one harness that every test of a real API server stands on.
+
+Both listen on loopback only, are ended by their process ids, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import ADMIN, User
+from playground.programs.process import Program, ProgramFailed
+from playground.realapi import components
+from playground.realapi.components import Assets, Files, Ports
+from playground.waiting import NotInTime, wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.kubernetes.transport import Transport, connect_transport
+
+JSON = dict[str, Any]
+_BOUND = {"authentication.kubernetes.io/node-name": "Node", "authentication.kubernetes.io/pod-name": "Pod"}
+"""What a token can be bound to, by what the API server then says of its user."""
+_ACCOUNT = "system:serviceaccount:"
+_READY_SECONDS = 60.0
+_TOKEN_SECONDS = 24 * 3600
+_PAUSE = 0.1
+
+
+class NotReady(Exception):
+    """The control plane does not serve; the message says what is missing."""
+
+
+class ApiServer:
+    """
+    Start with `start`, end with `stop`, or use it as a context.
+
+    `enabled` and `disabled`: admission plugins, beside those that are on by themselves. NodeRestriction is not, and is
+    on in every cluster that is installed.
+    """
+
+    def __init__(
+        self, assets: Assets, *, enabled: Sequence[str] = ("NodeRestriction",), disabled: Sequence[str] = ()
+    ) -> None:
+        self.assets = assets
+        self.directory = Path(tempfile.mkdtemp(prefix="real-"))
+        self.ports = Ports.free()
+        self.authority = Authority()
+        self.files = Files(self.directory / "pki", self.authority)
+        self.programs: dict[str, Program] = {}
+        self._flags = [*components.plugins("enable", enabled), *components.plugins("disable", disabled)]
+
+    def __enter__(self) -> ApiServer:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where the API server listens."""
+        return f"https://127.0.0.1:{self.ports.api}"
+
+    def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
+        """Show webhooks this client certificate, PEM. To be called before the start."""
+        self._flags += components.identifying(self.directory, certificate, key)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start both; the API server answers when this returns. Raises `NotReady`."""
+        self.files.write()
+        self.add("etcd", components.etcd_flags(self.ports, self.directory / "etcd")).start()
+        self.add("kube-apiserver", [*components.apiserver_flags(self.ports, self.files), *self._flags]).start()
+        self._await_ready()
+
+    def stop(self) -> None:
+        """End every program, and remove the directory."""
+        for program in reversed(self.programs.values()):
+            program.terminate()
+            program.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def restart(self, *, crash: bool = False) -> None:
+        """End kube-apiserver and start it again on the same port and the same store. Raises `NotReady`."""
+        program = self.programs["kube-apiserver"]
+        if crash:
+            program.kill()
+        else:
+            program.terminate()
+            program.wait()
+        program.start()
+        self._await_ready()
+
+    def await_namespace(self, name: str) -> None:
+        """Wait until pods can be created there: a new namespace gets its default service account a moment later."""
+        kube, path = self.kube(), paths.path("v1", "serviceaccounts", name, "default")
+
+        def there() -> bool:
+            try:
+                return bool(kube.get(path))
+            except KubeNotFound:
+                return False
+
+        self._await(there, f"namespace {name} has no default service account")
+
+    # -- credentials ----------------------------------------------------------------------------------------------
+
+    def kubeconfig(self, user: User) -> str:
+        """
+        A kubeconfig, as YAML, with which a client is that user.
+
+        A service account gets a token that the API server issued, bound to its node or pod where the user has one, as
+        its pod's would be; anybody else a client certificate. Raises ValueError for what neither can say of a user.
+        """
+        if user.name.startswith(_ACCOUNT):
+            return self._document({"token": self._token(user)})
+        if user.extra:
+            raise ValueError(f"user {user.name}: extra {sorted(user.extra)} can only be had by a service account")
+        return self._certified(user)
+
+    def _token(self, user: User) -> str:
+        namespace, _, name = user.name.removeprefix(_ACCOUNT).partition(":")
+        spec: JSON = {"expirationSeconds": _TOKEN_SECONDS}
+        others = sorted(set(user.extra) - set(_BOUND))
+        if others or len(user.extra) > 1:
+            raise ValueError(
+                f"user {user.name}: extra {others or sorted(user.extra)} is nothing that a token can carry"
+            )
+        for key, (name_of_bound,) in user.extra.items():
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": _BOUND[key], "name": name_of_bound}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = self.kube().create(paths.path("v1", "serviceaccounts", namespace, name, "token"), request)
+        return str(answer["status"]["token"])
+
+    def _certified(self, user: User) -> str:
+        certificate, key = self.authority.client(user)
+        return self._document({"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)})
+
+    def _document(self, credentials: JSON) -> str:
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.pem)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "real", "cluster": cluster}],
+            "users": [{"name": "user", "user": credentials}],
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": "user"}}],
+            "current-context": "real",
+        }
+        return json.dumps(document, indent=1)  # which is YAML too
+
+    def certified(self, user: User) -> Path:
+        """A file with a kubeconfig in which the user has a client certificate. It lies in the directory."""
+        path = self.directory / f"kubeconfig-{user.name.replace(':', '-')}"
+        path.touch(mode=0o600)
+        path.write_text(self._certified(user))
+        return path
+
+    def connect(self, user: User) -> Transport:
+        """A transport as that user."""
+        return connect_transport(kubeconfig=str(self.certified(user)), context=None, user_agent="playground")
+
+    def kube(self) -> Kube:
+        """A client as administrator."""
+        return Kube.connect(kubeconfig=str(self.certified(ADMIN)), user_agent="playground")
+
+    # -- processes ------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, flags: Iterable[str]) -> Program:
+        """A program of the folder, which is not started yet and is ended by `stop`."""
+        program = self.assets.program(name, list(flags), self.directory)
+        self.programs[name] = program
+        return program
+
+    def _await_ready(self) -> None:
+        kube = self.kube()
+
+        def ready() -> bool:
+            try:
+                return kube.text("/readyz", timeout=2.0) == "ok"
+            except KubeError:
+                return False
+
+        self._await(ready, "kube-apiserver is not ready")
+
+    def _await(self, done: Callable[[], bool], missing: str) -> None:
+        def done_by_living() -> bool:
+            for program in self.programs.values():
+                program.check()
+            return done()
+
+        try:
+            wait_for(done_by_living, missing, _READY_SECONDS, every=_PAUSE)
+        except (NotInTime, ProgramFailed) as error:
+            raise NotReady(str(error)) from error
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
