@@ -48,7 +48,7 @@ def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -
     figures = {"alone": alone, "they come": median(during), "they are told": while_told, "they wait": served(hostile)}
     print("seconds until a neighbour's pod is placed:", {when: round(took, 2) for when, took in figures.items()})
     assert {when: took for when, took in figures.items() if took > alone + DELAY} == {}
-    hostile.kube.delete(paths.pods(TENANT))
+    hostile.kube.delete(paths.pods(TENANT), timeout=SETTLED)  # the API server deletes them one by one
     wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
 
 
