@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.scheduling.demand import Demand
+from contract.scheduling.filters import gpu_reason
+from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction import room
-from kubectl_gpufraction.room import NodeWithPods, RoomRequest, ShareHolder
-from kubectl_gpufraction.state import ListedShare
-from kubectl_gpufraction.views import accepts
+from kubectl_gpufraction.room import NO_LIMITS, NodeWithPods, RoomRequest, ShareHolder
 
 MOST = 6
 """Evictions in one advice; who would move more had better drain a node."""
@@ -159,7 +160,6 @@ class _Search:
             needed = sorted(
                 _needed(gpu, used, fraction, [h.shares[gpu.uuid] for h in host.holders if _on(h, gpu, gone)])
                 for gpu, used in zip(state.gpus, state.usage, strict=True)
-                if accepts(gpu, fraction)
             )
             if len(needed) < fraction.count:
                 return _ENDLESS
@@ -191,8 +191,7 @@ class _Search:
         left = host.without({each.uid for each in evicted})
         chosen = room.takes(left, self.wanted)
         assert chosen is not None, "the set makes room"
-        taken = room.demands_of(left.gpus, self.wanted.request, chosen)
-        states = {host.name: room.added(left, taken, self.wanted.needs)}
+        states = {host.name: room.booked(left, self.wanted, chosen)}
         evictions = []
         for each in sorted(evicted, key=lambda one: (-one.pod.priority, -one.memory, one.pod.key)):
             to = self._again(each, host, states)
@@ -207,8 +206,7 @@ class _Search:
             state = states.get(host.name) or host.without(())
             chosen = room.takes(state, holder.wanted)
             if chosen is not None:
-                demands = room.demands_of(state.gpus, holder.pod.request, chosen)
-                states[host.name] = room.added(state, demands, holder.needs)
+                states[host.name] = room.booked(state, holder.wanted, chosen)
                 return host.name
         return ""
 
@@ -233,19 +231,18 @@ def _on(holder: ShareHolder, gpu: Gpu, gone: set[str]) -> bool:
     return gpu.uuid in holder.shares and holder.uid not in gone
 
 
-def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[ListedShare]) -> int:
+def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Demand]) -> int:
     """How many of these must leave the GPU at least for the share to fit."""
-    share = ListedShare(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
-    if room.bears(gpu, used, share):
+    if gpu_reason(gpu, used, fraction, NO_LIMITS) is None:
         return 0
-    if not gpu.healthy or share.memory > gpu.usable:
+    if gpu_reason(gpu, FREE, fraction, NO_LIMITS) is not None:
         return _ENDLESS
-    if share.exclusive:
+    if fraction.exclusive:
         return len(shares)
     if used.exclusive:
         return 1
-    memory = used.memory + share.memory - gpu.usable
-    cores = used.cores + max(share.cores, 1) - WHOLE
+    memory = used.memory + fraction.memory_on(gpu.usable) - NO_LIMITS.capacity(gpu)
+    cores = used.cores + max(fraction.cores, 1) - WHOLE
     by_memory = _fewest(memory, sorted((each.memory for each in shares), reverse=True))
     return max(by_memory, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))
 
@@ -260,5 +257,5 @@ def _fewest(lack: int, amounts: Sequence[int]) -> int:
     return count
 
 
-def _indexes(host: NodeWithPods, chosen: room.Chosen) -> tuple[int, ...]:
+def _indexes(host: NodeWithPods, chosen: GpuChoice) -> tuple[int, ...]:
     return tuple(sorted({host.state.gpus[at].index for positions in chosen for at in positions}))

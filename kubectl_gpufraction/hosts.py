@@ -14,12 +14,14 @@ from typing import Any
 
 from contract import names, pods
 from contract.encoding import quantity
-from contract.model import Compute, Inventory, NodeState, Taint
+from contract.model import FREE, Compute, Inventory, NodeState, Taint
 from contract.nodes.excluded import KeptOut
 from contract.scheduling import needs as scheduling
+from contract.scheduling.demand import of_claim
 from contract.scheduling.needs import PodNeeds
-from kubectl_gpufraction.room import NodeWithPods, ShareHolder, added
-from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of, shares_of
+from contract.scheduling.nodeinfo import holding
+from kubectl_gpufraction.room import NodeWithPods, ShareHolder
+from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -68,8 +70,8 @@ def scene(
     for claim in claims_of(elasticgpus):
         # Booked whether or not pods use it, so no eviction would free it.
         if claim.allocation.node in states:
-            fixed = added(states[claim.allocation.node], shares_of(claim.allocation), PodNeeds(compute=Compute()))
-            states[claim.allocation.node] = fixed
+            share = of_claim(claim.allocation), PodNeeds(compute=Compute())
+            states[claim.allocation.node] = holding(states[claim.allocation.node], [share])
     holders: dict[str, list[ShareHolder]] = {name: [] for name in states}
     line, leaving = [], []
     for raw in all_pods:
@@ -89,7 +91,7 @@ def scene(
         elif node in states and pod is not None:
             holders[node].append(_holder(raw, pod, needs, budgets))
         elif node in states:
-            states[node] = added(states[node], {}, needs)
+            states[node] = holding(states[node], [({}, needs)])
     return AdviceInput(
         tuple(NodeWithPods(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
         tuple(sorted(line, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
@@ -183,6 +185,7 @@ def _state(node: JSON, inventory: Inventory) -> NodeState:
     return NodeState(
         metadata.get("name", ""),
         inventory.gpus,
+        usage=(FREE,) * len(inventory.gpus),
         labels=dict(metadata.get("labels") or {}),
         taints=tuple(
             Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))

@@ -16,20 +16,12 @@ from typing import Any
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
-from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
+from contract.model import Allocation, Gpu, Inventory, PodRequest
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
+from contract.scheduling.demand import Demand, demands, of_claim
 
 JSON = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedShare:
-    """What one pod takes of one GPU: bytes and percent of cores, the most at any time of its life."""
-
-    memory: int
-    cores: int
-    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +57,9 @@ class Pod:
         """
         return (-self.priority, -self.request.priority, self.created)
 
-    def shares(self) -> Mapping[str, ListedShare]:
+    def shares(self) -> Mapping[str, Demand]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""
-        return {} if self.allocation is None else taken_of(self.request, self.allocation)
-
-
-def taken_of(request: PodRequest, allocation: Allocation) -> Mapping[str, ListedShare]:
-    """What a pod takes with this allocation, by GPU UUID."""
-    if allocation.claim:
-        return shares_of(allocation)
-    together: dict[str, tuple[int, int]] = {}
-    found: dict[str, ListedShare] = {}
-    for fraction, given in zip(request.containers, allocation.containers, strict=True):
-        for share in given.shares:
-            memory, cores = together.get(share.uuid, (0, 0))
-            memory, cores = memory + share.memory, cores + share.cores
-            peak = found.get(share.uuid, ListedShare(0, 0))
-            found[share.uuid] = ListedShare(
-                max(peak.memory, memory), max(peak.cores, cores), peak.exclusive or fraction.exclusive
-            )
-            if not fraction.init:
-                together[share.uuid] = (memory, cores)
-    return found
+        return {} if self.allocation is None else demands(self.request, self.allocation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +75,6 @@ class ListedClaim:
     def key(self) -> str:
         """`claim/namespace/name`, so that nobody takes it for a pod."""
         return f"claim/{self.namespace}/{self.name}"
-
-
-def shares_of(allocation: Allocation) -> Mapping[str, ListedShare]:
-    """What a claim's share takes, by GPU UUID: each container may use all of it, so it counts once."""
-    given = [share for container in allocation.containers for share in container.shares]
-    return {each.uuid: ListedShare(each.memory, each.cores, each.cores >= WHOLE) for each in given}
 
 
 def claims_of(elasticgpus: Iterable[JSON]) -> tuple[ListedClaim, ...]:
@@ -208,18 +175,18 @@ class ClusterView:
             first = last + 1
         return found
 
-    def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, ListedShare], ...]:
+    def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, Demand], ...]:
         """Who has a share of a GPU, and how much. A claim's share is the claim's, however many pods use it."""
-        found: list[tuple[Pod | ListedClaim, ListedShare | None]] = [
-            *((claim, shares_of(claim.allocation).get(gpu.uuid)) for claim in self.claims),
+        found: list[tuple[Pod | ListedClaim, Demand | None]] = [
+            *((claim, of_claim(claim.allocation).get(gpu.uuid)) for claim in self.claims),
             *((pod, pod.shares().get(gpu.uuid)) for pod in self._booked()),
         ]
         return tuple((holder, share) for holder, share in found if share is not None)
 
-    def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, ListedShare]]]:
+    def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Demand]]]:
         """Every share, once: namespace and name of who has it, the allocation, and what it takes of each GPU."""
         for claim in self.claims:
-            yield claim.namespace, f"claim/{claim.name}", claim.allocation, shares_of(claim.allocation)
+            yield claim.namespace, f"claim/{claim.name}", claim.allocation, of_claim(claim.allocation)
         for pod in self._booked():
             if pod.allocation is not None:
                 yield pod.namespace, pod.name, pod.allocation, pod.shares()

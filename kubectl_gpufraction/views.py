@@ -11,8 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from contract.encoding.quantity import format_bytes, mib
-from contract.model import WHOLE, FractionRequest, Gpu
-from kubectl_gpufraction.state import ClusterView, ListedShare, Node, Pod
+from contract.model import FractionRequest, Gpu
+from contract.scheduling.demand import usage_of
+from contract.scheduling.filters import gpu_reason
+from kubectl_gpufraction.room import NO_LIMITS
+from kubectl_gpufraction.state import ClusterView, Node, Pod
 from kubectl_gpufraction.tables import Column
 
 Row = Mapping[str, Any]
@@ -79,16 +82,15 @@ def _node_state(node: Node, now: datetime) -> str:
 
 def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
     holders = state.holders(gpu)
-    memory, cores = _taken(tuple(share for _, share in holders))
-    exclusive = any(share.exclusive for _, share in holders)
+    usage = usage_of(share for _, share in holders)
     return {
         "node": node.name,
         "gpu": gpu.index,
         "model": gpu.model,
         "shares": len(holders),
-        "memoryMiB": mib(memory),
-        "freeMiB": 0 if exclusive or not gpu.healthy else mib(max(0, gpu.sharing.promised(gpu.usable) - memory)),
-        "cores": cores,
+        "memoryMiB": mib(usage.memory),
+        "freeMiB": 0 if usage.exclusive or not gpu.healthy else mib(max(0, NO_LIMITS.capacity(gpu) - usage.memory)),
+        "cores": usage.cores,
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,
         "isolation": node.isolation,
@@ -100,10 +102,6 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
     }
 
 
-def _taken(shares: Sequence[ListedShare]) -> tuple[int, int]:
-    return sum(share.memory for share in shares), sum(share.cores for share in shares)
-
-
 def pods(state: ClusterView, namespace: str | None) -> list[Row]:
     """Every pod that asked for a share, of one namespace or of all."""
     return [_pod_row(pod) for pod in state.pods if namespace in (None, pod.namespace)]
@@ -112,15 +110,15 @@ def pods(state: ClusterView, namespace: str | None) -> list[Row]:
 def _pod_row(pod: Pod) -> Row:
     given = [share for each in pod.allocation.containers for share in each.shares] if pod.allocation else []
     index_of = {share.uuid: share.index for share in given}
-    memory, cores = _taken(tuple(pod.shares().values()))
+    taken = usage_of(pod.shares().values())
     return {
         "namespace": pod.namespace,
         "name": pod.name,
         "status": pod.phase if pod.allocation else "Waiting",
         "node": pod.node,
         "gpus": sorted(index_of.values()),
-        "memoryMiB": mib(memory) if given else None,
-        "cores": cores if given else None,
+        "memoryMiB": mib(taken.memory) if given else None,
+        "cores": taken.cores if given else None,
         "dialect": pod.request.dialect,
         "claim": pod.request.claim,
         "uuids": sorted(index_of),
@@ -234,29 +232,5 @@ def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[No
                 if not isinstance(other, Pod):
                     continue  # no pod's end gives a claim's share back
                 rest = tuple(share for holder, share in holders if holder != other)
-                if accepts(gpu, fraction) and fits(gpu, fraction, rest):
+                if gpu_reason(gpu, usage_of(rest), fraction, NO_LIMITS) is None:
                     yield node, gpu, other.key
-
-
-def accepts(gpu: Gpu, fraction: FractionRequest) -> bool:
-    """Whether the container's wishes allow the GPU at all, and it is healthy."""
-    wishes, model = fraction.wishes, gpu.model.lower()
-    return (
-        gpu.healthy
-        and (not wishes.use_uuids or gpu.uuid in wishes.use_uuids)
-        and gpu.uuid not in wishes.avoid_uuids
-        and (not wishes.use_models or any(word.lower() in model for word in wishes.use_models))
-        and not any(word.lower() in model for word in wishes.avoid_models)
-        and gpu.memory >= wishes.least_memory
-    )
-
-
-def fits(gpu: Gpu, fraction: FractionRequest, others: Sequence[ListedShare]) -> bool:
-    """Whether a share fits beside others, the administrator's limits on sharers and oversubscription aside."""
-    memory, cores = _taken(others)
-    if others and (fraction.exclusive or any(share.exclusive for share in others)):
-        return False
-    return (
-        fraction.memory_on(gpu.usable) <= gpu.sharing.promised(gpu.usable) - memory
-        and cores + (fraction.cores or 1) <= WHOLE
-    )

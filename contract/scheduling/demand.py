@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from contract.model import WHOLE, Allocation, PodRequest, Usage
+from contract.model import FREE, WHOLE, Allocation, PodRequest, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class Demand:
     def beside(self, other: Demand) -> Demand:
         """The two as users of one share: the larger of each."""
         return Demand(max(self.memory, other.memory), max(self.cores, other.cores), self.exclusive or other.exclusive)
+
+
+def usage_of(demands: Iterable[Demand]) -> Usage:
+    """The usage of a GPU that these pods, and no others, are on."""
+    usage = FREE
+    for demand in demands:
+        usage = demand.added_to(usage)
+    return usage
 
 
 @dataclass(slots=True)
@@ -66,17 +74,22 @@ class ConcurrentDemand:
 
 
 def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]:
-    """
-    What the pod takes, by GPU UUID. The allocation covers the request's containers in its order.
-
-    Of a claim's share every container may use all, so it counts once however many there are. All of a GPU's cores are
-    a whole card there, which nobody else has a share of.
-    """
+    """What the pod takes, by GPU UUID. The allocation covers the request's containers in its order."""
     if allocation.claim:
-        shares = [share for container in allocation.containers for share in container.shares]
-        return {s.uuid: Demand(s.memory, s.cores, s.cores >= WHOLE) for s in sorted(shares, key=lambda s: s.memory)}
+        return of_claim(allocation)
     placed = ((c.container, share.uuid, share.memory) for c in allocation.containers for share in c.shares)
     return per_gpu(request, placed)
+
+
+def of_claim(allocation: Allocation) -> Mapping[str, Demand]:
+    """
+    What a claim's share takes, by GPU UUID.
+
+    Every container may use all of it, so it counts once however many there are. All of a GPU's cores are a whole card
+    there, which nobody else has a share of.
+    """
+    shares = [share for container in allocation.containers for share in container.shares]
+    return {s.uuid: Demand(s.memory, s.cores, s.cores >= WHOLE) for s in sorted(shares, key=lambda s: s.memory)}
 
 
 def per_gpu(request: PodRequest, placed: Iterable[tuple[str, str, int]]) -> Mapping[str, Demand]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
 from contract.scheduling.demand import Demand, per_gpu
+from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest
 
 
@@ -47,17 +48,19 @@ def plus(one: Compute, other: Compute) -> Compute:
 def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[ContainerAllocation]) -> NodeState:
     """The node with the pod on it, on these GPUs."""
     placed = ((container.container, share.uuid, share.memory) for container in containers for share in container.shares)
-    demands = per_gpu(ask.request, placed)
-    usage = tuple(
-        demands[gpu.uuid].added_to(taken) if gpu.uuid in demands else taken
-        for gpu, taken in zip(node.gpus, node.usage, strict=True)
-    )
-    return replace(
-        node,
-        usage=usage,
-        requested=plus(node.requested, ask.needs.compute),
-        host_ports=node.host_ports | ask.needs.host_ports,
-    )
+    return holding(node, [(per_gpu(ask.request, placed), ask.needs)])
+
+
+def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds]]) -> NodeState:
+    """The node with these pods on it: what each takes, by GPU UUID, and what it needs of the node besides."""
+    usage = {gpu.uuid: taken for gpu, taken in zip(node.gpus, node.usage, strict=True)}
+    requested, ports = node.requested, node.host_ports
+    for demands, needs in pods:
+        for uuid, demand in demands.items():
+            if uuid in usage:
+                usage[uuid] = demand.added_to(usage[uuid])
+        requested, ports = plus(requested, needs.compute), ports | needs.host_ports
+    return replace(node, usage=tuple(usage[gpu.uuid] for gpu in node.gpus), requested=requested, host_ports=ports)
 
 
 def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[AllocatedPod]) -> NodeState:

@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from contract.encoding.quantity import GIB
-from contract.model import Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
+from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
 from contract.scheduling.needs import PodNeeds, Requirement
 from kubectl_gpufraction import advice, advised, hosts, room
 from kubectl_gpufraction.advice import Advice, Eviction, Nothing, advise
@@ -52,7 +52,7 @@ def clusters(draw: st.DrawFn) -> list[NodeWithPods]:
     for name in "abc"[: draw(st.integers(1, 3))]:
         gpus = tuple(Gpu(f"{name}{at}", at, "T4", 10 * GIB, 10 * GIB) for at in range(draw(st.integers(1, 2))))
         cpu = draw(st.sampled_from((4000, 100_000)))
-        state = NodeState(name, gpus, allocatable=Compute(cpu, 1 << 40, 1 << 40, 10))
+        state = NodeState(name, gpus, (FREE,) * len(gpus), allocatable=Compute(cpu, 1 << 40, 1 << 40, 10))
         holders: list[ShareHolder] = []
         for number in range(draw(st.integers(2, 6))):
             ask, needs = draw(requests(2, 5)), draw(cpus)
@@ -66,7 +66,7 @@ def clusters(draw: st.DrawFn) -> list[NodeWithPods]:
                         holding,
                         holding.name,
                         needs,
-                        room.demands_of(gpus, ask, chosen),
+                        room.taken(state, ask, chosen),
                         frozenset(draw(st.sampled_from(((), (), ("ns/one",), ("ns/none",))))),
                         draw(st.sampled_from(("", "", "", "it stays"))),
                     )
@@ -91,7 +91,7 @@ def keeps_their_places(
     def booked(state: NodeState, what: RoomRequest) -> NodeState:
         chosen = room.takes(state, what)
         assert chosen is not None
-        return room.added(state, room.demands_of(state.gpus, what.request, chosen), what.needs)
+        return room.booked(state, what, chosen)
 
     states = {each.name: each.without(()) for each in cluster}
     states[host.name] = booked(host.without({each.uid for each in evicted}), wanted)
