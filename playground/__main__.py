@@ -1,5 +1,5 @@
 """
-`python -m playground demo`, `python -m playground up` and `python -m playground replay`.
+`python -m playground demo` and `python -m playground up`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from playground import demo, replaying
+from playground import demo
 from playground.alone import Unusable, alone
 from playground.cluster import Cluster, NotUp
 from playground.picture import draw
@@ -27,16 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
     up = commands.add_parser("up", help="start it and leave it running until Ctrl-C")
     up.add_argument("--directory", default=".playground", help="where kubeconfig and logs go")
-    commands.add_parser(
-        "replay",
-        add_help=False,
-        help="replay a public trace against every policy (--trace DIR, or --help for the rest)",
-    )
-    given, rest = top.parse_known_args(arguments)
-    if given.command == "replay":
-        return replaying.run(rest)
-    if rest:
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    given = top.parse_args(arguments)
     try:
         return demo.run() if given.command == "demo" else _up(Path(given.directory).resolve())
     except (Unusable, NotUp, ProgramFailed) as error:

@@ -36,9 +36,9 @@ _WEBHOOK = "gpufraction-webhook"
 _PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
 DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""
-_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
+COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "claims": {"allocator": ("--claims=true",)},
-    "unhealthy-lists": {"allocator": ("--kept-out-lists=true",)},
+    "unhealthy-lists": {"allocator": ("--unhealthy-lists=true",)},
     "holders": {"nodeagent": ("--pods=true",)},
     "node-access": {"nodeagent": ("--pods=true",)},
 }
@@ -82,7 +82,7 @@ class Cluster:
     removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
-    `components` are those of the manifests; of what they change of the workloads, the flags in `_FLAGS` count.
+    `components` are those of the manifests; of what they change of the workloads, the flags in `COMPONENT_FLAGS` count.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class Cluster:
 
 
 def _flags(components: Sequence[str], program: str) -> tuple[str, ...]:
-    return tuple(flag for name in components for flag in _FLAGS.get(name, {}).get(program, ()))
+    return tuple(flag for name in components for flag in COMPONENT_FLAGS.get(name, {}).get(program, ()))
 
 
 def _embedded(gpus_of: Callable[[str], NodeGpus]) -> ControlPlane:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Protocol, TypeVar
 
 from allocator.engine.engine import Engine
@@ -186,8 +185,3 @@ def at(run: Run, load: int) -> float:
     """Allocated percent at this load; of the nearest load that was met."""
     nearest = min(run.curve, key=lambda each: abs(each - load))
     return run.curve[nearest]
-
-
-def mean_at(runs: Sequence[Run], load: int) -> float:
-    """Over several runs."""
-    return fmean(at(each, load) for each in runs)

@@ -35,7 +35,6 @@ LISTS = (
     *(f"multigpu{part}" for part in (20, 30, 40, 50)),
 )
 """The 17 lists of the published figures."""
-SEEDS = tuple(range(42, 52))
 INFLATED_TO = 1.3
 _CARD_BYTES = CARD * MIB
 _MOST_PODS = 1001

@@ -14,7 +14,7 @@ from contract import names
 from contract.dialects.conditions import match_conditions, other_conditions
 from contract.metrics import METRICS
 from contract.options import PoolOptions, VgpuOptions, pool_options
-from playground.cluster import _FLAGS
+from playground.cluster import COMPONENT_FLAGS
 from runtime.settings import load
 from tests.unit.manifests import foreign
 from tests.unit.manifests.install import CONFIGURATION, wrong
@@ -366,7 +366,7 @@ def test_cert_manager_goes_with_a_clouds_component() -> None:
 
 
 def test_the_playgrounds_programs_have_the_flags_of_components() -> None:
-    for name, by_program in _FLAGS.items():
+    for name, by_program in COMPONENT_FLAGS.items():
         before, after = (arguments(items) for items in (built(), with_components(name)))
         added = {program: tuple(after[program][len(given) :]) for program, given in before.items()}
         assert {program: flags for program, flags in added.items() if flags} == by_program, name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,8 @@ from benchmarks.placement.baselines import SCORES
 from benchmarks.placement.replaying import Run, at
 from benchmarks.placement.results import Results
 from benchmarks.placement.trace import Task
-from playground import __main__ as playground
 
+ROOT = Path(__file__).parents[4]
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
     f"n{number},32000,65536,{cards},{model}\n" for number, (cards, model) in enumerate([(2, "T4"), (4, "G2")] * 6)
 )
@@ -118,10 +120,22 @@ def test_a_run_that_was_cut_off_goes_on(folder: Path, tmp_path: Path) -> None:
     assert Results(file, "other rules").get(("default", 0, "hami", HALF_LIFE)) is None
 
 
-def test_the_playground_starts_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ["replay", "--trace", str(folder), "--lists", "default", "--policies", "fragmentation,value"]
-    assert playground.main([*given, "--seeds", "1", "--families", "", "--departures", ""]) == 0
-    assert capfd.readouterr().out.splitlines()[-1].startswith("quality default@100 ours=")
+def test_it_is_a_command(folder: Path) -> None:
+    given = ["--trace", str(folder), "--lists", "default", "--policies", "fragmentation,value"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.placement",
+        *given,
+        "--seeds",
+        "1",
+        "--families",
+        "",
+        "--departures",
+        "",
+    ]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1].startswith("quality default@100 ours=")
 
 
 def test_an_unknown_policy_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
