@@ -33,7 +33,7 @@ _ENDLESS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class AdvisedEviction:
     """
     A pod to be evicted. `to` is the node that then has room for it; empty where it would wait. `returns`: the node has
     room for its successor even while it ends.
@@ -50,7 +50,7 @@ class Advice:
 
     node: str
     gpus: tuple[int, ...]
-    evictions: tuple[Eviction, ...] = ()
+    evictions: tuple[AdvisedEviction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class _Search:
             to = self._again(each, host, states)
             if not to and (self.priority is None or each.pod.priority >= self.priority):
                 return None
-            evictions.append(Eviction(each, to, self._returns(each, host)))
+            evictions.append(AdvisedEviction(each, to, self._returns(each, host)))
         return Advice(host.name, _indexes(host, chosen), tuple(evictions))
 
     def _again(self, holder: ShareHolder, own: NodeWithPods, states: dict[str, NodeState]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from contract.encoding.quantity import mib
 from kubectl_gpufraction import advice, views
-from kubectl_gpufraction.advice import Advice, Eviction, Nothing
+from kubectl_gpufraction.advice import Advice, AdvisedEviction, Nothing
 from kubectl_gpufraction.hosts import AdviceInput, Waiter
 from kubectl_gpufraction.room import RoomRequest
 from kubectl_gpufraction.tables import Column
@@ -52,7 +52,7 @@ class Asked:
     leaving: tuple[str, ...]
 
     @property
-    def evictions(self) -> tuple[Eviction, ...]:
+    def evictions(self) -> tuple[AdvisedEviction, ...]:
         """The pods to be evicted."""
         return self.found.evictions if isinstance(self.found, Advice) else ()
 
@@ -68,7 +68,7 @@ def asked_for(scene: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
     return Asked(waiter, gpus, found, staying, scene.leaving)
 
 
-def carried_out(kube: Kube, evictions: Sequence[Eviction]) -> Mapping[str, str]:
+def carried_out(kube: Kube, evictions: Sequence[AdvisedEviction]) -> Mapping[str, str]:
     """Ask for the evictions, one after the other; what became of each by the pod's uid. The first failure ends it."""
     done = {}
     for each in evictions:

@@ -26,7 +26,7 @@ IGNORED_XIDS = (13, 31, 43, 45, 68, 109)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class CardFault:
     """The last moment that counts against a card: seconds of the caller's clock, and a sentence."""
 
     at: float
@@ -38,7 +38,7 @@ class Record:
 
     def __init__(self, *, quiet: float = 600.0, ignored: tuple[int, ...] = IGNORED_XIDS) -> None:
         self._quiet, self._ignored = quiet, frozenset(ignored)
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, CardFault] = {}
         self._errors: dict[str, int] = {}
 
     def judged(self, cards: tuple[Card, ...], now: float) -> tuple[Card, ...]:
@@ -53,12 +53,12 @@ class Record:
     def _note(self, card: Card, now: float) -> None:
         told = [xid for xid in card.xids if xid not in self._ignored]
         if told:
-            self._faults[card.uuid] = Fault(now, f"the driver reported XID {', XID '.join(map(str, told))}")
+            self._faults[card.uuid] = CardFault(now, f"the driver reported XID {', XID '.join(map(str, told))}")
         if card.ecc is not None:
             before = self._errors.get(card.uuid)
             # Errors from before the agent's start were before today's pods; the count restarts with the driver.
             if before is not None and card.ecc > before:
-                self._faults[card.uuid] = Fault(now, f"{card.ecc - before} memory errors could not be corrected")
+                self._faults[card.uuid] = CardFault(now, f"{card.ecc - before} memory errors could not be corrected")
             self._errors[card.uuid] = card.ecc
 
     def _judge(self, card: Card) -> Card:

@@ -14,7 +14,7 @@ from contract.encoding.quantity import GIB
 from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
 from contract.scheduling.needs import PodNeeds, Requirement
 from kubectl_gpufraction import advice, advised, hosts, room
-from kubectl_gpufraction.advice import Advice, Eviction, Nothing, advise
+from kubectl_gpufraction.advice import Advice, AdvisedEviction, Nothing, advise
 from kubectl_gpufraction.hosts import AdviceInput
 from kubectl_gpufraction.room import NodeWithPods, RoomRequest, ShareHolder
 from kubectl_gpufraction.state import Pod
@@ -304,7 +304,7 @@ def test_the_first_refusal_ends_it() -> None:
     (host,) = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held).hosts
     over_budget = status_body(429, "TooManyRequests", "its budget forbids it")
     transport = Script(Answer(201, {"kind": "Status", "status": "Success"}), Answer(429, over_budget))
-    done = advised.carried_out(Kube(transport), [Eviction(each, "") for each in host.holders])
+    done = advised.carried_out(Kube(transport), [AdvisedEviction(each, "") for each in host.holders])
     assert [sent.path for sent in transport.sent] == [
         f"/api/v1/namespaces/default/pods/p{at}/eviction" for at in range(2)
     ]
