@@ -102,16 +102,7 @@ def _service(settings: ServeSettings) -> Service:
     """Called in the process that serves."""
     from webhook.app import make_app
 
-    return make_app(
-        certificates=settings.certificates,
-        socket=settings.socket,
-        patience=settings.allocator_timeout,
-        options=settings.reading(),
-        file=settings.options,
-        hide_gpus=settings.hide_gpus,
-        runtime_class=settings.runtime_class,
-        limiters=settings.limiters(),
-    )
+    return make_app(settings)
 
 
 def _conditions(settings: ConditionsSettings) -> int:

@@ -10,22 +10,22 @@ import datetime
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from contract.dialects import Options
 from contract.metrics import metrics_of
 from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
 from contract.options import NOTHING_SAID, PoolOptions, pool_options
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
-from webhook.admission.limiters import NOTHING, Given
 from webhook.certificates.authority import expiry
 from webhook.certificates.files import CERTIFICATE
 from webhook.serving import health
 from webhook.serving.application import create_app
-from webhook.serving.asking import asker, offers
+from webhook.serving.asking import allocator
 from webhook.serving.server import Service
+from webhook.settings import ServeSettings
 
 log = logging.getLogger(__name__)
 _AGAIN = 60.0
@@ -70,46 +70,29 @@ class Document:
         return said
 
 
-def make_app(
-    *,
-    certificates: Path,
-    socket: Path,
-    patience: float,
-    options: Options,
-    hide_gpus: bool,
-    runtime_class: str = "",
-    limiters: Given = NOTHING,
-    file: Path = Path(),
-) -> Service:
+def make_app(settings: ServeSettings) -> Service:
     """
-    The webhook, and its probes, over the allocator's `socket`. `patience`: seconds that a review waits for an answer.
-    `hide_gpus`: from pods that ask for none. `runtime_class`: for pods with a share that name none. `limiters`: volumes
-    that these all get. `file`: the administrator's document of options, which goes before `options`; one that could
-    never be read says nothing, since the webhook remembers nothing, and nothing said is the dialects' own whole card,
-    which takes from nobody.
+    The webhook and its probes.
+
+    A document of options that could never be read says nothing, since the webhook remembers nothing, and nothing said
+    is the dialects' own whole card, which takes from nobody.
     """
-    document = Document(yaml_file(file, pool_options), clock=time.monotonic)
+    document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
+    fixed = settings.configuration()
     metrics = Metrics(metrics_of("webhook"))
-    certificate = certificates / CERTIFICATE
+    certificate = settings.certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
     def ready() -> str | None:
         return unready(certificate, datetime.datetime.now(datetime.UTC))
 
-    client = UnixClient(socket)
     app = create_app(
-        ask=asker(client, patience=patience),
-        offers=offers(client, patience=patience),
-        metrics=metrics,
-        options=options,
-        hide_gpus=hide_gpus,
-        runtime_class=runtime_class,
-        limiters=limiters,
-        pools=document.options,
-        unread=document.warning,
-        trouble=document.trouble,
+        lambda: replace(fixed, pools=document.options(), warning=document.warning()),
+        allocator(UnixClient(settings.socket), patience=settings.allocator_timeout),
+        metrics,
         ready=ready,
+        trouble=document.trouble,
     )
     pulse = health.Pulse()
     turned_away = metrics.counter(TURNED_AWAY)

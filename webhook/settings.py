@@ -16,7 +16,8 @@ from contract.encoding import quantity
 from contract.options import OPTIONS_SETTING
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
-from webhook.admission.limiters import MPS, PRELOAD, Given
+from webhook.admission.admit import Configuration
+from webhook.admission.containers import MPS, PRELOAD, Volumes
 from webhook.certificates.authority import service_names
 from webhook.certificates.files import CertificatePaths
 
@@ -160,14 +161,15 @@ class ServeSettings:
         """Host and port of the probes and the metrics; None where they are not wanted."""
         return parse_address(self.listen, "listen", "0.0.0.0:9444") if self.listen else None
 
-    def reading(self) -> Options:
-        """How pods are read, and the least that they may ask for."""
+    def configuration(self) -> Configuration:
+        """How pods are admitted, but for the document of options."""
         least, percent = self.sharing.min_memory, self.sharing.min_percent
-        return replace(self.dialects.options(), least_memory=least, least_percent=percent)
-
-    def limiters(self) -> Given:
-        """The volumes that pods with a share get."""
-        return Given(cache=self.limiter_cache, host_paths=frozenset(self.host_paths))
+        return Configuration(
+            options=replace(self.dialects.options(), least_memory=least, least_percent=percent),
+            hide_gpus=self.hide_gpus,
+            runtime_class=self.runtime_class,
+            volumes=Volumes(cache=self.limiter_cache, host_paths=frozenset(self.host_paths)),
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Any
 from allocator.server import http
 from allocator.workers.binder import operations
 from contract import pods
-from contract.dialects import Options
 from contract.metrics import metrics_of
 from runtime import unixhttp
 from runtime.metrics import Metrics
@@ -25,8 +24,9 @@ from runtime.process import Request
 from tests.unit.allocator.harness import Desk, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.unit.webhook.builders import container, pod, review
+from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
-from webhook.serving.asking import asker
+from webhook.serving.asking import allocator
 
 _TOP = Path(__file__).resolve().parents[2]
 
@@ -54,7 +54,7 @@ def walked() -> Walked:
             return unixhttp.Answer(reply.status, reply.body)
 
     client = create_app(
-        ask=asker(Beside()), metrics=Metrics(metrics_of("webhook")), options=Options(), ready=lambda: None
+        Configuration, allocator(Beside()), Metrics(metrics_of("webhook")), ready=lambda: None
     ).test_client()
     body = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
     answers: list[Any] = []

@@ -8,6 +8,7 @@ that it made is forgotten by the allocator when no pod with its id appears.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,20 +43,14 @@ class NoAnswer:
     detail: str = ""
 
 
-class Asker(Protocol):
-    """Whatever can be asked: the socket, or a function in a test. Never raises."""
-
-    def __call__(self, question: Question) -> Answer | NoAnswer: ...
-
-
 class Client(Protocol):
     """The part of `runtime.unixhttp.UnixClient` that is needed. Raises only `SocketError`."""
 
     def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer: ...
 
 
-def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
-    """An `Asker` over the socket. `patience`: seconds for the whole exchange."""
+def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question], Answer | NoAnswer]:
+    """Asks the socket to place a pod. Never raises. `patience`: seconds for the whole exchange."""
 
     def ask(question: Question) -> Answer | NoAnswer:
         try:
@@ -75,19 +70,17 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Asker:
     return ask
 
 
-class Offers(Protocol):
-    """Which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say. Never raises."""
-
-    def __call__(self, node: str) -> frozenset[str]: ...
-
-
 def nothing_offered(node: str) -> frozenset[str]:
     """Where there is nobody to ask."""
     return frozenset()
 
 
-def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Offers:
-    """An `Offers` over the socket. `patience`: seconds for the whole exchange."""
+def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[str], frozenset[str]]:
+    """
+    Asks the socket which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say.
+
+    Never raises. `patience`: seconds for the whole exchange.
+    """
 
     def offered(node: str) -> frozenset[str]:
         try:
@@ -97,6 +90,19 @@ def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Offers:
             return frozenset()
 
     return offered
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """The allocator beside us, or whatever answers in its place in a test."""
+
+    ask: Callable[[Question], Answer | NoAnswer]
+    offers: Callable[[str], frozenset[str]] = nothing_offered
+
+
+def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Allocator:
+    """The allocator at the other end of the socket. `patience`: seconds for each exchange."""
+    return Allocator(asker(client, patience=patience), offers(client, patience=patience))
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:

@@ -15,7 +15,7 @@ from nodeagent.settings import AgentSettings
 from runtime.settings import load
 from tests.unit.manifests.kube import JSON, documents, one, with_components
 from tests.unit.manifests.kube import ROOT as REPOSITORY
-from webhook.admission import limiters as volumes
+from webhook.admission import containers as volumes
 
 COMPONENTS = REPOSITORY / "manifests/components"
 
@@ -54,8 +54,8 @@ def test_the_agent_has_its_folders_under_the_paths_that_its_settings_name(items:
 
 
 def test_the_webhook_and_the_agent_mean_the_same_folders() -> None:
-    given = volumes.given(
-        {"spec": {"containers": [{"name": "main"}]}}, {"main"}, volumes.Given(True, frozenset(("mps", "preload")))
+    given = volumes.with_volumes(
+        {"spec": {"containers": [{"name": "main"}]}}, {"main"}, volumes.Volumes(True, frozenset(("mps", "preload")))
     )
     inside = {mount["mountPath"] for mount in given["spec"]["containers"][0]["volumeMounts"]}
     assert {PIPE_IN_CONTAINER, "/dev/shm", cdi.LIBRARY_IN_CONTAINER, cdi.PRELOAD_IN_CONTAINER} < inside

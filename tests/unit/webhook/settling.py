@@ -8,7 +8,7 @@ from typing import Any
 from contract.dialects import Options
 from contract.encoding.protocol import Answer
 from tests.unit.webhook.builders import NOW_NS, container, pod
-from webhook.admission.mutate import Admit, Allocate, Deny, KeepGated, plan, settle
+from webhook.admission.admit import Admit, Allocate, Deny, KeepGated, plan, settle
 
 JSON = dict[str, Any]
 GATE = {"name": "gpufraction.io/allocation"}

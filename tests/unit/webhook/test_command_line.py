@@ -29,8 +29,8 @@ def test_defaults_environment_flags_in_rising_order() -> None:
 def test_the_least_share_goes_with_how_pods_are_read() -> None:
     flags = ["--sharing-min-memory", "512Mi", "--sharing-min-percent", "5", "--dialects-aliyun-unit", "MiB"]
     given = load(ServeSettings, file=None, env={}, argv=flags)
-    assert given.reading() == Options(quantity.MIB, least_memory=512 * quantity.MIB, least_percent=5)
-    assert load(ServeSettings, file=None, env={}, argv=[]).reading() == Options()
+    assert given.configuration().options == Options(quantity.MIB, least_memory=512 * quantity.MIB, least_percent=5)
+    assert load(ServeSettings, file=None, env={}, argv=[]).configuration().options == Options()
 
 
 def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from flask.testing import FlaskClient
 
 from contract import names
-from contract.dialects import Options
 from contract.encoding import codec
 from contract.encoding.protocol import RESERVE_PATH, Wait, answer_to_json, question_from_json
 from contract.encoding.quantity import MIB
@@ -22,10 +21,12 @@ from runtime.httpserver import Request as Asked
 from runtime.livefile import yaml_file
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import JSON, container, patched, pod, review
+from webhook.admission.admit import Configuration
 from webhook.app import Document, make_app
 from webhook.serving.application import create_app
-from webhook.serving.asking import NoAnswer
+from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.server import Service
+from webhook.settings import DialectSettings, ServeSettings
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
@@ -57,12 +58,13 @@ def refused(service: Service) -> str:
 def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socket: Path) -> None:
     file = tmp_path / "options.yaml"
     service = make_app(
-        certificates=tmp_path,
-        socket=socket,
-        patience=2,
-        options=Options(default_cores=7),
-        hide_gpus=False,
-        file=file,
+        ServeSettings(
+            certificates=tmp_path,
+            socket=socket,
+            allocator_timeout=2,
+            dialects=DialectSettings(default_cores=7),
+            options=file,
+        )
     )
     client = service.app.test_client()
     by_cores = container(nvidia_com__gpu="1", nvidia_com__gpucores="10")
@@ -95,14 +97,8 @@ class Wrong:
     def __init__(self, folder: Path, socket: Path, text: str) -> None:
         self.file = folder / "options.yaml"
         self.file.write_text(text)
-        self.client = make_app(
-            certificates=folder,
-            socket=socket,
-            patience=2,
-            options=Options(),
-            hide_gpus=False,
-            file=self.file,
-        ).app.test_client()
+        settings = ServeSettings(certificates=folder, socket=socket, allocator_timeout=2, options=self.file)
+        self.client = make_app(settings).app.test_client()
 
     def warnings(self, made: JSON) -> list[str]:
         """On this pod, those apart that say that it waits."""
@@ -155,9 +151,9 @@ ANSWERS = {
 @pytest.mark.parametrize(("reason", "trouble", "want"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_readiness_tells_a_wrong_document(reason: str | None, trouble: str, want: tuple[int, str]) -> None:
     app = create_app(
-        ask=lambda question: NoAnswer("unreachable", ""),
-        metrics=Metrics(metrics_of("webhook")),
-        options=Options(),
+        Configuration,
+        Allocator(lambda question: NoAnswer("unreachable", "")),
+        Metrics(metrics_of("webhook")),
         ready=lambda: reason,
         trouble=lambda: trouble,
     )

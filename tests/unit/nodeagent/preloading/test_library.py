@@ -28,7 +28,7 @@ from contract.encoding.codec import container_annotations
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.isolation.cdi import Preloaded, description
 from nodeagent.mps.places import MpsPaths
-from webhook.admission.limiters import CACHE_FOLDER, CACHE_VARIABLE, Given, given
+from webhook.admission.containers import CACHE_FOLDER, CACHE_VARIABLE, Volumes, with_volumes
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
@@ -67,7 +67,7 @@ class Container:
         told = container_annotations(Allocation("a", "n", (ContainerAllocation(self.name, tuple(self.shares)),)))
         ours = {name: told[names.per_container(key, self.name)] for name, key in names.ENVIRONMENT}
         pod: Any = {"spec": {"containers": [{"name": self.name}]}}
-        [container] = given(pod, {self.name}, Given(cache=True))["spec"]["containers"]
+        [container] = with_volumes(pod, {self.name}, Volumes(cache=True))["spec"]["containers"]
         ours |= {item["name"]: item["value"].replace(CACHE_FOLDER, str(self.folder)) for item in container["env"]}
         assert ours[CACHE_VARIABLE] == str(self.cache)
         preloaded = Preloaded(Path(self.library), Path("ld.so.preload"))

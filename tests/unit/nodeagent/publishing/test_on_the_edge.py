@@ -22,7 +22,7 @@ from tests.builders import pod
 from tests.unit.nodeagent.builders import MIB, T4, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.unit.nodeagent.isolation.test_driver_limits import Driver
-from webhook.admission import mutate
+from webhook.admission import admit
 
 JSON = dict[str, Any]
 UID = "0a1b2c3d-0000-4000-8000-00000000000a"
@@ -32,12 +32,12 @@ BEFORE, AFTER = "a" * 64, "b" * 64
 def admitted() -> JSON:
     """A pod with a share of GPU-0, as the webhook let it in and kubelet keeps it."""
     made = pod("camera").uid(UID).asks("gpufraction.io/gpu-memory", "3Gi").asks("gpufraction.io/gpu-cores", 30).json()
-    asked = mutate.plan(made, Options())
-    assert isinstance(asked, mutate.Allocate)
+    asked = admit.plan(made, Options())
+    assert isinstance(asked, admit.Allocate)
     share = GpuShare("GPU-0", 0, 3072 * MIB, 30, T4)
     answer = Placed(Allocation("id", "edge", (ContainerAllocation("main", (share,)),)), "nodeName")
-    settled = mutate.settle(made, asked, answer, now_ns=0)
-    assert isinstance(settled, mutate.Admit)
+    settled = admit.settle(made, asked, answer, now_ns=0)
+    assert isinstance(settled, admit.Admit)
     return {**settled.pod, "status": status(BEFORE)}
 
 

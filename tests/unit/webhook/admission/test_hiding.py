@@ -15,9 +15,10 @@ from contract.metrics import metrics_of
 from contract.options import DEFAULTS
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, environment, patched, pod, review
+from webhook.admission.admit import Configuration, Offers
 from webhook.admission.hiding import asked_of_vendor, hidden
 from webhook.serving.application import create_app
-from webhook.serving.asking import UNREACHABLE, NoAnswer, Offers, nothing_offered
+from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer, nothing_offered
 
 JSON = dict[str, Any]
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -29,12 +30,10 @@ def answered(
     made: JSON, *, hide_gpus: bool, options: Options = DEFAULTS, offers: Offers = nothing_offered, **request: Any
 ) -> JSON:
     app = create_app(
-        ask=lambda question: NoAnswer(UNREACHABLE),
-        offers=offers,
-        metrics=Metrics(metrics_of("webhook")),
-        options=options,
+        lambda: Configuration(options=options, hide_gpus=hide_gpus),
+        Allocator(lambda question: NoAnswer(UNREACHABLE), offers),
+        Metrics(metrics_of("webhook")),
         ready=lambda: None,
-        hide_gpus=hide_gpus,
     )
     reply = app.test_client().post("/mutate", data=json.dumps(review(made, **request)))
     assert reply.status_code == 200

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import Options
 from contract.metrics import metrics_of
 from runtime.metrics import Metrics
 from runtime.settings import SettingsError, load
 from tests.unit.webhook.builders import container, patched, pod, review
-from webhook.admission.limiters import NOTHING, Given, given
+from webhook.admission.admit import Configuration
+from webhook.admission.containers import NO_VOLUMES, Volumes, with_volumes
 from webhook.serving.application import create_app
-from webhook.serving.asking import UNREACHABLE, NoAnswer
+from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer
 from webhook.settings import ServeSettings
 
 JSON = dict[str, Any]
-ALL = Given(cache=True, host_paths=frozenset(("mps", "preload")))
+ALL = Volumes(cache=True, host_paths=frozenset(("mps", "preload")))
 
 
 def made(**spec: Any) -> JSON:
@@ -46,10 +46,10 @@ def host_path(name: str, path: str, kind: str) -> JSON:
     return {"name": f"gpufraction-{name}", "hostPath": {"path": path, "type": kind}}
 
 
-SHARING: dict[str, tuple[Given, JSON, list[JSON]]] = {
-    "a folder for the shared region": (Given(cache=True), CACHED, [CACHE]),
+SHARING: dict[str, tuple[Volumes, JSON, list[JSON]]] = {
+    "a folder for the shared region": (Volumes(cache=True), CACHED, [CACHE]),
     "the sockets of MPS": (
-        Given(host_paths=frozenset(("mps",))),
+        Volumes(host_paths=frozenset(("mps",))),
         {"name": "main", "volumeMounts": SOCKETS},
         [
             host_path("mps", "/run/gpufraction/mps", "DirectoryOrCreate"),
@@ -57,7 +57,7 @@ SHARING: dict[str, tuple[Given, JSON, list[JSON]]] = {
         ],
     ),
     "the library, which must be there": (
-        Given(host_paths=frozenset(("preload",))),
+        Volumes(host_paths=frozenset(("preload",))),
         {"name": "main", "volumeMounts": LIBRARY, "env": [{"name": "LIBCUDA_LOG_LEVEL", "value": "0"}]},
         [
             host_path("library", "/var/lib/gpufraction/preload/libvgpu.so", "File"),
@@ -68,16 +68,16 @@ SHARING: dict[str, tuple[Given, JSON, list[JSON]]] = {
 
 
 @pytest.mark.parametrize(("what", "main", "volumes"), SHARING.values(), ids=SHARING.keys())
-def test_a_container_with_a_share_gets_it_and_no_other_does(what: Given, main: JSON, volumes: list[JSON]) -> None:
+def test_a_container_with_a_share_gets_it_and_no_other_does(what: Volumes, main: JSON, volumes: list[JSON]) -> None:
     before = made()
     untouched = copy.deepcopy(before)
-    after = given(before, {"main"}, what)
+    after = with_volumes(before, {"main"}, what)
     assert after == {"spec": {"containers": [main, {"name": "side"}], "volumes": volumes}}
     assert before == untouched
 
 
 def test_init_containers_with_a_share_get_it_too() -> None:
-    found = given(made(initContainers=[{"name": "warm"}]), {"warm"}, Given(cache=True))["spec"]
+    found = with_volumes(made(initContainers=[{"name": "warm"}]), {"warm"}, Volumes(cache=True))["spec"]
     assert found["initContainers"][0]["volumeMounts"] == CACHED["volumeMounts"]
     assert found["containers"] == made()["spec"]["containers"]
 
@@ -88,7 +88,7 @@ def test_what_a_tenant_wrote_under_our_names_and_paths_is_replaced_and_the_rest_
     mounts = [{"name": "data", "mountPath": "/dev/shm"}, {"name": "data", "mountPath": "/data"}]
     env = [{"name": "CUDA_DEVICE_MEMORY_SHARED_CACHE", "value": "/mine"}, {"name": "A", "value": "b"}]
     before = made(containers=[{"name": "main", "volumeMounts": mounts, "env": env}], volumes=[evil, own])
-    found = given(before, {"main"}, ALL)["spec"]
+    found = with_volumes(before, {"main"}, ALL)["spec"]
     [main] = found["containers"]
     assert main["volumeMounts"] == [mounts[1], *CACHED["volumeMounts"], *SOCKETS, *LIBRARY]
     assert main["env"] == [*CACHED["env"], {"name": "LIBCUDA_LOG_LEVEL", "value": "0"}, env[1]]
@@ -96,27 +96,26 @@ def test_what_a_tenant_wrote_under_our_names_and_paths_is_replaced_and_the_rest_
 
 
 def test_a_second_pass_changes_nothing_whatever_came_behind_it() -> None:
-    once = given(made(), {"main"}, ALL)
-    assert given(once, {"main"}, ALL) == once
+    once = with_volumes(made(), {"main"}, ALL)
+    assert with_volumes(once, {"main"}, ALL) == once
     once["spec"]["volumes"].append({"name": "injected", "emptyDir": {}})
     once["spec"]["containers"][0]["volumeMounts"].append({"name": "injected", "mountPath": "/injected"})
-    assert given(once, {"main"}, ALL) == once
+    assert with_volumes(once, {"main"}, ALL) == once
 
 
 def test_where_nothing_is_set_nothing_is_touched() -> None:
     before = made()
-    assert given(before, {"main"}, NOTHING) is before
+    assert with_volumes(before, {"main"}, NO_VOLUMES) is before
 
 
 @pytest.mark.parametrize("share", [True, False])
 def test_by_admission(share: bool) -> None:
     asks = pod(container(gpufraction_io__gpu_memory="1Gi") if share else container())
     app = create_app(
-        ask=lambda question: NoAnswer(UNREACHABLE),
-        metrics=Metrics(metrics_of("webhook")),
-        options=Options(),
+        lambda: Configuration(volumes=ALL),
+        Allocator(lambda question: NoAnswer(UNREACHABLE)),
+        Metrics(metrics_of("webhook")),
         ready=lambda: None,
-        limiters=ALL,
     )
     client = app.test_client()
     response = json.loads(client.post("/mutate", data=json.dumps(review(asks))).data)["response"]
@@ -128,6 +127,6 @@ def test_by_admission(share: bool) -> None:
 
 def test_settings() -> None:
     found = load(ServeSettings, file=None, env={}, argv=["--limiter-cache=true", "--host-paths=mps,preload"])
-    assert found.limiters() == ALL
+    assert found.configuration().volumes == ALL
     with pytest.raises(SettingsError, match="host_paths has 'all'; give mps, preload or both"):
         load(ServeSettings, file=None, env={}, argv=["--host-paths=all"])

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from contract import dialects, names, pods
-from contract.dialects import Options
 from contract.encoding.protocol import Never, Placed, Question, Wait
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import GIB, T4, environment, patched, review
+from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
-from webhook.serving.asking import NoAnswer
+from webhook.serving.asking import Allocator, NoAnswer
 
 JSON = dict[str, Any]
 
@@ -174,7 +174,7 @@ admitting = st.sampled_from(["placed", "wait", "silence"])
 
 
 def client(ask: Any) -> FlaskClient:
-    app = create_app(ask=ask, metrics=Metrics(metrics_of("webhook")), options=Options(), ready=lambda: None)
+    app = create_app(Configuration, Allocator(ask), Metrics(metrics_of("webhook")), ready=lambda: None)
     return app.test_client()
 
 

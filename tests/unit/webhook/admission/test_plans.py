@@ -12,7 +12,7 @@ from contract.dialects import Options
 from contract.model import FractionRequest, PodRequest
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, admitted_pod, allocation, container, pod, request_text
-from webhook.admission.mutate import Allocate, Deny, KeepGated, Pass, plan
+from webhook.admission.admit import Allocate, Deny, KeepGated, Pass, plan
 
 JSON = dict[str, Any]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import Options
 from contract.encoding.protocol import Question
 from contract.metrics import metrics_of
 from contract.scheduling.needs import needs_of
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, patched, pod, review
+from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
-from webhook.serving.asking import UNREACHABLE, NoAnswer
+from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer
 
 JSON = dict[str, Any]
 
@@ -43,11 +43,10 @@ def test_the_class_that_a_pod_goes_in_with(made: JSON, setting: str, want: str |
         return NoAnswer(UNREACHABLE)
 
     app = create_app(
-        ask=ask,
-        metrics=Metrics(metrics_of("webhook")),
-        options=Options(),
+        lambda: Configuration(runtime_class=setting),
+        Allocator(ask),
+        Metrics(metrics_of("webhook")),
         ready=lambda: None,
-        runtime_class=setting,
     )
     response = json.loads(app.test_client().post("/mutate", data=json.dumps(review(made))).data)["response"]
     after = patched(made, response) if "patch" in response else made

@@ -26,7 +26,7 @@ from tests.unit.webhook.builders import (
     share,
 )
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.admission.mutate import Admit, Allocate, Deny, KeepGated, plan, settle
+from webhook.admission.admit import Admit, Allocate, Deny, KeepGated, plan, settle
 
 DIALECTS = {
     "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),

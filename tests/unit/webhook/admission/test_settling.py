@@ -9,7 +9,7 @@ from contract.encoding.protocol import NOT_LEADING, Answer, Never, Wait
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, WAIT, allocation, container, environment, placed, pod, request_text, share
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
-from webhook.admission.mutate import Admit, Deny
+from webhook.admission.admit import Admit, Deny
 
 ELSEWHERE = Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}

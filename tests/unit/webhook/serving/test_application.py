@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from contract.dialects import Options
 from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
 from contract.metrics import metrics_of
 from runtime.logs import TextLines
@@ -28,8 +27,9 @@ from tests.unit.webhook.builders import (
     pod,
     review,
 )
+from webhook.admission.admit import Configuration
 from webhook.serving.application import MAX_BODY, create_app
-from webhook.serving.asking import NoAnswer
+from webhook.serving.asking import Allocator, NoAnswer
 
 JSON = dict[str, Any]
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.json"))
@@ -50,9 +50,9 @@ class Recorder:
 def client(ask: Any, *, ready: str | None = None, metrics: Metrics | None = None) -> FlaskClient:
     ticks = iter(range(1000))
     app = create_app(
-        ask=ask,
-        metrics=metrics or Metrics(metrics_of("webhook")),
-        options=Options(),
+        Configuration,
+        Allocator(ask),
+        metrics or Metrics(metrics_of("webhook")),
         ready=lambda: ready,
         clock=lambda: next(ticks) / 1000,
         now_ns=lambda: NOW_NS,

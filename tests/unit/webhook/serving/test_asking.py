@@ -14,7 +14,7 @@ from contract.encoding.protocol import RESERVE_PATH, Never, Question, answer_to_
 from runtime import unixhttp
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from tests.unit.webhook.builders import WAIT, container, placed, pod, share
-from webhook.admission.mutate import Allocate, plan
+from webhook.admission.admit import Allocate, plan
 from webhook.serving.asking import NoAnswer, asker
 
 

@@ -1,29 +1,33 @@
 """
-What admission does to a pod: the rules, as functions from a pod to a plan, and from an answer to the pod as it goes in.
+From a decoded AdmissionReview to its answer. `admit` is the entry; the steps come in its order.
 
-    plan(pod)   -> Pass | Deny | Hold | Ask
-    settle(...) -> Admit | Deny
+    normalise     the pod in the standard names of resources, in its runtime class
+    plan(pod)     -> Pass | Deny | KeepGated | Allocate
+    ask           the allocator, where the plan is to allocate: the caller brings the function
+    settle(...)   -> Admit | Deny: the pod as it goes in, placed or behind the gate
+    volumes       of limiters, for containers with a share
 
-Pure: no clock, no socket, no AdmissionReview. A second pass over what a first one made changes nothing, whatever
-happened in between, except that containers added meanwhile are closed off too. Whatever goes wrong here must end in a
-pod that sees no GPU.
+Pure: no clock and no socket. A second pass over what a first one made changes nothing, whatever happened in between,
+except that containers added meanwhile are closed off too. Whatever goes wrong here must end in a pod that sees no GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from contract import bounds, dialects, names, pods
-from contract.dialects import Options, Refusal, limitranges
+from contract.dialects import Refusal, limitranges
 from contract.encoding import codec
-from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Wait
+from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed
 from contract.model import Allocation, ContainerAllocation, PodRequest
+from contract.options import DEFAULTS, NOTHING_SAID, Options, PoolOptions
 from contract.scheduling import node_pin
-from webhook.admission import containers, shape
-from webhook.admission.review import FORBIDDEN, INVALID
+from webhook.admission import containers, hiding, review, shape
+from webhook.admission.containers import NO_VOLUMES, Volumes
+from webhook.admission.review import FORBIDDEN, INVALID, Review
 
 JSON = dict[str, Any]
 
@@ -34,6 +38,139 @@ _SOON = (NOT_LEADING, STORED_FIRST)
 _LINUX = "linux"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How pods are admitted, as the administrator wants it."""
+
+    options: Options = DEFAULTS
+    """How pods are read, by the settings."""
+    pools: PoolOptions = NOTHING_SAID
+    """The administrator's document of options, which goes before `options`."""
+    warning: str = ""
+    """For whoever creates a pod with a share, such as that the document cannot be read; empty: none."""
+    hide_gpus: bool = False
+    """Whether GPUs are hidden from pods that ask for none."""
+    runtime_class: str = ""
+    """The RuntimeClass of pods with a share that name none; empty: none is given."""
+    volumes: Volumes = NO_VOLUMES
+    """What pods with a share get for their limiters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The body of the answer to one review; for the metric its outcome, and the dialect that the pod asked in."""
+
+    body: bytes
+    outcome: str
+    dialect: str = ""
+
+
+Ask = Callable[[Question], Answer | None]
+"""Asks the allocator; None where it gave no usable answer."""
+Offers = Callable[[str], frozenset[str]]
+"""Which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say."""
+
+
+def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers, *, now_ns: int) -> Reviewed:
+    """
+    The answer to a review.
+
+    `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
+    """
+    if configuration.hide_gpus and asked.debugs_pod:
+        return _debugged(asked)
+    options = configuration.pools.reading(asked.pod, configuration.options)
+    pod = dialects.standard(asked.pod, options) if asked.creates_pod else None
+    if pod is None:  # NVIDIA's own plugin serves it, or it is about nothing of ours
+        hides = configuration.hide_gpus and asked.creates_pod
+        return _hidden(asked, offers, whole=True) if hides else _untouched(asked)
+    # Before the question: on which nodes a GPU reaches the pod depends on its class.
+    pod = _in_class(pod, configuration.runtime_class)
+    planned = plan(pod, options)
+    match planned:
+        case Pass(beyond_reach, warnings):
+            if configuration.hide_gpus and not beyond_reach:
+                return _hidden(asked, offers, whole=False, told=warnings)
+            return _untouched(asked, warnings)
+        case Deny(message, code):
+            _give_back(asked, pod, ask)
+            return _denied(asked, message, code)
+        case KeepGated():
+            answer: Answer | None = None
+        case Allocate(request, held, trimmed):
+            answer = ask(Question(asked.uid, asked.namespace, request, trimmed, dry_run=asked.dry_run, held=held))
+    dialect = planned.request.dialect if dialects.dialect_named(planned.request.dialect) else "unknown"
+    settled = settle(pod, planned, answer, now_ns=now_ns)
+    if isinstance(settled, Deny):
+        return _denied(asked, settled.message, settled.code, dialect)
+    sharing = {fraction.container for fraction in planned.request.containers}
+    after = containers.with_volumes(settled.pod, sharing, configuration.volumes)
+    warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings
+    encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
+    return Reviewed(encoded, "placed" if isinstance(answer, Placed) else "gated", dialect)
+
+
+def _untouched(asked: Review, warnings: tuple[str, ...] = ()) -> Reviewed:
+    return Reviewed(review.allowed(asked.uid, warnings=warnings), "untouched")
+
+
+def _denied(asked: Review, message: str, code: int = INVALID, dialect: str = "") -> Reviewed:
+    return Reviewed(review.denied(asked.uid, message, code=code), "denied", dialect)
+
+
+def _hidden(asked: Review, offers: Offers, *, whole: bool, told: tuple[str, ...] = ()) -> Reviewed:
+    """A pod that asks for no share, with no GPU to be seen but those that NVIDIA's plugin gives it."""
+    wrong = shape.problem(asked.pod)
+    if wrong is not None:
+        return _denied(asked, str(wrong))
+    if pods.MIRROR in pods.annotations_of(asked.pod):
+        return _untouched(asked)
+    wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
+    node = (asked.pod.get("spec") or {}).get("nodeName")
+    believed = wanted & offers(node) if node and wanted else wanted
+    warnings = (*told, hiding.unbelieved(node or "", wanted - believed))
+    after = hiding.hidden(asked.pod, believed)
+    return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden")
+
+
+def _debugged(asked: Review) -> Reviewed:
+    wrong = shape.problem(asked.pod) or shape.problem(asked.old)
+    if wrong is not None:
+        return _denied(asked, str(wrong))
+    after = hiding.debugged(asked.pod, asked.old)
+    return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after), "hidden")
+
+
+def _give_back(asked: Review, pod: JSON, ask: Ask) -> None:
+    """The pod is refused. Had an earlier pass given it a share, the allocator need not wait for the pod."""
+    held = None if asked.dry_run or shape.problem(pod) is not None else _held_by(pod)
+    if held is None:
+        return
+    metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
+    ask(Question(asked.uid, asked.namespace, held[0], {"metadata": metadata}, held=held[1], refused=True))
+
+
+def _held_by(pod: Mapping[str, Any]) -> tuple[PodRequest, str] | None:
+    """What an earlier pass wrote on the pod, whatever became of it since: the request, and its allocation's id."""
+    allocation = _allocation_in(pod)
+    try:
+        request = codec.request_from_text(pods.annotations_of(pod).get(names.REQUEST))
+    except Malformed:
+        return None
+    return None if allocation is None else (request, allocation.id)
+
+
+def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
+    """The pod in this runtime class, unless it names one itself or none is to be given; `pod` is not changed."""
+    spec = pod.get("spec")
+    if not runtime_class or not isinstance(spec, Mapping) or spec.get("runtimeClassName"):
+        return dict(pod)
+    return {**pod, "spec": {**spec, "runtimeClassName": runtime_class}}
+
+
+# -- plan ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +209,6 @@ class Allocate:
 
 
 Plan = Pass | Deny | KeepGated | Allocate
-
-
-def held_by(pod: Mapping[str, Any]) -> tuple[PodRequest, str] | None:
-    """What an earlier pass wrote on the pod, whatever became of it since: the request, and its allocation's id."""
-    allocation = _allocation_in(pod)
-    try:
-        request = codec.request_from_text(pods.annotations_of(pod).get(names.REQUEST))
-    except Malformed:
-        return None
-    return None if allocation is None else (request, allocation.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +319,9 @@ def _of_daemonset(pod: Mapping[str, Any]) -> bool:
     return any(owner.get("kind") == _DAEMONSET for owner in owners)
 
 
+# -- settle -------------------------------------------------------------------------------------------------------
+
+
 def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
     """
     The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
@@ -206,7 +336,7 @@ def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, n
     bound = _bound(_without_stale_pin(pod))
     if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
-    return Admit(apply(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
+    return Admit(_applied(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
 
 
 def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
@@ -261,7 +391,7 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 
 
-def apply(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
+def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
     """The pod as it goes in: placed where the answer is `Placed`, else behind the gate. `pod` is not changed."""
     placed = answer if isinstance(answer, Placed) else None
     standing = placed is not None and _stands(pod, decided, placed.allocation)
@@ -302,7 +432,7 @@ def _stands(pod: JSON, decided: Allocate | KeepGated, allocation: Allocation) ->
 
 
 def _copied(pod: Mapping[str, Any]) -> JSON:
-    """The pod with parts of its own wherever `apply` puts something in; the rest is shared, and found equal at once."""
+    """The pod with its own copy of the parts that `_applied` changes; the rest is shared, and found equal at once."""
     spec = dict(pod.get("spec") or {})
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
