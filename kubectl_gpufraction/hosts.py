@@ -14,7 +14,8 @@ from typing import Any
 
 from contract import names, pods
 from contract.encoding import quantity
-from contract.model import FREE, Compute, Inventory, NodeState, Taint
+from contract.model import FREE, Compute, Inventory, NodeState
+from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import of_claim
@@ -181,31 +182,16 @@ def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON], kept_out: Mapping[s
 
 
 def _state(node: JSON, inventory: Inventory) -> NodeState:
-    metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    here = attributes.facts(node)
     return NodeState(
-        metadata.get("name", ""),
+        here.name,
         inventory.gpus,
-        usage=(FREE,) * len(inventory.gpus),
-        labels=dict(metadata.get("labels") or {}),
-        taints=tuple(
-            Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
-            for each in spec.get("taints") or []
-        ),
-        cordoned=bool(spec.get("unschedulable")),
-        ready=any(
-            each.get("type") == "Ready" and each.get("status") == "True" for each in status.get("conditions") or []
-        ),
-        allocatable=_allocatable(status.get("allocatable") or {}),
+        (FREE,) * len(inventory.gpus),
+        here.labels,
+        here.taints,
+        here.cordoned,
+        here.ready,
+        here.allocatable,
         delivery=inventory.delivery,
         isolation=inventory.isolation,
     )
-
-
-def _allocatable(amounts: Mapping[str, Any]) -> Compute:
-    def amount(name: str, times: int = 1) -> int:
-        try:
-            return int(quantity.parse(amounts.get(name, 0)) * times)
-        except quantity.BadQuantity:
-            return 0
-
-    return Compute(amount("cpu", 1000), amount("memory"), amount("ephemeral-storage"), amount("pods"))

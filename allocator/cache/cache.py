@@ -14,7 +14,6 @@ from typing import Any
 
 from allocator.cache import reserved
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overfull, usage_of
-from allocator.cache.nodes import NodeFacts
 from allocator.cache.pending import Pending
 from allocator.cache.podinfo import NodeUse, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
@@ -24,6 +23,7 @@ from allocator.faults import Faulted, surfaced
 from contract import names, pods
 from contract.encoding import quantity
 from contract.model import Compute, Gpu, Inventory, NodeState
+from contract.nodes.attributes import NodeFacts
 from contract.scheduling import needs
 from contract.scheduling.request import SchedulingRequest
 

@@ -18,7 +18,6 @@ from typing import Any
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
-from allocator.cache.nodes import NodeFacts
 from allocator.cache.podinfo import AllocatedPods, TrackedPod
 from allocator.cache.unbound import UnboundPods
 from allocator.queue import quarantine
@@ -32,6 +31,7 @@ from contract import names, pods
 from contract.encoding import quantity
 from contract.model import Inventory
 from contract.nodes import excluded
+from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
 from contract.scheduling import needs
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from allocator.cache import nodes
 from allocator.claims import objects
 from allocator.faults import Faulted, surfaced
 from allocator.queue import quarantine
@@ -23,7 +22,7 @@ from allocator.scheduler.leadership import KEPT_OUT
 from allocator.workers import claims_informers as claims
 from contract import names, pods
 from contract.encoding.reading import Malformed
-from contract.nodes import excluded
+from contract.nodes import attributes, excluded
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
 from runtime.kubernetes import paths
@@ -71,7 +70,7 @@ class Informers:
         self._others: tuple[Informer, ...] = (
             self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), None),
             self._informer(
-                "nodes", paths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), nodes.trim
+                "nodes", paths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), attributes.trim
             ),
         )
         if follows.kept_out:
@@ -218,9 +217,9 @@ def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: 
 def _node(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
-            controller.replace_nodes(_each(items, nodes.facts, "node", faulted))
+            controller.replace_nodes(_each(items, attributes.facts, "node", faulted))
         case Put(node):
-            for facts in _each([node], nodes.facts, "node", faulted):
+            for facts in _each([node], attributes.facts, "node", faulted):
                 controller.put_node(facts)
                 return
             controller.drop_node(_name(node))

@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from allocator.cache.nodes import NodeFacts
 from contract.encoding.quantity import GIB, MIB
 from contract.model import Compute, FractionRequest, Gpu, Inventory, PodRequest, Taint, Wishes
+from contract.nodes.attributes import NodeFacts
 from contract.scheduling.needs import PodNeeds, Requirement, Toleration
 from contract.scheduling.request import SchedulingRequest
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.cache.cache import Cache
-from allocator.cache.nodes import facts, trim
 from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.faults import surfaced
@@ -19,6 +18,7 @@ from contract import dialects, names, pods
 from contract.encoding import codec
 from contract.encoding.protocol import Question
 from contract.model import Allocation, PodRequest
+from contract.nodes.attributes import facts, trim
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
 from tests.builders import NodeBuilder, PodBuilder, pod
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
-from allocator.cache.nodes import facts, trim
 from allocator.claims import objects
 from allocator.claims.lifecycle import Step
 from allocator.claims.rendering import CLAIMED
@@ -23,6 +22,7 @@ from allocator.workers.binder import BindFailed, BindSucceeded
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
+from contract.nodes.attributes import facts, trim
 from playground.api.api import Api
 from playground.programs import installing
 from runtime.kubernetes.client import Kube

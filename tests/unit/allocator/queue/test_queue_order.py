@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.cache.nodes import facts
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.reporting import StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.settings import Settings
 from contract import names
 from contract.encoding.protocol import Placed, Wait
+from contract.nodes.attributes import facts
 from contract.pods import trim
 from tests.builders import node, pod
 from tests.unit.allocator.harness import Desk, admitted, question

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from allocator.cache.nodes import facts, trim
 from allocator.queue.reporting import StatusUpdate
 from contract import names
 from contract.encoding.protocol import Placed
+from contract.nodes.attributes import facts, trim
 from tests.unit.allocator.harness import Desk, question
 from tests.unit.allocator.one_gpu import FULL, ONE_GPU, occupied, running, waiting, worker
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from allocator.cache.nodes import MOST_TAINTS, TOO_MANY, facts, trim
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
 from contract.model import MOST_MEMORY, FractionRequest, NodeState, PodRequest
+from contract.nodes.attributes import MOST_TAINTS, TOO_MANY, facts, trim
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.needs import Toleration, untolerated
 from tests.builders import PodBuilder, node, pod

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from allocator.cache.nodes import facts
 from allocator.queue.reporting import Eviction, StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers import binder
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
+from contract.nodes.attributes import facts
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import Desk, admitted, question

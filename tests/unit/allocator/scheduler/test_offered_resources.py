@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from allocator.cache.nodes import facts, trim
 from allocator.server import http
 from contract.encoding.protocol import OFFERED_PATH
 from contract.metrics import metrics_of
+from contract.nodes.attributes import facts, trim
 from runtime.httpserver import serve_http
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from allocator.cache.nodes import facts, trim
 from contract import pods
 from contract.encoding.protocol import Placed, Wait
+from contract.nodes.attributes import facts, trim
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import Desk, admitted, question
 

@@ -1,5 +1,5 @@
 """
-A Node object to what a decision needs of it. Pure; trims at the door.
+What a decision needs of a Node object, GPUs aside.
 """
 
 from __future__ import annotations
