@@ -29,7 +29,7 @@ Decides which GPUs pods get, and places those that wait.
 
        python -m allocator snapshot [--socket PATH] > FILE    what the next decision will see
        python -m allocator replay FILE [--pod NAMESPACE/NAME] decide it again, and explain
-       python -m allocator waiting [--socket PATH]            the line
+       python -m allocator waiting [--socket PATH]            the queue
 """
 log = logging.getLogger("allocator")
 _LOOK_EVERY = 0.1

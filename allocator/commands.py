@@ -52,14 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("replay", help="decide a snapshot again and explain")
     again.add_argument("file", metavar="FILE", help="what `snapshot` printed")
     again.add_argument("--pod", metavar="NAMESPACE/NAME", help="explain this pod node by node")
-    for name, text in (("snapshot", "print what the next decision will see"), ("waiting", "print the line")):
+    for name, text in (("snapshot", "print what the next decision will see"), ("waiting", "print the queue")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--socket", type=Path, default=_SOCKET, help=f"the allocator's socket ({_SOCKET})")
     return parser
 
 
 def _line(entries: list[dict[str, Any]]) -> str:
-    return "\n".join(f"{e['position']:>4}  {e['pod']}  {e['reason']}" for e in entries) or "nobody waits"
+    return "\n".join(f"{e['position']:>4}  {e['pod']}  {e['reason']}" for e in entries) or "no pod waits"
 
 
 def _replay(file: Path, key: str | None, out: TextIO) -> int:
@@ -69,12 +69,12 @@ def _replay(file: Path, key: str | None, out: TextIO) -> int:
         for outcome in outcomes:
             print(f"{outcome.position:>4}  {outcome.pod.key}  {outcome.reason}", file=out)
         if not outcomes:
-            print("nobody waits", file=out)
+            print("no pod waits", file=out)
         return 0
     found = [outcome for outcome in outcomes if outcome.pod.key == key]
     if not found:
         known = ", ".join(outcome.pod.key for outcome in outcomes[:5]) or "nobody"
-        print(f"{key} is not in line; in line: {known}", file=sys.stderr)
+        print(f"{key} is not in the queue; queued: {known}", file=sys.stderr)
         return 1
     _explain(view, found[0], out)
     return 0

@@ -203,8 +203,8 @@ def _inspect(session: Session) -> str:
 _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
     "nodes": (_nodes, "every GPU: who shares it, what is free, whether it is well, what is enforced"),
     "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
-    "waiting": (_waiting, "the line: who waits, for what, and why"),
-    "explain": (_explain, "why a pod waits, its place in line, and whose end would make room"),
+    "waiting": (_waiting, "the queue: which pods wait, for what, and why"),
+    "explain": (_explain, "why a pod waits, its place in the queue, and which pods' end would make room"),
     "advise": (_advise, "the fewest evictions that let a pod start, or free whole GPUs; changes nothing unless told"),
     "dry-run": (_dry_run, "where a manifest's pods would go now; changes nothing"),
     "version": (_version, "versions of this command and of the cluster"),
@@ -217,14 +217,16 @@ def parser() -> argparse.ArgumentParser:
     # A flag before the command counts as one behind it, so one that is absent there may not undo it.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_common(common)
-    top = argparse.ArgumentParser(prog="kubectl gpufraction", description="GPU shares: who has them, and who waits.")
+    top = argparse.ArgumentParser(
+        prog="kubectl gpufraction", description="GPU shares: which pods have them, and which wait."
+    )
     top.set_defaults(kubeconfig=None, context=None, namespace=None, all_namespaces=False, output="table", watch=False)
     _add_common(top, shown=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = {name: commands.add_parser(name, help=says, parents=[common]) for name, (_, says) in _COMMANDS.items()}
     made["explain"].add_argument("pod", metavar="POD", help="name of a pod")
     wanted = made["advise"].add_mutually_exclusive_group()
-    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; else the first in line")
+    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; else the first in the queue")
     wanted.add_argument(
         "--gpus", type=_count, default=0, metavar="N", help="free so many whole GPUs of one node instead"
     )

@@ -18,9 +18,9 @@ def why(pod: JSON) -> str:
     """One sentence about a pod that neither waits for a share nor has one."""
     phase = str((pod.get("status") or {}).get("phase", ""))
     if pods.finished(pod):
-        return f"it has finished ({phase}) and holds no share any more"
+        return f"it has finished ({phase}) and no longer holds a share"
     if names.GATE in pods.gates(pod):
-        return "its request annotation does not agree with its resources, so that nobody places it; delete it"
+        return "its request annotation contradicts its resources, so it is never placed; delete it"
     asked = dialects.asked(pod)
     if not asked:
         return "it asks for no GPU share"

@@ -36,7 +36,7 @@ COLUMNS = (
 EVICTED = "evicted"
 _RETURNS = (
     "While an evicted pod ends, its successor fits on the same node and may be placed there again first, unless the "
-    "node is kept for who waits (starvation_timeout)."
+    "node is reserved for a starving pod (starvation_timeout)."
 )
 
 

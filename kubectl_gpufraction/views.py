@@ -176,11 +176,11 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
-    said = pod.reason or f"nothing was decided yet; if that stays so, no allocator leads: {_LEADS}"
+    said = pod.reason or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     if not state.whole:
         return [*lines, f"It waits: {said}", *_cures_of_claim(pod), _MORE]
     line, place = state.waiting(), state.places()[pod.key]
-    lines.append(f"It waits, {place} of {len(line)} in line: {said}")
+    lines.append(f"It waits, {place} of {len(line)} in the queue: {said}")
     before = [f"{other.key} ({asked(other)})" for other in line[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
@@ -192,7 +192,9 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
 
 
 _LEADS = "kubectl -n gpufraction-system get pods,leases"
-_MORE = "Its place in line, and whose end would make room, need the right to list nodes, GPUNodes and all pods."
+_MORE = (
+    "Its place in the queue, and which pods' end would make room, need the right to list nodes, GPUNodes and all pods."
+)
 _MOST_SHOWN = 5
 
 

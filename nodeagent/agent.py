@@ -178,11 +178,11 @@ class Agent:
             log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
         self._history = plan.history
         for change in plan.events:
-            log.warning(change.reason, extra={"said": change.message})
+            log.warning(change.reason, extra={"reason": change.message})
             try:
                 self._record(change)
             except KubeError as error:
-                log.warning("the Event was not written", extra={"said": str(error)})
+                log.warning("Event not written", extra={"reason": str(error)})
         if plan.actions:
             self._wrote(wanted, published)
 
@@ -226,7 +226,7 @@ class Agent:
         hint = "; is the CustomResourceDefinition of GPUNode installed?" if isinstance(error, KubeNotFound) else ""
         self._trouble = f"the inventory is not published: {error}{hint}"
         level = logging.INFO if self._failures else logging.WARNING
-        log.log(level, "publishing failed", extra={"reason": type(error).__name__, "said": str(error)})
+        log.log(level, "publishing failed", extra={"reason": type(error).__name__, "detail": str(error)})
         self._failures += 1
         longest = backoff(self._failures, self._behaviour.backoff, self._behaviour.backoff_cap)
         return max(error.retry_after or 0.0, with_jitter(longest, self._rng.random()))

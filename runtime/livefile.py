@@ -76,11 +76,11 @@ class LiveFile(Generic[T]):
         except (UnreadableContent, OSError, UnicodeDecodeError) as error:
             said = error.strerror if isinstance(error, OSError) else str(error)
             self._trouble = f"{self._path}: {said}"
-            instead = "what was read last goes on counting" if self._good is not None else "so far it says nothing"
-            log.error(f"refused; {instead}", extra={"said": self._trouble})
+            instead = "the last good content stays in use" if self._good is not None else "nothing is in use"
+            log.error(f"refused; {instead}", extra={"reason": self._trouble})
             return
         if self._good is not None and self._good != good:
-            log.info("read anew", extra={"file": str(self._path)})
+            log.info("file reloaded", extra={"file": str(self._path)})
         self._good, self._trouble = good, ""
 
     def _text(self) -> str:

@@ -109,7 +109,7 @@ class Workers:
                 target()
                 why = "its own end"
                 if not stop.is_set():
-                    log.error("worker ended before its time", extra={"worker": name})
+                    log.error("worker ended unexpectedly", extra={"worker": name})
             except Exception as error:
                 why = type(error).__name__
                 log.exception("worker failed", extra={"worker": name})

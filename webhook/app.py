@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 _AGAIN = 60.0
 """Seconds until what is still wrong with the options is logged again."""
 _UNREAD = (
-    "the cluster's options for GPU shares cannot be read, so this pod is read without them: where it leaves its memory "
-    "out it asks for all of a GPU's. An administrator finds the reason in the condition OptionsRefused of the GPUNodes"
+    "the cluster's options for GPU shares cannot be read, so defaults apply to this pod: without an amount of memory "
+    "it requests a GPU's whole memory. The condition OptionsRefused of the GPUNodes tells an administrator why"
 )
 
 
@@ -61,7 +61,7 @@ class Document:
         if not wrong:
             self._said_at = float("-inf")
             return ""
-        instead = "by what was read before" if known else "as if nothing was said"
+        instead = "with the options read before" if known else "without options"
         said = f"options refused: {wrong}; pods are read {instead}"
         now = self._clock()
         if now - self._said_at >= _AGAIN:

@@ -129,7 +129,7 @@ def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> S
     index = _shares(holding)[uuid]
     gpus: tuple[Gpu, ...] = inventory.gpus if inventory is not None else ()
     replaced = any(gpu.index == index and not gpu.parent for gpu in gpus) and not uuid.startswith("MIG-")
-    what = "was replaced by another GPU" if replaced else "is not there any more"
+    what = "was replaced by another GPU" if replaced else "no longer exists"
     why = (
         f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod keeps "
         "running without it. Delete the pod, so that it is placed again"

@@ -32,7 +32,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
     code, warns = _word(phase, why)
     if not message:
         share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
-        message = f"it has its share, ElasticGPU {share}"
+        message = f"bound to ElasticGPU {share}"
     return EventRecord("ElasticGPUClaim", f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
 
 

@@ -33,7 +33,7 @@ from allocator.claims.objects import (
 from contract import names
 
 JSON = dict[str, Any]
-_GPU_GONE = "its GPU is not there any more"
+_GPU_GONE = "its GPU no longer exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ def of_claim(
         return _end(claim, share, in_use, card)
     if share is None:
         gone = Status(
-            LOST, "ElasticGPUGone", f"ElasticGPU {claim.own_share} is gone; delete the claim and make it anew"
+            LOST,
+            "ElasticGPUGone",
+            f"ElasticGPU {claim.own_share} no longer exists; delete the claim and create it again",
         )
         said = gone if claim.bound else pending
         return _say_of_claim(claim, said) if said is not None else None
@@ -92,7 +94,7 @@ def of_claim(
     if not (share.deleting or (claim.kept and claim.bound)):
         return _adopt(claim, share)
     if not card:
-        gone = Status(LOST, "GPUGone", "its GPU is not there any more; the claim is bound again should it come back")
+        gone = Status(LOST, "GPUGone", "its GPU no longer exists; the claim is bound again when the GPU returns")
         failed = Status(FAILED, "GPUGone", _GPU_GONE)
         return _say_of_share(share, failed) or _say_of_claim(claim, gone)
     return _say_of_share(share, Status(BOUND, "Bound", "")) or _say_of_claim(claim, Status(BOUND, "Bound", ""))
@@ -106,7 +108,7 @@ def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
         return _let_go(SHARES, "", share.name, share.version, share.finalizers, names.SHARE_FINALIZER)
     if share.reclaim == DELETE:
         return Delete(share.name, share.uid, share.key, share.claim_uid)
-    text = "its claim is gone; delete it to give the share back"
+    text = "its claim no longer exists; delete this object to release the share"
     return _say_of_share(share, Status(RELEASED, "ClaimGone", text))
 
 
@@ -115,7 +117,7 @@ def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> 
     if not claim.kept:
         return None
     if in_use:
-        told = "deleted; it goes when no pod uses it any more"
+        told = "deleted; removed when no pod uses it"
         if share is None:
             return _say_of_claim(claim, Status(claim.status.phase, "InUse", told))
         stands = Status(BOUND, "Bound", "") if card else Status(FAILED, "GPUGone", _GPU_GONE)

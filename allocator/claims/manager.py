@@ -44,7 +44,7 @@ _PAUSE_REFUSED = 10.0
 """The same, where the API server refused it."""
 _SET_ASIDE = 600.0
 """Seconds for which a claim is left alone of which an error of ours came."""
-_ERROR = "an error of gpufraction keeps it from being served; an administrator finds it in the allocator's log"
+_ERROR = "internal error of gpufraction; the allocator's log has it"
 BINDING = "ClaimBinding"
 """The reason of a pod whose claim is bound in a moment."""
 _OFF = (
@@ -197,17 +197,17 @@ class ClaimManager:
         if claim is None:
             return Status(PENDING, "ClaimMissing", f"ElasticGPUClaim {name} is not in the namespace; create it")
         if claim.deleting:
-            return Status(PENDING, "ClaimDeleted", f"ElasticGPUClaim {name} is being deleted; make it anew")
+            return Status(PENDING, "ClaimDeleted", f"ElasticGPUClaim {name} is being deleted; create it again")
         share = self._shares.get(claim.own_share)
         if share is None and claim.bound:
-            return Status(LOST, "ClaimLost", f"ElasticGPUClaim {name} is lost; delete it and make it anew")
+            return Status(LOST, "ClaimLost", f"ElasticGPUClaim {name} is lost; delete it and create it again")
         if share is None:
             told = self._told.get(claim.uid)
             if told is None:
                 return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
             return Status(PENDING, f"Claim{told.reason}", f"ElasticGPUClaim {name}: {told.message}")
         if not self._has_card(share):
-            return Status(LOST, "ClaimLost", f"the GPU of ElasticGPUClaim {name} is not there any more")
+            return Status(LOST, "ClaimLost", f"the GPU of ElasticGPUClaim {name} no longer exists")
         ready = claim.status.phase == share.status.phase == objects.BOUND and claim.kept and claim.bound
         if share.deleting or share.claim_uid != claim.uid or not ready or claim.uid in self._going:
             return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
@@ -245,7 +245,7 @@ class ClaimManager:
         if isinstance(wanted, Problem):
             return
         if wanted.binding != IMMEDIATE:
-            text = "it is bound for the first pod that names it"
+            text = "bound when the first pod names it"
             self._told[claim.uid] = Status(PENDING, objects.FIRST_CONSUMER, text)
             return
         if wanted.request in failed:

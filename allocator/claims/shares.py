@@ -52,7 +52,7 @@ def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
         return Problem(_ANOTHERS, text)
     if claim.class_name and found is None:
-        return Problem(_NO_CLASS, f"ElasticGPUClass {claim.class_name} is not there; create it")
+        return Problem(_NO_CLASS, f"ElasticGPUClass {claim.class_name} does not exist; create it")
     try:
         rules = found or GpuClass("")
         _check(rules)

@@ -93,8 +93,8 @@ class PreemptionTracker:
         awaited = leaving | before | {victim.uid for victim in plan.victims}
         self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
         if not plan.victims:
-            self._said[pod.uid] = (PREEMPTING, f"waits for pods on node {plan.node} that end")
-        why = f"a pod of higher priority waits for a GPU share, and node {plan.node} is where the fewest pods must go"
+            self._said[pod.uid] = (PREEMPTING, f"waits until pods on node {plan.node} end")
+        why = f"a pod of higher priority waits for a GPU share, and node {plan.node} needs the fewest evictions"
         return [Eviction(victim.key, victim.uid, None, "preemption", why) for victim in plan.victims]
 
     def granted(self, order: Eviction) -> None:

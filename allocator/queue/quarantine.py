@@ -113,8 +113,8 @@ class Quarantine:
 def said(fault: Fault) -> str:
     """What the pod is told."""
     return (
-        f"an error of gpufraction keeps this pod from being served (fault {fault.id}). It is tried again when its spec "
-        "or annotations change, or after 10 min; an administrator finds the fault in the allocator's log"
+        f"internal error of gpufraction (fault {fault.id}). The pod is tried again when its spec or annotations "
+        "change, or after 10 min; the allocator's log has the fault"
     )
 
 

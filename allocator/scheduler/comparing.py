@@ -90,12 +90,12 @@ class Repairing(Claiming):
 
     def _say_overfull(self, one: OvercommittedGpu) -> None:
         evicts, youngest = self._options.repair == "evict", one.youngest
-        then = "it is evicted" if evicts else "delete it, so that it is placed anew"
+        then = "it is evicted" if evicts else "delete it, so that it is placed again"
         text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"
         if (one.uuid, "") not in self._said:
-            self._line.note(EventRecord("Node", one.node, one.node, "GPUOverfull", one.what))
+            self._line.note(EventRecord("Node", one.node, one.node, "GPUOvercommitted", one.what))
         if youngest is not None and _key(one) not in self._said:
-            self._line.note(EventRecord("Pod", youngest.key, youngest.uid, "GPUOverfull", text))
+            self._line.note(EventRecord("Pod", youngest.key, youngest.uid, "GPUOvercommitted", text))
         self._said |= {(one.uuid, ""), _key(one)}
         self._wake()
         if evicts and youngest is not None:
@@ -111,9 +111,9 @@ class Repairing(Claiming):
 
 
 _UNCOUNTED = (
-    "asks for a GPU share and has none that is counted: the admission webhook of gpufraction.io did not see it, or its "
-    "annotations were changed. Delete it and create it again; if this comes back, is the MutatingWebhookConfiguration "
-    "gpufraction-webhook in place?"
+    "requests a GPU share and has no valid allocation: the admission webhook of gpufraction.io did not see it, or its "
+    "annotations were changed. Delete it and create it again; if this happens again, check that the "
+    "MutatingWebhookConfiguration gpufraction-webhook exists"
 )
 
 

@@ -108,7 +108,7 @@ def too_much_for(cluster: Cache, holding: Reservation) -> str:
 
 
 def _said(gpu: Gpu, node: str, what: str) -> str:
-    return f"GPU {gpu.index} of node {node}: more is promised than there is: {what}"
+    return f"GPU {gpu.index} of node {node}: more is allocated than there is: {what}"
 
 
 def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:

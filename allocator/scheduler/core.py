@@ -133,7 +133,7 @@ class Controller(Repairing):
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
-            return Never("Refused", "the webhook has refused the pod")
+            return Never("Refused", "the webhook refused the pod")
         ask, smallest = seen.ask, self._cluster.engine.smallest_accepted
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
@@ -156,7 +156,7 @@ class Controller(Repairing):
     def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
         """Why the pod gets its share only once it is stored; empty where it gets it now."""
         if self._options.when == "stored":
-            return "the administrator has shares given to stored pods only"
+            return "the setting placement.when is stored"
         if question.dry_run:
             return ""
         sharers = self._cluster.engine.limits.max_sharers

@@ -53,9 +53,9 @@ class Leadership:
         if not self._leading():
             return "another replica leads"
         if self._tenure is not None and self._tenure() != self._trusted:
-            return "just elected, and still listing what the leader before has placed"
+            return "new leader: listing pods"
         if self.unfenced() is not None:
-            return "just elected, and still barring what the leader before may have been about to write"
+            return "new leader: fencing pending pods"
         return ""
 
     def leads(self) -> bool:

@@ -51,7 +51,7 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
-    return Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads", floor(request, smallest))
+    return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
 
 
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
@@ -80,8 +80,8 @@ def allocated(allocation: Allocation) -> str:
 def refused(node: str, words: str) -> str:
     """What a pod is told whose placement the API server does not store; `words` are the API server's."""
     return (
-        f"waiting: node {node} has room, but the API server does not store the placement: {_short(words)}. It is tried "
-        "again, ever less often"
+        f"waiting: node {node} has room, but the API server rejects the placement: {_short(words)}. It is retried "
+        "with backoff"
     )
 
 
@@ -100,7 +100,7 @@ def not_bound(stuck: UnboundPod, minutes: float) -> str:
     """What is said of a pod that holds a share and cannot be bound; kube-scheduler's words may be long."""
     return (
         f"holds its GPU share on node {stuck.node} unused: kube-scheduler has not bound the pod there for "
-        f"{minutes:.0f} min ({_short(stuck.said)}). Cure what it says, or delete the pod to give the share back"
+        f"{minutes:.0f} min ({_short(stuck.said)}). Resolve that, or delete the pod to release the share"
     )
 
 

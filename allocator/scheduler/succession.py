@@ -143,7 +143,7 @@ class Succession(Intake):
 
 
 _LATE = (
-    "The share was reserved when the pod was admitted, and given to others before the pod was stored: storing it took "
-    "longer than that of other pods, or a new leader could not know of it. So the pod sees no GPU and is failed in its "
-    "first second; its controller makes another. Where it has none, create it again"
+    "The pod was stored after its reservation had expired and its share had gone to other pods: storing it took too "
+    "long, or the leader changed meanwhile. The pod sees no GPU and is failed in its first second. Its controller "
+    "creates another; if it has no controller, create it again"
 )

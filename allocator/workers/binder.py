@@ -270,13 +270,13 @@ class EventRecorder:
                 return True
             except (KubeTooManyRequests, KubeUnavailable) as error:
                 pause = min(max(backoff(attempt + 1, _PAUSE, _PAUSE_CAP), error.retry_after or 0.0), _PAUSE_CAP)
-                log.info("pod not told yet", extra={"pod": news.key, "reason": str(error)})
+                log.info("pod status not written yet", extra={"pod": news.key, "reason": str(error)})
                 if wait(pause):
                     return False
             except KubeError as error:
-                log.info("pod not told", extra={"pod": news.key, "reason": str(error)})
+                log.info("pod status not written", extra={"pod": news.key, "reason": str(error)})
                 return False
-        log.warning("pod not told", extra={"pod": news.key, "tries": _TRIES})
+        log.warning("pod status not written", extra={"pod": news.key, "tries": _TRIES})
         return False
 
     def _tell(self, news: Tellable) -> None:

@@ -68,7 +68,7 @@ def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:
         return _patch(kube, where, order.version, order.operations, timeout)
     except KubeError as error:
         fields = {"object": f"{order.plural}/{order.name}", "reason": str(error)} if isinstance(order, Patch) else {}
-        log.info("step not taken", extra=fields or {"object": order.name, "reason": str(error)})
+        log.info("claim not updated", extra=fields or {"object": order.name, "reason": str(error)})
         return Refused(str(error)) if isinstance(error, REFUSALS) else None
 
 

@@ -57,7 +57,7 @@ class Fencer:
         ]
         _, left = self._controller.to_bar()
         took = {"pods": len(waiting), "left": len(left), "seconds": round(time.perf_counter() - started, 3)}
-        log.info("barred what the leader before had under way", extra={"tenure": tenure, **took})
+        log.info("pending pods fenced", extra={"term": tenure, **took})
         if failed:
             raise failed[0]  # nothing is decided until all are touched, and somebody must learn why that is not so
 
@@ -79,10 +79,10 @@ class Fencer:
         except (KubeNotFound, KubeConflict):
             self._controller.barred(entry.uid, None)
         except (KubeForbidden, KubeInvalid) as error:
-            log.warning("pod not barred, and passed over", extra={**fields, "reason": str(error)})
+            log.warning("pod not fenced, and skipped", extra={**fields, "reason": str(error)})
             self._controller.untouchable(entry, str(error))
         except KubeError as error:
-            log.info("pod not barred yet", extra={**fields, "reason": str(error)})
+            log.info("pod not fenced yet", extra={**fields, "reason": str(error)})
         else:
             self._controller.barred(entry.uid, pod)
 
@@ -92,12 +92,12 @@ class Fencer:
             namespace, name = late.key.split("/", 1)
             try:
                 self._kube.patch_merge(paths.pods(namespace, name), failing(late), timeout=self._timeout)
-                log.warning("late pod failed", extra={"pod": late.key, "reason": late.why})
+                log.warning("late pod marked as failed", extra={"pod": late.key, "reason": late.why})
                 self._failed()
             except (KubeNotFound, KubeConflict):
                 pass
             except KubeError as error:
-                log.warning("late pod not failed yet", extra={"pod": late.key, "reason": str(error)})
+                log.warning("late pod not marked as failed yet", extra={"pod": late.key, "reason": str(error)})
                 continue
             self._controller.failed(late)
 

@@ -250,7 +250,7 @@ def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
             return excluded.read(configmap)
         except Exception:
             fault, name = faulted("kept-out", _name(configmap)), _name(configmap)
-            wrong = f"an error of gpufraction keeps it from being read (fault {fault})"
+            wrong = f"internal error of gpufraction while reading it (fault {fault})"
             ours = name.startswith(excluded.PREFIX)
             return KeptOut(name.removeprefix(excluded.PREFIX), wrong=wrong) if ours else None
 

@@ -129,7 +129,7 @@ class SchedulingLoop:
         tenure = self._controller.untrusted()
         if tenure is not None and tenure != self._relisted:
             self._relisted = tenure
-            log.info("listing pods for a new leadership", extra={"tenure": tenure})
+            log.info("listing pods for a new leadership", extra={"term": tenure})
             self._relist(tenure)
         elif tenure is None and self._controller.take_relist():
             self._relist(self._controller.tenure())
@@ -191,7 +191,7 @@ class SchedulingLoop:
         except KubeNotFound:
             return set()
         except KubeError as error:
-            log.warning("overdue pods not listed", extra={"namespace": namespace, "reason": str(error)})
+            log.warning("unconfirmed pods not listed", extra={"namespace": namespace, "reason": str(error)})
             return None
         except Exception:
             self._faulted("overdue", namespace)
@@ -213,7 +213,7 @@ class SchedulingLoop:
         if not self._controller.may_write(commit):
             self._controller.abandon(commit)
             self._counted.written("fenced")
-            log.info("pod not placed", extra={**fields, "reason": "another replica leads by now"})
+            log.info("pod not placed", extra={**fields, "reason": "leadership lost before binding"})
             return
         self._settle(commit, write(self._kube, commit, self._now_ns(), timeout=self._write_timeout))
 
@@ -228,7 +228,7 @@ class SchedulingLoop:
                 log.info("pod not placed", extra={**fields, "reason": why})
             case BindUnknown(why):
                 self._controller.commit_unknown(commit)
-                log.warning("placement unknown", extra={**fields, "reason": why})
+                log.warning("outcome of the binding unknown", extra={**fields, "reason": why})
         self._counted.written(_OUTCOMES[type(outcome)])
 
 

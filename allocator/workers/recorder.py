@@ -55,7 +55,7 @@ class Upkeep:
             except KubeNotFound:
                 continue
             except KubeError as error:
-                log.info("annotations not kept up", extra={"pod": key, "reason": str(error)})
+                log.info("annotations not updated", extra={"pod": key, "reason": str(error)})
             except Exception:
                 self._faulted("upkeep", key)
 

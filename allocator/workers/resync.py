@@ -115,7 +115,7 @@ class Resync:
         except KubeError as error:
             self._due = now + min(self._every, _RETRY)
             self._found.passed("failed")
-            log.warning("repair could not read", extra={"reason": str(error)})
+            log.warning("repair could not list pods", extra={"reason": str(error)})
 
     def _first_look(self) -> None:
         selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
@@ -159,7 +159,10 @@ class Resync:
         self._found.drifted("gone", len(gone))
         self._found.drifted("changed", len(differing))
         shown = [pod.key for pod in differing[:_SHOWN]]
-        log.warning("state differs from the pods", extra={"gone": len(gone), "changed": len(differing), "some": shown})
+        log.warning(
+            "ledger differed from the API server, and is corrected",
+            extra={"gone": len(gone), "changed": len(differing), "some": shown},
+        )
         self._controller.mistrust()
 
     def _is_still_so(self, pod: ListedPod) -> bool:

@@ -71,7 +71,7 @@ WAITING_PODS = MetricSpec(
 UNREADABLE_PODS = MetricSpec(
     "gpufraction_unreadable_pods",
     "gauge",
-    "Pods behind our gate whose request annotation does not agree with their resources, so that nobody places them.",
+    "Pods behind our gate whose request annotation does not agree with their resources, so they are never placed.",
     "allocator",
 )
 QUARANTINED_PODS = MetricSpec(

@@ -139,7 +139,7 @@ MPS_STARTS = MetricSpec(
 AGENT_OPTIONS_REFUSED = MetricSpec(
     "gpufraction_agent_options_refused",
     "gauge",
-    "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
+    "1 while the file of options cannot be read and the last good content stays in use, 0 otherwise.",
     "nodeagent",
     labels=("node",),
 )

@@ -44,7 +44,7 @@ CERTIFICATE_EXPIRY = MetricSpec(
 WEBHOOK_OPTIONS_REFUSED = MetricSpec(
     "gpufraction_webhook_options_refused",
     "gauge",
-    "1 while the file of options cannot be read and what was read last goes on counting, 0 otherwise.",
+    "1 while the file of options cannot be read and the last good content stays in use, 0 otherwise.",
     "webhook",
 )
 TURNED_AWAY = MetricSpec(

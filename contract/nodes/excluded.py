@@ -48,7 +48,7 @@ class KeptOut:
         here = ", ".join(sorted({str(gpu.index) for gpu in gpus if not gpu.parent}))
         return (
             f"data.{_KEY}: found {', '.join(shown(word) for word in found[:_SHOWN])}{more}, which is no GPU of node "
-            f"{self.node} and keeps none out; give indexes ({here}) or UUIDs separated by commas"
+            f"{self.node} and excludes none; give indexes ({here}) or UUIDs separated by commas"
         )
 
     def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -92,14 +92,14 @@ def tally(reasons: Iterable[Reason]) -> tuple[ReasonCount, ...]:
 _PLAIN: Mapping[Code, str] = {
     Code.NO_GPUS: "without GPUs to share",
     Code.NODE_NAME: "not the node that the pod names",
-    Code.DELIVERY: "where its GPUs would not reach the pod: by its runtime class, or several GPUs under MPS "
+    Code.DELIVERY: "that cannot deliver GPUs to the pod: its runtime class, or several GPUs under MPS "
     "(see status.delivery of the GPUNode)",
     Code.ISOLATION: "that do not enforce the isolation asked for (gpufraction.io/isolation)",
     Code.CORDONED: "cordoned",
     Code.NOT_READY: "not ready",
     Code.SELECTOR: "not matching the pod's node selector or affinity",
     Code.UNHEALTHY: "with unhealthy GPUs",
-    Code.NOT_SHARED: "with GPUs that are not shared, since a vendor's device plugin may give them away",
+    Code.NOT_SHARED: "with GPUs that are not shared, since a vendor's device plugin may allocate them",
     Code.GPU_CORDONED: "with GPUs that an administrator cordoned",
     Code.UUID: "without the GPU UUIDs asked for",
     Code.MODEL: "without the GPU model asked for",

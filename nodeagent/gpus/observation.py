@@ -90,13 +90,13 @@ class Observer:
             seen = look(self._library)
             seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
         except Exception as error:  # a bug of ours must be published too: silence would keep an old inventory alive
-            log.exception("looking at the GPUs failed")
+            log.exception("reading the GPUs failed")
             seen = Observation(problem=f"the agent failed while looking: {type(error).__name__}", reason="AgentFailed")
         with self._lock:
             changed = seen.problem != (self._latest.problem if self._latest else "")
             self._latest, self._asked_at = seen, None
         if changed and seen.problem:
-            log.warning("GPUs cannot be read", extra={"reason": seen.reason, "said": seen.problem})
+            log.warning("GPUs cannot be read", extra={"reason": seen.reason, "detail": seen.problem})
         elif changed:
             log.info("GPUs can be read again")
         self._on_look(seen)

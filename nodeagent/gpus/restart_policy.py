@@ -19,11 +19,11 @@ from __future__ import annotations
 from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
 from nodeagent.gpus.observation import Observation
 
-_LOST = (6, "GPUs cannot be reached any more; the agent starts anew, to be given them again")
+_LOST = (6, "the GPUs are out of reach; the agent restarts to get them again")
 REASONS: dict[str, tuple[int, str]] = {
     LibraryOutdated.reason: (
         2,
-        "the driver was replaced; the agent starts anew, to be given the library that goes with it",
+        "the driver was replaced; the agent restarts to load the new driver's library",
     ),
     NoPermission.reason: _LOST,
     LibraryBroken.reason: _LOST,

@@ -188,7 +188,7 @@ class Daemon:
             try:
                 os.setxattr(self._folder / "pipe", "security.selinux", _SELINUX_TYPE)
             except OSError as error:
-                log.warning("containers may not reach the MPS daemon under SELinux", extra={"said": str(error)})
+                log.warning("containers may not reach the MPS daemon under SELinux", extra={"reason": str(error)})
 
 
 def _still(child: int) -> int:

@@ -204,11 +204,11 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> S
         return _failed(state, "the MPS daemon ended", seen, now, pace)
     silent = None if seen.answers else now if state.silent is None else state.silent
     if silent is not None and now - silent >= pace.patience:
-        return _killed(state, "the MPS daemon does not answer any more", now)
+        return _killed(state, "the MPS daemon no longer answers", now)
     if silent is not None:
         return replace(state, silent=silent), _kept_exclusive(seen)
     if seen.faulted and not seen.clients:
-        return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault and is started anew"), (Action.QUIT,)
+        return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault and is restarted"), (Action.QUIT,)
     if seen.faulted:
         why = "a client brought an MPS server to a fault; new ones come when all its clients have ended"
         return _enter(state, Phase.FAULTED, now, why=why), _kept_exclusive(seen)

@@ -98,7 +98,7 @@ class Supervisor:
         try:
             write_atomically(self._places.report, report_to_text(self.report))
         except OSError as error:
-            log.warning("the report cannot be written", extra={"said": str(error)})
+            log.warning("the report could not be written", extra={"reason": str(error)})
         return self.report
 
     def end(self, *, within: float) -> None:
@@ -129,7 +129,7 @@ class Supervisor:
         after, actions = step(state, seen, self._clock(), self._pace)
         if (after.phase, after.why) != (state.phase, state.why):
             level = logging.WARNING if after.why and after.phase is not Phase.BLOCKED else logging.INFO
-            log.log(level, "MPS", extra={"gpu": uuid, "phase": str(after.phase), "said": after.why})
+            log.log(level, "MPS", extra={"gpu": uuid, "phase": str(after.phase), "reason": after.why})
         self._states[uuid] = after
         for action in actions:
             self._do(uuid, action)
@@ -170,7 +170,7 @@ class Supervisor:
         try:
             self._daemon(uuid).tidy()
         except OSError as error:
-            log.warning("the MPS daemon's files are not in order", extra={"gpu": uuid, "said": str(error)})
+            log.warning("the MPS daemon's files could not be set up", extra={"gpu": uuid, "reason": str(error)})
 
     def _do(self, uuid: str, action: Action) -> None:
         daemon = self._daemon(uuid)
@@ -191,10 +191,10 @@ class Supervisor:
                     if self._set_mode(uuid, exclusive=False):
                         daemon.claim(False)
         except OSError as error:
-            log.warning("not done", extra={"what": str(action), "gpu": uuid, "said": str(error)})
+            log.warning("not done", extra={"what": str(action), "gpu": uuid, "reason": str(error)})
 
     def _set_mode(self, uuid: str, *, exclusive: bool) -> bool:
         trouble = self._library.set_exclusive(uuid, exclusive)
         if trouble:
-            log.warning("the compute mode was not set", extra={"gpu": uuid, "said": trouble})
+            log.warning("the compute mode was not set", extra={"gpu": uuid, "reason": trouble})
         return not trouble

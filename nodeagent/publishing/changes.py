@@ -70,8 +70,8 @@ def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
         successor = at_index.get(gpu.index)
         what = f"GPU {gpu.uuid} ({gpu.model}, index {gpu.index})"
         if successor is not None and successor.uuid not in known:
-            message = f"{what} is not here any more; at its index is {successor.uuid} ({successor.model})"
-            told.append(Change(REPLACED, f"{message}. Pods that were given the old one have no GPU"))
+            message = f"{what} was removed; at its index is {successor.uuid} ({successor.model})"
+            told.append(Change(REPLACED, f"{message}. Pods of the old one have no GPU"))
         else:
-            told.append(Change(GONE, f"{what} is not here any more. Pods that were given it have no GPU"))
+            told.append(Change(GONE, f"{what} was removed. Its pods have no GPU"))
     return tuple(told)

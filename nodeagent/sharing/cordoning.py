@@ -50,7 +50,7 @@ def _wrong(strangers: list[str], cards: tuple[Card, ...]) -> tuple[Condition, ..
     more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
     here = ", ".join(str(card.index) for card in cards if not card.parent)
     message = (
-        f"metadata.annotations[{names.CORDON}]: found {found}{more}, which is no GPU of this node and keeps none out; "
+        f"metadata.annotations[{names.CORDON}]: found {found}{more}, which is no GPU of this node and excludes none; "
         f"give indexes ({here}) or UUIDs, separated by commas"
     )
     return (Condition(True, "NoSuchGpu", message, NAMES_NO_GPU),)

@@ -62,5 +62,5 @@ class HolderReporter:
         """Rounds until stopped."""
         while not stopping.is_set():
             if not self.step():
-                log.warning("cannot report", extra={"said": self.trouble})
+                log.warning("held GPUs not reported", extra={"reason": self.trouble})
             stopping.wait(interval)

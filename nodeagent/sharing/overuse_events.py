@@ -88,7 +88,7 @@ class OveruseReporter:
             try:
                 self._do(step, now)
             except KubeError as error:
-                log.warning("not done", extra={"what": step.reason, "pod": _key(step), "said": str(error)})
+                log.warning("not done", extra={"what": step.reason, "pod": _key(step), "reason": str(error)})
 
     def _do(self, step: Step, now: float) -> None:
         pod = step.resident
@@ -99,7 +99,7 @@ class OveruseReporter:
             with contextlib.suppress(KubeNotFound):
                 evict(self._kube, pod.namespace, pod.name, uid=pod.uid)
             self._leaving.add(pod.uid)
-        log.warning(step.reason, extra={"pod": _key(step), "said": step.message})
+        log.warning(step.reason, extra={"pod": _key(step), "reason": step.message})
         events.record(
             self._kube,
             events.about("Pod", pod.namespace, pod.name, pod.uid),

@@ -69,7 +69,9 @@ def decide(ownership: Ownership, held: frozenset[str], cards: Iterable[str]) -> 
         found = f"the Node is labelled {names.OWNERSHIP}={DEDICATED}, and a device plugin still offers GPUs here"
         return _conflict("PluginStillOn", f"{found}; {_WAYS.split(', or ')[0]}, or choose {HOLDING}")
     choice = f" ({names.OWNERSHIP} is {ownership.choice!r}, which is neither)" if ownership.choice else ""
-    return _conflict("NoChoice", f"a device plugin offers GPUs here and could give away what we share{choice}: {_WAYS}")
+    return _conflict(
+        "NoChoice", f"a device plugin offers GPUs here and could allocate GPUs that we share{choice}: {_WAYS}"
+    )
 
 
 def _conflict(reason: str, message: str) -> SharedGpus:

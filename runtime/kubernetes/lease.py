@@ -252,7 +252,7 @@ class Leader:
             except KubeConflict:
                 continue
             except KubeError as error:
-                log.warning("lease not released", extra={"lease": self._name, "said": str(error)})
+                log.warning("lease not released", extra={"lease": self._name, "reason": str(error)})
                 return
 
     def tick(self) -> None:
@@ -263,7 +263,7 @@ class Leader:
         except KubeConflict:
             log.debug("lease contended", extra={"lease": self._name})
         except KubeError as error:
-            log.warning("lease round failed", extra={"lease": self._name, "said": str(error)})
+            log.warning("lease round failed", extra={"lease": self._name, "reason": str(error)})
         else:
             # A renewal under way when stop() came must not bring the tenure back.
             self._observed = replace(after, leads_until=None) if self._stopping.is_set() else after

@@ -385,7 +385,7 @@ class Informer:
         # An expired version is part of the protocol; trouble is said once, not at every retry.
         level = logging.INFO if error.status == 410 or self._troubled else logging.WARNING
         self._troubled = self._troubled or error.status != 410
-        log.log(level, "watch interrupted", extra={"informer": self.name, "reason": reason, "said": str(error)})
+        log.log(level, "watch interrupted", extra={"informer": self.name, "reason": reason, "detail": str(error)})
         if self._on_restart is not None:
             self._on_restart(reason)
 

@@ -349,10 +349,10 @@ def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
 
 
 def _cannot_be_counted(container: str, answer: Answer | None) -> str:
-    because = answer.reason if isinstance(answer, Wait) else "the allocator is not answering here"
+    because = answer.reason if isinstance(answer, Wait) else "the allocator does not answer"
     return (
-        f"container {container!r} asks for a whole GPU or a percentage of one, and nobody can say now how much memory "
-        f"a quota has to count for it ({because}); create it again in a moment, or ask for an amount of memory"
+        f"container {container!r} asks for a whole GPU or a percentage of one, and the memory that a quota counts "
+        f"for it is not known now ({because}); create it again in a moment, or ask for an amount of memory"
     )
 
 
@@ -372,7 +372,7 @@ def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) 
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
         return said
     if answer is None:
-        return (*said, "waiting: the allocator is not answering here; the pod will be placed as soon as it does")
+        return (*said, "waiting: the allocator does not answer; the pod is placed as soon as it does")
     if bound:
         said = (*said, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
     return (*said, f"waiting: {answer.reason}")
@@ -380,9 +380,9 @@ def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) 
 
 def _cannot_wait(bound: str, answer: Wait | None) -> str:
     """A gate beside spec.nodeName is refused by the API server, so such a pod has its share now or never."""
-    cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in line"
+    cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue"
     if answer is None:
-        return f"spec.nodeName: found {bound!r} while the allocator is not answering; create it again soon, or {cure}"
+        return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
     if answer.code == NOT_LEADING:
         why = "which only the replica that leads can give it, and this one does not"
         return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"

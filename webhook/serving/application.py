@@ -111,7 +111,7 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Ask:
         if not question.refused:
             questions.labels(_answer_label(answer)).inc()
         if isinstance(answer, NoAnswer):
-            what = "a refused pod's share was not given back" if question.refused else "the allocator gave no answer"
+            what = "the share of a refused pod was not released" if question.refused else "the allocator gave no answer"
             log.info(what, extra={REASON: answer.code, "detail": answer.detail})
             return None
         return answer

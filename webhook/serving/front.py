@@ -421,7 +421,7 @@ class Front:
             self._complained[reason] = last, number + 1
             return
         self._complained[reason] = now, 0
-        log.warning("client turned away", extra={"reason": reason, "source": source, "since_the_last_line": number})
+        log.warning("client turned away", extra={"reason": reason, "source": source, "suppressed": number})
 
     # -- one connection's steps -----------------------------------------------------------------------------------
 

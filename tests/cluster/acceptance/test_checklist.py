@@ -246,7 +246,7 @@ def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
         claim, share = bound(cluster, name)
         assert share["spec"]["claimRef"]["name"] == name
         assert share["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
-        told(cluster, claim, f"ClaimBound: it has its share, ElasticGPU {share['metadata']['name']}")
+        told(cluster, claim, f"ClaimBound: bound to ElasticGPU {share['metadata']['name']}")
         taken.update(scenarios.held(share).keys())
     assert len(taken) == 1, "the fullest card is taken first"
     wait_for(

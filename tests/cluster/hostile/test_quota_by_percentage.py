@@ -62,7 +62,7 @@ def test_a_percentage_is_refused_while_nobody_can_say_how_much_it_is(hostile: Ho
         os.kill(paused, signal.SIGSTOP)
         try:
             for made in BY_PERCENT.values():
-                with pytest.raises(KubeForbidden, match="nobody can say now how much memory a quota has to count"):
+                with pytest.raises(KubeForbidden, match="the memory that a quota counts for it is not known now"):
                     hostile.create(made)
             waiting = hostile.create(pod("by-bytes").asks("gpufraction.io/gpu-memory", "1Gi"))
         finally:

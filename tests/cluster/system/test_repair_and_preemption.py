@@ -125,14 +125,14 @@ def promise_twice(cluster: Cluster) -> None:
     allocator.patch_merge(paths.pods("default", "twice-2"), edited)
 
 
-OVERFULL = re.compile(r"GPU \d of node t4: more is promised than there is: 20000 of 15109 MiB")
+OVERFULL = re.compile(r"GPU \d of node t4: more is allocated than there is: 20000 of 15109 MiB")
 
 
 def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cluster: Cluster) -> None:
     promise_twice(cluster)
-    assert OVERFULL.match(wait_for_event(cluster, "twice-2", "GPUOverfull"))
-    assert OVERFULL.fullmatch(wait_for_event(cluster, "t4", "GPUOverfull"))
-    assert events(cluster, "twice-1", "GPUOverfull") == []
+    assert OVERFULL.match(wait_for_event(cluster, "twice-2", "GPUOvercommitted"))
+    assert OVERFULL.fullmatch(wait_for_event(cluster, "t4", "GPUOvercommitted"))
+    assert events(cluster, "twice-1", "GPUOvercommitted") == []
     assert metric(cluster, "gpufraction_overcommitted_gpus") == 1
     assert {"twice-1", "twice-2"} <= names_running(cluster), "nobody is evicted unless that is switched on"
     cluster.kube.delete(paths.pods("default", "twice-2"))
@@ -143,7 +143,7 @@ def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) 
     promise_twice(strict)
     wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
-    assert wait_for_event(strict, "twice-2", "GPUOverfull").endswith("it is evicted")
+    assert wait_for_event(strict, "twice-2", "GPUOvercommitted").endswith("it is evicted")
     wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, lambda: "still overfull")
 
 
@@ -156,7 +156,7 @@ def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> No
         assert names.REQUEST not in made["metadata"].get("annotations", {})
         cluster.label_namespace("late")
         text = wait_for_event(cluster, "slipped", "GPUShareUncounted", "late")
-        assert text.startswith("asks for a GPU share and has none that is counted")
+        assert text.startswith("requests a GPU share and has no valid allocation")
         wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, lambda: "not counted")
     finally:
         cluster.kube.patch_merge(namespace, {"metadata": {"labels": {names.INJECT_LABEL: None}}})

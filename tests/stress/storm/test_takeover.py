@@ -19,7 +19,7 @@ from tests.cluster.system import invariants
 from tests.stress.storm.storm import Storm
 
 CARDS, WAITING = 16, 1000
-_BARRED = re.compile(r"barred what the leader before had under way.*pods=1000 left=0 seconds=\S+")
+_BARRED = re.compile(r"pending pods fenced.*pods=1000 left=0 seconds=\S+")
 
 
 @pytest.mark.storm

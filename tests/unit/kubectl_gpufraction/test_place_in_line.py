@@ -58,7 +58,7 @@ def test_pods_of_one_second_share_their_places() -> None:
     ]
     told = {pod.name: views.explanation(state, pod) for pod in state.pods}
     assert told["b"][1:4] == [
-        "It waits, 2-3 of 4 in line: nothing was decided yet; if that stays so, no allocator leads: "
+        "It waits, 2-3 of 4 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases",
         "Before it: default/c (1x5Gi)",
         "Of the same second, in the order in which the allocator saw them: default/a (1x5Gi)",

@@ -57,7 +57,9 @@ def ask(tmp_path: Path) -> Any:
     return asked
 
 
-MORE = "Its place in line, and whose end would make room, need the right to list nodes, GPUNodes and all pods."
+MORE = (
+    "Its place in the queue, and which pods' end would make room, need the right to list nodes, GPUNodes and all pods."
+)
 
 
 def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
@@ -82,7 +84,7 @@ def test_what_needs_more_says_what_does_not(arguments: tuple[str, ...], ask: Any
 ABSENT = {
     "nobody": "not there; -n names another namespace",
     "web": "it asks for no GPU share",
-    "done": "it has finished (Succeeded) and holds no share any more",
+    "done": "it has finished (Succeeded) and no longer holds a share",
     "missed": "it asks for one (Aliyun gpushare), and admission did not see it: it was created before its namespace "
     "had the label gpufraction.io/inject=enabled, or while the webhook was not configured; create it again",
 }

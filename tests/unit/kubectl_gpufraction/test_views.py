@@ -152,7 +152,9 @@ def test_nobodys_end_is_a_cure_for_a_taint() -> None:
     made["status"]["conditions"][0]["reason"] = "Taint"
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
     (found,) = state.waiting()
-    assert views.explanation(state, found)[1:] == ["It waits, 1 of 1 in line: 0 of 1 GPU nodes fit: 1 with a taint"]
+    assert views.explanation(state, found)[1:] == [
+        "It waits, 1 of 1 in the queue: 0 of 1 GPU nodes fit: 1 with a taint"
+    ]
 
 
 def test_of_a_pod_that_nobody_looked_at_it_says_where_to_look() -> None:
@@ -160,7 +162,7 @@ def test_of_a_pod_that_nobody_looked_at_it_says_where_to_look() -> None:
     made["status"] = {"phase": "Pending"}
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
     assert views.explanation(state, state.pods[0])[1] == (
-        "It waits, 1 of 1 in line: nothing was decided yet; if that stays so, no allocator leads: "
+        "It waits, 1 of 1 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases"
     )
 
@@ -178,7 +180,7 @@ EXPLAINED = {
         "first",
         [
             "default/first asks for 1x10Gi (native)",
-            f"It waits, 2 of 2 in line: {FULL}",
+            f"It waits, 2 of 2 in the queue: {FULL}",
             "Before it: default/urgent (1xwhole)",
             "Room on a GPU would come from the end of any of: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
         ],
@@ -187,7 +189,7 @@ EXPLAINED = {
         "urgent",
         [
             "default/urgent asks for 1xwhole (hami)",
-            f"It waits, 1 of 2 in line: {FULL}",
+            f"It waits, 1 of 2 in the queue: {FULL}",
             "Room on a GPU would come from the end of any of: default/half on GPU 1 of n1",
         ],
     ),

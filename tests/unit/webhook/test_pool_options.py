@@ -113,7 +113,7 @@ def test_a_webhook_that_starts_with_a_wrong_document_says_so_on_every_pod_with_a
     found = Wrong(tmp_path, socket, "defaultMem: much\n")
     asks, plain = container(nvidia_com__gpu="1", nvidia_com__gpucores="10"), container()
     assert [len(found.warnings(pod(each))) for each in (asks, asks, plain)] == [1, 1, 0]
-    assert "so this pod is read without them" in found.warnings(pod(asks))[0]
+    assert "so defaults apply to this pod" in found.warnings(pod(asks))[0]
     assert "much" not in found.warnings(pod(asks))[0], "the document is the administrator's"
     assert read(found.client, pod(asks)) == FractionRequest("main", percent=100, cores=10)
     found.file.write_text("defaultMem: 3000 # MiB\n")
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
     document = Document(yaml_file(file, pool_options), clock=lambda: now[0])
     cure = document.trouble()
     assert cure.startswith(f"options refused: {file}: defaultMem: ")
-    assert cure.endswith("; pods are read as if nothing was said")
+    assert cure.endswith("; pods are read without options")
     for now[0] in (59.0, 60.0, 61.0, 120.0):
         assert document.trouble() == cure
     said = [record.getMessage() for record in caplog.records if record.name == "webhook.app"]
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
     file.write_text("defaultMem: 3000\n")
     assert (document.trouble(), document.warning()) == ("", "")
     file.write_text("defaultMem: much more\n")
-    assert document.trouble().endswith("; pods are read by what was read before")
+    assert document.trouble().endswith("; pods are read with the options read before")
 
 
 ANSWERS = {

@@ -119,7 +119,7 @@ def test_a_pod_whose_gpu_is_gone_is_told_once_it_lasts_and_once_only() -> None:
     end = "; the pod keeps running without it. Delete the pod, so that it is placed again"
     about = "of node n, of which this pod has a share,"
     assert told(3.0) == [
-        Stranded("team/p", "p", "GPUGone", f"GPU 1 {about} is not there any more (gone){end}"),
+        Stranded("team/p", "p", "GPUGone", f"GPU 1 {about} no longer exists (gone){end}"),
         Stranded("team/q", "q", "GPUReplaced", f"GPU 0 {about} was replaced by another GPU (old){end}"),
     ]
     assert told(60.0) == []

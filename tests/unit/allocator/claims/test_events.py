@@ -41,9 +41,9 @@ def test_a_claims_events_tell_its_life_each_once_whoever_leads() -> None:
         ("ClaimBound", False),
         ("ClaimInUse", False),
     ]
-    assert found[0][1] == "ElasticGPUClass missing is not there; create it"
+    assert found[0][1] == "ElasticGPUClass missing does not exist; create it"
     assert found[1][1].startswith("0 of 1 GPU nodes fit: 1 short of memory")
-    assert found[2][1] == f"it has its share, ElasticGPU {share}"
+    assert found[2][1] == f"bound to ElasticGPU {share}"
 
 
 def test_a_lost_claim_warns() -> None:

@@ -119,7 +119,7 @@ def test_what_cannot_be_served(amounts: dict[str, Any], found: objects.GpuClass 
 
 
 def test_a_class_that_is_not_there_and_a_share_that_the_user_names() -> None:
-    missing = "ElasticGPUClass gold is not there; create it"
+    missing = "ElasticGPUClass gold does not exist; create it"
     assert shares.wanted(claim(ONE, egpuClassName="gold"), None) == Problem("ClassMissing", missing)
     named = "spec.elasticGPUName: found 'mine'; leave it empty, it is filled in when bound"
     assert shares.wanted(claim(ONE, egpuName="mine"), None) == Problem("NamesElasticGPU", named)

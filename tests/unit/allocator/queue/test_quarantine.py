@@ -27,8 +27,8 @@ from tests.unit.allocator.poison import Fuse, Picky, poisoned
 
 JSON = dict[str, Any]
 SAID = (
-    "an error of gpufraction keeps this pod from being served (fault fault-1). It is tried again when its spec or "
-    "annotations change, or after 10 min; an administrator finds the fault in the allocator's log"
+    "internal error of gpufraction (fault fault-1). The pod is tried again when its spec or annotations change, "
+    "or after 10 min; the allocator's log has the fault"
 )
 ODD = 777
 """MiB for which the engine raises."""

@@ -139,7 +139,7 @@ def test_before_the_first_lists_nothing_is_decided() -> None:
 
 MIXED = [node("a").gpus(2, mib=10_000), node("b").gpu("V100", mib=20_000)]
 PERCENT = pod("p").asks("nano-gpu/gpu-percent", 20)
-ELSEWHERE = "the pod is placed in a moment, by the allocator that leads"
+ELSEWHERE = "the leading allocator places the pod in a moment"
 BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
     "a share by bytes": (TRAIN, Wait("NotLeading", ELSEWHERE, {"main": 5 * GIB})),
     "a percentage: the least that it may become": (PERCENT, Wait("NotLeading", ELSEWHERE, {"main": 2000 * MIB})),

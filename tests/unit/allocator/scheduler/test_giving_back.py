@@ -47,7 +47,7 @@ def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedul
 
 TEXT = (
     "holds its GPU share on node t4 unused: kube-scheduler has not bound the pod there for 5 min "
-    f"({SAID}). Cure what it says, or delete the pod to give the share back"
+    f"({SAID}). Resolve that, or delete the pod to release the share"
 )
 
 

@@ -19,8 +19,8 @@ from tests.wires import Answer, Script, status_body
 JSON = dict[str, Any]
 WORDS = "patch /api/v1/namespaces/default/pods/a: 403 Forbidden: no placements here,\n  says a policy"
 SAID = (
-    "waiting: node t4 has room, but the API server does not store the placement: patch /api/v1/namespaces/default/pods"
-    "/a: 403 Forbidden: no placements here, says a policy. It is tried again, ever less often"
+    "waiting: node t4 has room, but the API server rejects the placement: patch /api/v1/namespaces/default/pods"
+    "/a: 403 Forbidden: no placements here, says a policy. It is retried with backoff"
 )
 TOLD = StatusUpdate("default/a", "uid-a", False, "PlacementRefused", SAID, warning="PlacementRefused")
 

@@ -202,7 +202,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     told = {n.key: n for n in leader.controller.place_waiting()[1] if isinstance(n, StatusUpdate)}
     said = told["default/late"]
     assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
-    assert said.reason.startswith("GPU 0 of node n: more is promised than there is: 24576 of 16384 MiB")
+    assert said.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
     leader.barrier.fail_late()
     assert leader.failed == 1
 

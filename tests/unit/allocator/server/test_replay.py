@@ -153,7 +153,7 @@ def test_the_command_explains_one_pod_node_by_node(tmp_path: Path) -> None:
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.run(["replay", written(tmp_path), "--pod", "default/other"]) == 1
-    assert "default/other is not in line; in line: default/first, default/second" in capsys.readouterr().err
+    assert "default/other is not in the queue; queued: default/first, default/second" in capsys.readouterr().err
     (tmp_path / "torn").write_text("{")
     assert commands.run(["replay", str(tmp_path / "torn")]) == 1
     assert "is not JSON" in capsys.readouterr().err

@@ -237,7 +237,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
 
 # -- GPUs that are promised beyond what they have -----------------------------------------------------------------
 
-WHAT = "GPU 0 of node a: more is promised than there is: 20480 of 16384 MiB"
+WHAT = "GPU 0 of node a: more is allocated than there is: 20480 of 16384 MiB"
 YOUNGEST = f"{WHAT}. This pod is the youngest that holds a share of it: "
 
 
@@ -255,8 +255,10 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
     assert bench.news() == [], "a list that is read anew may look like this for a moment"
     bench.tick(3)
     assert bench.news() == [
-        EventRecord("Node", "a", "a", "GPUOverfull", WHAT),
-        EventRecord("Pod", "default/second", "uid-2", "GPUOverfull", YOUNGEST + "delete it, so that it is placed anew"),
+        EventRecord("Node", "a", "a", "GPUOvercommitted", WHAT),
+        EventRecord(
+            "Pod", "default/second", "uid-2", "GPUOvercommitted", YOUNGEST + "delete it, so that it is placed again"
+        ),
     ]
     bench.tick(300)
     assert (bench.news(), bench.desk.controller.take_evictions()) == ([], [])

@@ -99,7 +99,7 @@ def test_a_daemon_that_hangs_is_killed_and_started_again(node: Node) -> None:
     assert node.look().phase == "stopping"
     node.supervisor._daemon(UUID)._timeout = 20.0
     gone(first)
-    assert node.until(lambda report: report.phase == "paused").why == "the MPS daemon does not answer any more"
+    assert node.until(lambda report: report.phase == "paused").why == "the MPS daemon no longer answers"
     node.now += 5.0
     node.serves()
 

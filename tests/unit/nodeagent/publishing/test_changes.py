@@ -16,10 +16,9 @@ from runtime.kubernetes.paths import events
 from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
-GONE = "GPU GPU-1 (Tesla T4, index 1) is not here any more. Pods that were given it have no GPU"
+GONE = "GPU GPU-1 (Tesla T4, index 1) was removed. Its pods have no GPU"
 REPLACED = (
-    "GPU GPU-1 (Tesla T4, index 1) is not here any more; at its index is GPU-9 (Tesla T4). "
-    "Pods that were given the old one have no GPU"
+    "GPU GPU-1 (Tesla T4, index 1) was removed; at its index is GPU-9 (Tesla T4). Pods of the old one have no GPU"
 )
 
 

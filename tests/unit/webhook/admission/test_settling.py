@@ -11,7 +11,7 @@ from tests.unit.webhook.builders import GIB, WAIT, allocation, container, enviro
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
 from webhook.admission.admit import Admit, Deny
 
-ELSEWHERE = Wait(NOT_LEADING, "the pod is placed in a moment, by the allocator that leads")
+ELSEWHERE = Wait(NOT_LEADING, "the leading allocator places the pod in a moment")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 
@@ -106,16 +106,14 @@ def test_without_an_answer_the_pod_waits_and_says_why() -> None:
     outcome = settled(pod(container(gpufraction_io__gpu_memory="5Gi")), None)
     assert isinstance(outcome, Admit)
     assert outcome.pod["spec"]["schedulingGates"] == [GATE]
-    assert outcome.warnings == (
-        "waiting: the allocator is not answering here; the pod will be placed as soon as it does",
-    )
+    assert outcome.warnings == ("waiting: the allocator does not answer; the pod is placed as soon as it does",)
 
 
 def test_what_another_replica_decides_is_not_told_as_a_fault() -> None:
     """All that one API server sends may go to a replica that does not lead."""
     outcome = settled(pod(ASKS), ELSEWHERE)
     assert isinstance(outcome, Admit)
-    assert outcome.warnings == ("waiting: the pod is placed in a moment, by the allocator that leads",)
+    assert outcome.warnings == ("waiting: the leading allocator places the pod in a moment",)
 
 
 def test_a_placed_pod_brings_no_warning() -> None:
@@ -151,22 +149,22 @@ def test_the_memory_that_is_counted(made: JSON, answer: Answer | None, want: str
 
 TWO_CONTAINERS = pod(container(gpufraction_io__gpu_memory="5Gi"), container("side", gpufraction_io__gpu_percent="1"))
 UNCOUNTED: dict[str, tuple[JSON, Answer | None, str, str]] = {
-    "nobody to ask": (PERCENT, None, "main", "the allocator is not answering here"),
+    "nobody to ask": (PERCENT, None, "main", "the allocator does not answer"),
     "no GPU that it accepts": (PERCENT, Wait("NoGpus", "none here yet"), "main", "none here yet"),
     "a share of nothing": (PERCENT, Wait("NoRoom", "full", {"main": 0}), "main", "full"),
-    "a whole GPU": (pod(container(nvidia_com__gpu="1")), None, "main", "the allocator is not answering here"),
+    "a whole GPU": (pod(container(nvidia_com__gpu="1")), None, "main", "the allocator does not answer"),
     "cores that stand for memory": (
         pod(container(elasticgpu_io__gpu_core="50")),
         None,
         "main",
-        "the allocator is not answering here",
+        "the allocator does not answer",
     ),
     "beside one that is counted": (TWO_CONTAINERS, Wait("X", "full", {"main": GIB}), "side", "full"),
     "bound to a node too": (
         pod(container(gpufraction_io__gpu_percent="20"), nodeName="gpu-1"),
         None,
         "main",
-        "the allocator is not answering here",
+        "the allocator does not answer",
     ),
 }
 
@@ -176,8 +174,8 @@ def test_a_percentage_of_which_nobody_knows_how_much_it_is_is_refused(
     made: JSON, answer: Answer | None, which: str, because: str
 ) -> None:
     assert settled(made, answer) == Deny(
-        f"container {which!r} asks for a whole GPU or a percentage of one, and nobody can say now how much memory a "
-        f"quota has to count for it ({because}); create it again in a moment, or ask for an amount of memory",
+        f"container {which!r} asks for a whole GPU or a percentage of one, and the memory that a quota "
+        f"counts for it is not known now ({because}); create it again in a moment, or ask for an amount of memory",
         403,
     )
 
@@ -315,20 +313,20 @@ BOUND = {
         WAIT,
         "spec.nodeName: found 'gpu-1', which cannot take the pod now: 0 of 3 GPU nodes fit: 2 short of memory (largest "
         "free 5120 MiB, wanted 8192), 1 cordoned; remove spec.nodeName (a nodeSelector can choose the node) and the "
-        "pod waits in line",
+        "pod waits in the queue",
     ),
     "a replica that does not lead, and a scheduler that may not bind it": (
         pod(ASKS, nodeName="gpu-1", schedulerName="volcano"),
         ELSEWHERE,
         "spec.nodeName: found 'gpu-1', which only the replica that leads can give it, and this one does not; create it "
         "again, remove spec.schedulerName, or remove spec.nodeName (a nodeSelector can choose the node) and the pod "
-        "waits in line",
+        "waits in the queue",
     ),
     "nobody to ask": (
         pod(ASKS, nodeName="gpu-1"),
         None,
-        "spec.nodeName: found 'gpu-1' while the allocator is not answering; create it again soon, or remove "
-        "spec.nodeName (a nodeSelector can choose the node) and the pod waits in line",
+        "spec.nodeName: found 'gpu-1' while the allocator does not answer; create it again soon, or remove "
+        "spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue",
     ),
 }
 
@@ -348,7 +346,7 @@ def test_a_pod_that_is_bound_to_a_node_waits_for_the_replica_that_leads_by_affin
     }
     assert outcome.warnings == (
         "spec.nodeName: found 'gpu-1'; the pod has a node affinity for it instead, and waits",
-        "waiting: the pod is placed in a moment, by the allocator that leads",
+        "waiting: the leading allocator places the pod in a moment",
     )
 
 

@@ -227,11 +227,11 @@ def test_reviews_and_questions_are_counted(
         assert f'gpufraction_allocator_questions_total{{answer="{asked}"}} 1.0' in page
 
 
-ELSEWHERE = "the pod is placed in a moment, by the allocator that leads"
+ELSEWHERE = "the leading allocator places the pod in a moment"
 TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
     "nobody there": (
         NoAnswer("unreachable"),
-        "the allocator is not answering here; the pod will be placed as soon as it does",
+        "the allocator does not answer; the pod is placed as soon as it does",
         ["INFO"],
     ),
     "a replica that does not lead, as every other one": (Wait(NOT_LEADING, ELSEWHERE), ELSEWHERE, []),

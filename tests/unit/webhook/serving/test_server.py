@@ -131,7 +131,7 @@ def test_certificates_are_renewed_under_traffic_and_the_stop_is_graceful(tmp_pat
         kept = web.connect()
         before = kept.serial
         assert kept.review()[1]["response"]["warnings"] == [
-            "waiting: the allocator is not answering here; the pod will be placed as soon as it does"
+            "waiting: the allocator does not answer; the pod is placed as soon as it does"
         ]
         renewals = 5
         ca = files.read(places_in(tmp_path)).ca  # type: ignore[union-attr]  # `running` wrote it
