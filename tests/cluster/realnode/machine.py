@@ -23,7 +23,7 @@ from playground.programs.process import Program
 from playground.waiting import wait_for
 
 _HERE = Path(__file__).resolve().parent
-_TOP = _HERE.parent.parent
+_TOP = _HERE.parents[2]
 _GROUPS = Path("/sys/fs/cgroup")
 _READY_SECONDS = 30.0
 _PAUSE = 0.05

@@ -27,7 +27,7 @@ from tests.cluster.realnode.assets import node_assets
 from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
 from tests.cluster.realnode.crio import Crio
 from tests.cluster.realnode.inside import Inside
-from tests.cluster.realnode.test_what_containers_see import NOTHING, share
+from tests.cluster.realnode.test_container_view import NOTHING, share
 from tests.cluster.realnode.ways import WAYS
 from tests.cluster.system import invariants
 

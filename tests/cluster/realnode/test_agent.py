@@ -21,7 +21,7 @@ from playground import scenarios
 from runtime.kubernetes import paths
 from tests.cluster.realnode.cluster import JSON, NODE, RealNodeCluster, container
 from tests.cluster.realnode.inside import Inside
-from tests.cluster.realnode.test_what_containers_see import CLOSED, share
+from tests.cluster.realnode.test_container_view import CLOSED, share
 from tests.cluster.realnode.ways import Way
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
