@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jsonpointer
+
 from allocator.claims.objects import CLAIM, GROUP_VERSION, PROVISIONER, SHARE, Claim, ElasticShare
 from allocator.claims.shares import CONTAINER
 from contract import names
@@ -73,10 +75,9 @@ def document(bind: ClaimBinding) -> JSON:
 def moving(bind: ClaimBinding) -> tuple[JSON, ...]:
     """JSON patch operations (RFC 6902) that move an ElasticGPU."""
     made = document(bind)
-    escaped = str(names.ALLOCATION).replace("/", "~1")
     text = made["metadata"]["annotations"][names.ALLOCATION]
     return (
-        {"op": "add", "path": f"/metadata/annotations/{escaped}", "value": text},
+        {"op": "add", "path": f"/metadata/annotations/{jsonpointer.escape(names.ALLOCATION)}", "value": text},
         {"op": "add", "path": "/spec", "value": made["spec"]},
     )
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import jsonpointer
+
 from allocator.cache.capacities import HeldBeyond
 from allocator.faults import Faulted, surfaced
 from allocator.queue.reporting import Binding, EventRecord, Eviction, Report, StatusUpdate
@@ -112,8 +114,7 @@ def _labels(metadata: JSON, labels: Any) -> list[JSON]:
 
 
 def _set(field: str, key: str, value: str) -> JSON:
-    escaped = str(key).replace("~", "~0").replace("/", "~1")
-    return {"op": "add", "path": f"/metadata/{field}/{escaped}", "value": value}
+    return {"op": "add", "path": f"/metadata/{field}/{jsonpointer.escape(key)}", "value": value}
 
 
 def write(

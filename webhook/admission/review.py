@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from jsonpointer import escape
+
 from contract.encoding import reading
 from contract.encoding.reading import shown
 
@@ -173,12 +175,12 @@ def _operations(path: str, before: Any, after: Any) -> Iterator[JSON]:
     if isinstance(before, dict) and isinstance(after, dict):
         for key in before:
             if key not in after:
-                yield {"op": "remove", "path": path + _pointer(key)}
+                yield {"op": "remove", "path": f"{path}/{escape(key)}"}
         for key, value in after.items():
             if key not in before:
-                yield {"op": "add", "path": path + _pointer(key), "value": value}
+                yield {"op": "add", "path": f"{path}/{escape(key)}", "value": value}
             elif before[key] is not value:
-                yield from _operations(path + _pointer(key), before[key], value)
+                yield from _operations(f"{path}/{escape(key)}", before[key], value)
     elif isinstance(before, list) and isinstance(after, list):
         yield from _list_operations(path, before, after)
     else:
@@ -196,10 +198,6 @@ def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator
         yield {"op": "remove", "path": f"{path}/{at}"}
     for at in range(shorter - end, len(after) - end):
         yield {"op": "add", "path": f"{path}/{at}", "value": after[at]}
-
-
-def _pointer(key: str) -> str:
-    return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
 def split_warnings(warnings: Iterable[str]) -> list[str]:
