@@ -159,16 +159,8 @@ def _counts(budget: JSON, raw: JSON) -> bool:
 
 def _holds(expression: JSON, labels: Mapping[str, str]) -> bool:
     value, values = labels.get(str(expression.get("key"))), expression.get("values") or ()
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    return True  # a selector that cannot be read is taken to guard the pod
+    found = scheduling.label_matches(value, str(expression.get("operator")), values)
+    return True if found is None else found  # a selector that cannot be read is taken to guard the pod
 
 
 def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON], kept_out: Mapping[str, KeptOut]) -> dict[str, NodeState]:

@@ -17,6 +17,7 @@ from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
 from contract.model import Allocation, Gpu, Inventory, PodRequest
+from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.demand import Demand, demands, of_claim
@@ -225,16 +226,15 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
     node = nodes.get(inventory.node)
     if node is None:
         return Node(inventory, ready=False)
-    conditions = (node.get("status") or {}).get("conditions") or []
-    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    here = attributes.facts(node)
     published = gpunode.get("status") or {}
     isolation = published.get("isolation")
     return Node(
         inventory,
         address_of(node),
         str(published.get("observedAt") or ""),
-        bool((node.get("spec") or {}).get("unschedulable")),
-        ready,
+        here.cordoned,
+        here.ready,
         ",".join(map(str, isolation)) if isinstance(isolation, list) and isolation else "-",
     )
 

@@ -10,7 +10,7 @@ documentation of "Sidecar Containers: resource sharing within containers", "Assi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -66,18 +66,23 @@ class Requirement:
         if self.field and self.key != _NAME_FIELD:
             return False
         value = node.name if self.field else node.labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value in self.values
-            case "NotIn":
-                return value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return _compares(value, self.operator, self.values)
-        return False
+        if self.operator in ("Gt", "Lt"):
+            return _compares(value, self.operator, self.values)
+        return label_matches(value, self.operator, self.values) or False
+
+
+def label_matches(value: str | None, operator: str, values: Collection[str]) -> bool | None:
+    """Whether a label's value, None if it is absent, satisfies a selector's expression; None: an unknown operator."""
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return None
 
 
 def _compares(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
