@@ -259,28 +259,33 @@ def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool
 
 def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | None:
     """The pod's allocation where it is readable and gives exactly what the request asks, else None."""
-    try:
-        allocation = codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
-    except Malformed:
-        return None
+    allocation = carried_allocation(pod)
+    return allocation if allocation is not None and is_granted(request, allocation) else None
+
+
+def is_granted(request: PodRequest, allocation: Allocation) -> bool:
+    """Whether the allocation gives exactly what the request asks."""
     if len(allocation.containers) != len(request.containers):
-        return None
+        return False
     pairs = zip(request.containers, allocation.containers, strict=True)
     if request.claim:
         # The claim says how much, so there is nothing here to compare it with.
-        same = allocation.claim and all(fraction.container == given.container for fraction, given in pairs)
-        return allocation if same else None
-    if allocation.claim:
+        return bool(allocation.claim) and all(fraction.container == given.container for fraction, given in pairs)
+    return not allocation.claim and all(_gives(fraction, given) for fraction, given in pairs)
+
+
+def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
+    """The allocation that the pod carries, whatever else of it holds; None where it has none that can be read."""
+    try:
+        return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
+    except Malformed:
         return None
-    return allocation if all(_gives(fraction, given) for fraction, given in pairs) else None
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:
     """The id of the allocation that the pod carries, whatever else of it holds; empty where there is none."""
-    try:
-        return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION)).id
-    except Malformed:
-        return ""
+    allocation = carried_allocation(pod)
+    return allocation.id if allocation is not None else ""
 
 
 def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:

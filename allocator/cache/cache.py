@@ -15,16 +15,13 @@ from typing import Any
 from allocator.cache import reserved
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overfull, usage_of
 from allocator.cache.pending import Pending
-from allocator.cache.podinfo import NodeUse, TrackedPod
+from allocator.cache.podinfo import NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
-from contract import names, pods
-from contract.encoding import quantity
 from contract.model import Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
-from contract.scheduling import needs
 from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
@@ -157,29 +154,26 @@ class Cache:
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
-    def put_pod(self, pod: Mapping[str, Any], now: float) -> bool:
-        """A pod, trimmed, is new or changed. True if something was given back. A pod that waits holds nothing."""
-        uid = pods.uid(pod)
-        if pods.finished(pod):
+    def put_pod(self, pod: PodInfo, now: float) -> bool:
+        """A pod is new or changed. True if something was given back. A pod behind our gate holds nothing."""
+        uid, allocation, request = pod.uid, pod.allocation, pod.request
+        if pod.finished:
             # It may have come and finished between two looks at it, so that its reservation is still assumed.
-            came = self.forget(pods.allocation_id(pod))
+            came = self.forget(pod.allocation_id)
             return self.drop_pod(uid) or came
-        if names.GATE in pods.gates(pod):
+        if pod.waiting is not None:
             return self._release(uid)
-        request = pods.holding(pod)
-        allocation = pods.allocation_of(pod, request) if request else None
         changed = False
         if request is not None and allocation is not None:
-            holding = Reservation(uid, pods.key(pod), request, allocation, _NOTHING, ReservationState.CONFIRMED, now)
+            holding = Reservation(uid, pod.key, request, allocation, _NOTHING, ReservationState.CONFIRMED, now)
             before = self.ledger.holding(uid)
             changed = self.ledger.confirm(holding)
             if before is not None and before.allocation.node != allocation.node:
                 self._refresh(before.allocation.node)
         else:
             self._release(uid)
-        node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation else "")
-        self._note_pending(uid, node, pod, now)
-        shrank = self._put_on_node(uid, node, pod)
+        self._note_pending(pod, now)
+        shrank = self._put_on_node(pod)
         if changed and allocation is not None:
             self._refresh(allocation.node)
         return shrank
@@ -312,16 +306,17 @@ class Cache:
         self._refresh(holding.allocation.node)
         return True
 
-    def _note_pending(self, uid: str, node: str, pod: Mapping[str, Any], now: float) -> None:
+    def _note_pending(self, pod: PodInfo, now: float) -> None:
         """Whether kube-scheduler is about to place the pod: not where gates hold it, or while it is deleted."""
-        if node or pods.gates(pod) or (pod.get("metadata") or {}).get("deletionTimestamp"):
-            self.pending.drop(uid)
+        if pod.node or pod.gated or pod.deleting:
+            self.pending.drop(pod.uid)
         else:
-            self.pending.put(uid, _on_node("", pod).compute, now)
+            self.pending.put(pod.uid, pod.compute, now)
 
-    def _put_on_node(self, uid: str, node: str, pod: Mapping[str, Any]) -> bool:
+    def _put_on_node(self, pod: PodInfo) -> bool:
         """The pod takes of its node what it says now: it may be resized there. True if it takes less than before."""
-        known, entry = self._on_node.get(uid), _on_node(node, pod) if node else None
+        uid, node = pod.uid, pod.node
+        known, entry = self._on_node.get(uid), NodeUse(node, pod.compute, pod.host_ports) if node else None
         if known == entry:
             return False
         if known is not None:
@@ -423,15 +418,6 @@ def _sum(amounts: Iterable[Compute]) -> Compute:
         storage += amount.storage
         count += amount.pods
     return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count)
-
-
-def _on_node(node: str, pod: Mapping[str, Any]) -> NodeUse:
-    spec = pod.get("spec") or {}
-    try:
-        compute = needs.effective_compute(spec)
-    except quantity.BadQuantity:
-        compute = needs.ONE_POD
-    return NodeUse(node, compute, needs.host_ports(spec) or _NO_PORTS)
 
 
 def _takes_less(now: Compute, before: Compute) -> bool:

@@ -27,6 +27,7 @@ from allocator.engine.basis import Judged
 from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
 from contract.scheduling.demand import Demand, demands
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
+from contract.scheduling.request import SchedulingRequest
 
 OWN = "egpu/"
 """What the keys of holdings start with that are an ElasticGPU's own and no pod's; no pod's uid has a slash."""
@@ -62,6 +63,20 @@ class Reservation:
     """What it was decided by, where that was at admission and no pod has been seen."""
     pin: str = ""
     """How admission was told to pin the pod."""
+
+
+def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float) -> Reservation:
+    """The reservation of what was just decided for the pod `namespace/name`."""
+    return Reservation(
+        key=allocation.id,
+        pod=pod,
+        request=ask.request,
+        allocation=allocation,
+        compute=ask.needs.compute,
+        state=ReservationState.ASSUMED,
+        since=now,
+        host_ports=ask.needs.host_ports,
+    )
 
 
 class Ledger:

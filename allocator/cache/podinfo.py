@@ -1,24 +1,208 @@
 """
-What the cache holds of one pod: what it takes of its node, where it stands, and what an eviction is decided by.
+A pod, read once, and what the cache holds of it: what it takes of its node, where it stands, and what an eviction is
+decided by.
 
-The ledger knows what is reserved. Time is passed in: how long a pod has been ending is counted from when this process
-first saw it end, so that no clock of another machine matters. Pure.
+`read_pod` runs before the lock is taken; everything behind the lock works on the `PodInfo`. The ledger knows what is
+reserved. Time is passed in: how long a pod has been ending is counted from when this process first saw it end, so that
+no clock of another machine matters. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache.ledger import Reservation
-from contract import pods
-from contract.model import Allocation, Compute
+from contract import names, pods
+from contract.encoding import quantity
+from contract.model import Allocation, Compute, PodRequest
+from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import demands
+from contract.scheduling.needs import ONE_POD, PodNeeds
 from contract.scheduling.nodeinfo import AllocatedPod
 
+JSON = dict[str, Any]
 _NOT_DIGITS = re.compile(r"\D")
+_NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
+_NOTHING = Compute()
+_DISAGREES = (
+    f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
+    "create the pod again, so that admission writes it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LastReported:
+    """What a pod was told of its share, and when by the clock; never, where another leader told it."""
+
+    allocated: bool
+    code: str
+    reason: str
+    at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """What is read of a pod behind our gate."""
+
+    request: PodRequest | None
+    """None where the pod cannot be placed as it is; `unreadable` says why."""
+    needs: PodNeeds
+    outline: JSON
+    foreign: tuple[str, ...] = ()
+    """Other systems' gates."""
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodInfo:
+    """What is read of a pod."""
+
+    uid: str
+    key: str
+    """`namespace/name`."""
+    version: int | None
+    finished: bool
+    """Its containers are gone for good."""
+    gated: bool
+    """Some scheduling gate holds it, ours or another."""
+    deleting: bool
+    allocation_id: str
+    """Of the allocation that it carries, whatever else of it holds; empty without."""
+    returned: str
+    """The id of an allocation that was replaced before the pod was stored."""
+    condition: LastReported | None
+    """What its own condition says."""
+    priority: int
+    created: str
+    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
+    owned: bool
+    """A controller will make another in its place."""
+    node: str = ""
+    """The node that it is bound to, or has a share on."""
+    request: PodRequest | None = None
+    allocation: Allocation | None = None
+    """The share that it holds."""
+    compute: Compute = _NOTHING
+    """What it takes of its node besides GPUs."""
+    host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
+    unschedulable: str | None = None
+    """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not judged yet."""
+    waiting: WaitingPod | None = None
+    """Where our gate holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """A pod as it came, and what was read of it; an error of ours instead, where reading it ended in one."""
+
+    uid: str
+    key: str
+    version: int | None
+    pod: Mapping[str, Any]
+    """As it came; looked at only where an error came of it."""
+    info: PodInfo | None
+    error: Exception | None = None
+
+    def read(self) -> PodInfo:
+        """What was read. Raises the error that came of it."""
+        if self.info is None:
+            raise self.error or AssertionError("a pod was not read")
+        return self.info
+
+
+def pod_event(pod: Mapping[str, Any], trim: Callable[[JSON], JSON] | None = None) -> PodEvent:
+    """Read a pod, whatever it is made of. `trim` makes a pod small that comes whole."""
+    uid, key = named(pod)
+    try:
+        small = trim(dict(pod)) if trim is not None else pod
+        return PodEvent(uid, key, pods.version(small), small, read_pod(small))
+    except Exception as error:
+        return PodEvent(uid, key, _version(pod), pod, None, error)
+
+
+def named(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """uid and `namespace/name` of a pod that may be damaged in any way; empty where it has none."""
+    try:
+        return pods.uid(pod), pods.key(pod)
+    except Exception:
+        return "", ""
+
+
+def _version(pod: Mapping[str, Any]) -> int | None:
+    try:
+        return pods.version(pod)
+    except Exception:
+        return None
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodInfo:
+    """Read a trimmed pod. May raise anything where it is damaged."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    uid, key, gates, finished = pods.uid(pod), pods.key(pod), pods.gates(pod), pods.finished(pod)
+    carried = pods.carried_allocation(pod) if names.ALLOCATION in pods.annotations_of(pod) else None
+    waiting = _waiting(pod, gates) if names.GATE in gates and not finished else None
+    takes = waiting is None and not finished
+    request = pods.holding(pod) if takes else None
+    given = request is not None and carried is not None and pods.is_granted(request, carried)
+    allocation = carried if given else None
+    deleting = bool(metadata.get("deletionTimestamp"))
+    bound = str(spec.get("nodeName") or "")
+    return PodInfo(
+        uid=uid,
+        key=key,
+        version=pods.version(pod),
+        finished=finished,
+        gated=bool(gates),
+        deleting=deleting,
+        allocation_id=carried.id if carried is not None else "",
+        returned=pods.annotations_of(pod).get(names.RETURNED, ""),
+        condition=stands(pod),
+        priority=pods.priority(pod),
+        created=str(metadata.get("creationTimestamp", "")),
+        owned=any(owner.get("controller") for owner in metadata.get("ownerReferences") or []),
+        node=(bound or (allocation.node if allocation else "")) if takes else "",
+        request=request,
+        allocation=allocation,
+        compute=_compute(spec) if takes else _NOTHING,
+        host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
+        unschedulable=None if bound or deleting else _unschedulable(pod),
+        waiting=waiting,
+    )
+
+
+def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...]) -> WaitingPod:
+    too_much = pods.beyond(pod)
+    request = None if too_much else pods.admitted(pod)
+    if request is None:
+        return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=too_much or _DISAGREES)
+    foreign = tuple(gate for gate in gates if gate != names.GATE)
+    needs = scheduling.needs_of(pod, several=request.several)
+    return WaitingPod(request, needs, pods.outline(pod), foreign)
+
+
+def _compute(spec: Mapping[str, Any]) -> Compute:
+    try:
+        return scheduling.effective_compute(spec)
+    except quantity.BadQuantity:
+        return ONE_POD
+
+
+def stands(pod: Mapping[str, Any]) -> LastReported | None:
+    """What the pod's own condition says; None where it has none."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == names.ALLOCATED_CONDITION:
+            return LastReported(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
+    return None
+
+
+def _unschedulable(pod: Mapping[str, Any]) -> str | None:
+    for condition in (pod.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +211,7 @@ class NodeUse:
 
     node: str
     compute: Compute
-    host_ports: frozenset[tuple[str, str, int]] = frozenset()
+    host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +235,24 @@ class AllocatedPods:
         self._by_node: dict[str, dict[str, AllocatedPod]] = {}
         self._priorities: dict[int, int] = {}
 
-    def see(self, pod: Mapping[str, Any], holding: Reservation, compute: Compute, now: float) -> None:
+    def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """A pod that holds a share is new or changed."""
-        uid, node = pods.uid(pod), holding.allocation.node
+        uid, node = pod.uid, holding.allocation.node
         known = self.get(uid)
-        metadata = pod.get("metadata") or {}
         since = known.ending if known is not None and known.ending is not None else now
         self.drop(uid)
-        priority = pods.priority(pod)
         self._node_of[uid] = node
         self._by_node.setdefault(node, {})[uid] = AllocatedPod(
             uid=uid,
             key=holding.pod,
             node=node,
-            priority=priority,
-            created=int(_NOT_DIGITS.sub("", str(metadata.get("creationTimestamp", ""))) or 0),
+            priority=pod.priority,
+            created=int(_NOT_DIGITS.sub("", pod.created) or 0),
             demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
-            compute=compute,
-            ending=since if metadata.get("deletionTimestamp") else None,
+            compute=pod.compute,
+            ending=since if pod.deleting else None,
         )
-        self._priorities[priority] = self._priorities.get(priority, 0) + 1
+        self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""

@@ -8,13 +8,9 @@ Pure notes by uid; time is passed in, so that no clock of the API server matters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from contract import pods
-
-JSON = dict[str, Any]
+from allocator.cache.podinfo import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +36,15 @@ class UnboundPods:
         self._after = after
         self._stuck: dict[str, UnboundPod] = {}
 
-    def see(self, pod: Mapping[str, Any], node: str, now: float) -> bool:
+    def see(self, pod: PodInfo, node: str, now: float) -> bool:
         """A pod that holds a share on `node` is new or changed. True if it was told to be stuck and is no more."""
-        uid, said = pods.uid(pod), _unschedulable(pod)
+        uid, said = pod.uid, pod.unschedulable
         known = self._stuck.get(uid)
         if said is None:
             self._stuck.pop(uid, None)
             return known is not None and known.told
         since, told = (known.since, known.told) if known else (now, False)
-        self._stuck[uid] = UnboundPod(uid, pods.key(pod), node, since, said, _owned(pod), pods.version(pod), told)
+        self._stuck[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
         return False
 
     def drop(self, uid: str) -> None:
@@ -65,17 +61,3 @@ class UnboundPods:
     def late(self, now: float) -> int:
         """How many are stuck past the bound."""
         return sum(now - s.since >= self._after for s in self._stuck.values())
-
-
-def _unschedulable(pod: Mapping[str, Any]) -> str | None:
-    """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not judged yet."""
-    if (pod.get("spec") or {}).get("nodeName") or (pod.get("metadata") or {}).get("deletionTimestamp"):
-        return None
-    for condition in (pod.get("status") or {}).get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else None
-    return None
-
-
-def _owned(pod: Mapping[str, Any]) -> bool:
-    return any(owner.get("controller") for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])

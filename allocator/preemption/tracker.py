@@ -63,7 +63,8 @@ class PreemptionTracker:
         """By the uid of the pod for which room is made."""
         self._spared: dict[str, float] = {}
         self._paused: dict[str, float] = {}
-        self._vain: dict[str, int] = {}
+        self.vain: dict[str, int] = {}
+        """By uid, how often in a row room was made for a pod that was not placed after all."""
         self._said: dict[str, tuple[str, str]] = {}
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -153,13 +154,13 @@ class PreemptionTracker:
 
     def retain(self, waits: Callable[[str], bool]) -> None:
         """Forget what is noted of pods that no longer wait."""
-        noted: tuple[dict[str, Any], ...] = (self._paused, self._vain, self._said)
+        noted: tuple[dict[str, Any], ...] = (self._paused, self.vain, self._said)
         for notes in noted:
             for uid in [uid for uid in notes if not waits(uid)]:
                 del notes[uid]
 
     def _pause(self, uid: str, now: float) -> None:
-        self._vain[uid] = failures = self._vain.get(uid, 0) + 1
+        self.vain[uid] = failures = self.vain.get(uid, 0) + 1
         self._paused[uid] = now + backoff(failures, _PAUSE, _PAUSE_CAP)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from allocator.queue.queue import QueuedPodInfo
 from contract import names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
@@ -130,14 +131,6 @@ def made_of(pod: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def named(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """uid and `namespace/name` of a pod that may be damaged in any way; empty where it has none."""
-    try:
-        return pods.uid(pod), pods.key(pod)
-    except Exception:
-        return "", ""
-
-
 def may_hold(pod: Mapping[str, Any]) -> frozenset[str]:
     """
     The nodes on which a pod that could not be taken in may hold a share by what it carries; most often none.
@@ -157,3 +150,8 @@ def _read(part: Callable[[], T], otherwise: T) -> T:
         return part()
     except Exception:
         return otherwise
+
+
+def tried_as(entry: QueuedPodInfo) -> object:
+    """What trying a pod depends on."""
+    return entry.ask, entry.foreign, entry.priority

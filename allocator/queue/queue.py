@@ -1,7 +1,7 @@
 """
 The queue: which pods wait for a share, and in what order they are tried.
 
-Filled by `Cluster` from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was told or when it
+Filled from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was told or when it
 may be tried again (see `allocator.queue.reporting`). Must not: read a clock; who came first is told by creation times
 and by a count.
 """
@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
-from contract import names, pods
-from contract.scheduling import needs as scheduling
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest
 
@@ -58,12 +57,6 @@ class Unreadable:
 
     key: str
     why: str
-
-
-_DISAGREES = (
-    f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
-    "create the pod again, so that admission writes it"
-)
 
 
 class Shared(Generic[T]):
@@ -124,28 +117,29 @@ class SchedulingQueue:
         """Every pod that is in line, or would be if it could be read."""
         return (*self._waiting, *self.unreadable)
 
-    def put(self, uid: str, pod: Mapping[str, Any]) -> bool:
-        """A gated pod, trimmed, is new or changed. True if it joined the line, or asks for something else now."""
-        too_much = pods.beyond(pod)
-        request = None if too_much else pods.admitted(pod)
+    def put(self, pod: PodInfo) -> bool:
+        """A pod is new or changed. True if it joined the queue or left it, or asks for something else now."""
+        uid, waiting = pod.uid, pod.waiting
+        if waiting is None:
+            return self.drop(uid)
+        request = waiting.request
         if request is None:
             self.drop(uid)
-            self.unreadable[uid] = Unreadable(pods.key(pod), too_much or _DISAGREES)
+            self.unreadable[uid] = Unreadable(pod.key, waiting.unreadable)
             return False
         self.unreadable.pop(uid, None)
-        metadata = pod.get("metadata") or {}
         known = self._waiting.get(uid)
-        needs = self._needs.take(scheduling.needs_of(pod, several=request.several))
+        needs = self._needs.take(waiting.needs)
         if known is not None:
             self._needs.give_back(known.ask.needs)
         entry = QueuedPodInfo(
             uid=uid,
-            key=pods.key(pod),
+            key=pod.key,
             ask=SchedulingRequest(request, needs),
-            priority=pods.priority(pod),
-            created=str(metadata.get("creationTimestamp", "")),
-            pod=pods.outline(pod),
-            foreign=tuple(gate for gate in pods.gates(pod) if gate != names.GATE),
+            priority=pod.priority,
+            created=pod.created,
+            pod=waiting.outline,
+            foreign=waiting.foreign,
             came=known.came if known is not None else self._came,
         )
         self._came += known is None

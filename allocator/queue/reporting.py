@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from allocator.cache.podinfo import LastReported
 from allocator.queue.overwritten import Overwritten
 from allocator.queue.quarantine import Quarantine
 from allocator.queue.queue import QueuedPodInfo
@@ -50,16 +51,6 @@ class StatusUpdate:
     """Whether the condition's status is another than before, which its time of transition is about."""
     event: bool = True
     """Whether there is an Event too; new figures alone are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastReported:
-    """What a pod was told of its share, and when by the clock; never, where another leader told it."""
-
-    allocated: bool
-    code: str
-    reason: str
-    at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,34 @@ def weight(entry: QueuedPodInfo) -> int:
     return several * (1 + min(ordered, _IN_ORDER))
 
 
+class CycleTrigger:
+    """
+    What has happened since the last scheduling cycle began. `wake` has another cycle run soon.
+
+    Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.requeued = False
+        """Something happened that may help a pending pod: until the queue is tried, no later pod is placed first."""
+        self.outdated = False
+        """Something happened that helps nobody, but pods may have been told other figures."""
+        self.running = False
+        """A cycle is under way."""
+
+    def requeue(self) -> None:
+        """Have every pending pod tried again."""
+        self.requeued = True
+        self.wake()
+
+    def event(self, helps: bool) -> None:
+        """Something changed; `helps`: a pending pod may fit now."""
+        if helps:
+            self.requeue()
+        self.outdated = True
+
+
 class Rounds:
     """The notes. Not thread-safe: one owner calls it."""
 

@@ -7,13 +7,15 @@ Pure. A difference alone proves nothing, since the list and the watch are never 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import UNTRACKED, AllocatedPods, TrackedPod, youngest_first
+from allocator.queue.reporting import EventRecord, Eviction, PodRecords
+from allocator.queue.rounds import CycleTrigger
 from contract import dialects, names, pods
 from contract.dialects import Options
 from contract.encoding.quantity import mib
@@ -21,6 +23,9 @@ from contract.model import WHOLE, Gpu, Usage
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits
 from contract.scheduling.nodeinfo import AllocatedPod
+
+_LASTS, _AGAIN = 3.0, 60.0
+"""Seconds for which a GPU must be promised too much before it is said, and until an eviction is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,72 @@ def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
     if usage.exclusive and usage.sharers > 1:
         said.append(f"held whole by one of {usage.sharers} pods")
     return ", ".join(said)
+
+
+class OvercommitReporter:
+    """Tells of GPUs that are promised too much and of pods that nobody counts, each once for as long as it lasts."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        sharers: AllocatedPods,
+        records: PodRecords,
+        trigger: CycleTrigger,
+        clock: Callable[[], float],
+        evict: Callable[[Eviction], None] | None,
+    ) -> None:
+        """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
+        self._cache, self._sharers, self._records, self._trigger = cache, sharers, records, trigger
+        self._clock, self._evict = clock, evict
+        self._overfull: dict[tuple[str, str], float] = {}
+        """By GPU and youngest pod, when it is next acted upon."""
+        self._said: set[tuple[str, str]] = set()
+        """GPUs that are told of, and with which youngest pod."""
+        self._uncounted: frozenset[str] = frozenset()
+
+    def report_overfull(self) -> None:
+        """
+        Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted.
+
+        To be called about once a second. Only what lasts is said: a list that is read anew brings a pod before it takes
+        away the one in whose place it came.
+        """
+        now, found = self._clock(), {_key(one): one for one in overfull(self._cache, self._sharers)}
+        self._overfull = {key: self._overfull.get(key, now + _LASTS) for key in found}
+        for key, one in found.items():
+            if self._overfull[key] <= now:
+                self._say_overfull(one)
+                self._overfull[key] = now + _AGAIN
+        self._said &= {said for key in found for said in ((key[0], ""), key)}
+
+    def _say_overfull(self, one: OvercommittedGpu) -> None:
+        youngest = one.youngest
+        then = "it is evicted" if self._evict is not None else "delete it, so that it is placed again"
+        text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"
+        if (one.uuid, "") not in self._said:
+            self._records.note(EventRecord("Node", one.node, one.node, "GPUOvercommitted", one.what))
+        if youngest is not None and _key(one) not in self._said:
+            self._records.note(EventRecord("Pod", youngest.key, youngest.uid, "GPUOvercommitted", text))
+        self._said |= {(one.uuid, ""), _key(one)}
+        self._trigger.wake()
+        if self._evict is not None and youngest is not None:
+            self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))
+
+    def report_uncounted(self, found: Mapping[str, str]) -> None:
+        """Say which pods ask for a share and have none that anybody counts: `namespace/name` by uid."""
+        for uid in found.keys() - self._uncounted:
+            self._records.note(EventRecord("Pod", found[uid], uid, "GPUShareUncounted", _UNCOUNTED))
+        self._uncounted = frozenset(found)
+        self._trigger.wake()
+
+
+_UNCOUNTED = (
+    "requests a GPU share and has no valid allocation: the admission webhook of gpufraction.io did not see it, or its "
+    "annotations were changed. Delete it and create it again; if this happens again, check that the "
+    "MutatingWebhookConfiguration gpufraction-webhook exists"
+)
+
+
+def _key(one: OvercommittedGpu) -> tuple[str, str]:
+    return one.uuid, one.youngest.uid if one.youngest is not None else ""

@@ -1,67 +1,70 @@
 """
-The allocator's decisions: answers the webhook, and places the pods that wait.
+The shell around the allocator's state: it builds the parts, holds the only lock, and hands each call to the part that
+answers it.
 
-With what the watches bring (`allocator.scheduler.handlers`), what time brings (`allocator.scheduler.housekeeping`), the
-claims (`allocator.claims`) and what a fresh look at the API server says (`allocator.scheduler.comparing`) it is the one
-owner of the allocator's state. Every public method takes the one lock, works on memory only and returns at once;
-writing to the API server is the caller's part, with what is returned here. So a decision and its reservation are one
-step, and no two can take the same share. Time, ids and leadership are injected.
+Every public method takes the lock, works on memory only and returns at once; writing to the API server is the caller's,
+with what is returned. So a decision and its reservation are one step, and no two can take the same share.
 
-A waiting pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
-changed, a pod joined. Where only what it was told may have become untrue, the line is gone down some seconds later.
+| part | what it does |
+|---|---|
+| `Cache`, `SchedulingQueue`, `PodRecords` | what is where; who waits; what pods were told and what is written |
+| `EventHandlers` | takes in what the watches bring |
+| `Admission` | answers the webhook |
+| `SchedulingCycle`, `Bindings` | decides for pending pods; takes in what became of each write |
+| `Leadership`, `Fence`, `LatePods` | whether this replica may decide, and what it owes to the leader before |
+| `Preemptor`, `StarvationGuard` | reserve nodes |
+| `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
+| `ClaimManager` | ElasticGPUClaims |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+import threading
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from allocator.cache import reserved, unconfirmed
 from allocator.cache.cache import Cache
-from allocator.cache.ledger import Reservation, ReservationState
-from allocator.cache.reserved import NodeReservation, Requester
-from allocator.claims.manager import BINDING
-from allocator.claims.objects import Status
-from allocator.engine import basis, pinning
-from allocator.engine.basis import Judged
-from allocator.engine.reference import Placement, Unschedulable
+from allocator.cache.capacities import Capacities, HeldBeyond
+from allocator.cache.ledger import Reservation
+from allocator.cache.podinfo import AllocatedPods, pod_event
+from allocator.cache.unbound import UnboundPods
+from allocator.cache.unconfirmed import Arrivals, Unconfirmed
+from allocator.claims import events
+from allocator.claims.lifecycle import Refused, Step
+from allocator.claims.manager import ClaimManager
+from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
-from allocator.queue.queue import QueuedPodInfo
-from allocator.queue.reporting import Binding, Report, StatusUpdate
-from allocator.queue.rounds import namespace_of
-from allocator.scheduler import messages, view
-from allocator.scheduler.comparing import Repairing
-from allocator.scheduler.context import SchedulerContext
-from allocator.scheduler.handlers import stands
-from allocator.scheduler.leadership import Leadership
+from allocator.preemption.tracker import PreemptionTracker
+from allocator.queue.faults import PodFaults
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
+from allocator.queue.reporting import Binding, EventRecord, Eviction, PodRecords, Report, StatusUpdate
+from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.scheduler import view
+from allocator.scheduler.admission import Admission
+from allocator.scheduler.consistency import ListedPod, OvercommitReporter
+from allocator.scheduler.cycle import Bindings, SchedulingCycle
+from allocator.scheduler.handlers import EventHandlers
+from allocator.scheduler.housekeeping import Housekeeping
+from allocator.scheduler.leadership import Fence, Leadership
 from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.reservations import Preemptor, StarvationGuard
+from allocator.scheduler.succession import LatePod, LatePods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from contract import pods
-from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
-from contract.model import Allocation, NodeState, PodRequest
-from contract.scheduling import needs
-from contract.scheduling.request import SchedulingRequest
+from contract.encoding.protocol import Answer, Question
+from contract.model import Inventory, NodeState, PodRequest
+from contract.nodes.attributes import NodeFacts
+from contract.nodes.excluded import KeptOut
 
 JSON = dict[str, Any]
-_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Unschedulable]
-"""What is known not to fit, by shape and by the kept nodes to which it may go."""
-_TOLD_AFTER = 3
-"""Failures in a row to store a placement after which the pod is told, where nobody refused it in so many words."""
-_TELL_AFTER = 2.0
-"""Seconds that the binding of a claim may take before its pod is told."""
-_TURN, _DECIDED = 1_000, 100
-"""Pods of the line that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
-nodes."""
+_REFRESH_EVERY = 15.0
+"""Seconds between two cycles that are run only to tell pods new figures."""
 
 
-class NotReady(Exception):
-    """This replica can say nothing yet: it has not seen the cluster."""
-
-
-class Controller(Repairing):
-    """Decides on the state that its lower parts keep up."""
+class Controller:
+    """The lock, and the parts behind it."""
 
     def __init__(
         self,
@@ -79,96 +82,225 @@ class Controller(Repairing):
         give_way: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        `give_way` is called between two turns of what takes long, without the lock. It must let other threads run: a
-        lock that is taken again at once is not had by who waits for it.
+        `clock`: seconds from any start, never going back. `new_id`: an allocation's id, unique. `wake` is called when
+        there may be something to decide or to write, `forgotten` with the reason of each reservation that is given back
+        before its pod was seen, `asked` once for each pod that asks for a share, with its CPU in thousandths.
+
+        `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
+        turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
+        not get it where another takes it again at once.
         """
-        context = SchedulerContext(
-            cluster=cluster,
-            mandate=Leadership(leading, tenure),
+        self._lock = threading.Lock()  # guards everything below
+        self._options, self._clock, self._give_way = options, clock, give_way
+        self._cache, self._queue, self._records = cluster, SchedulingQueue(), PodRecords()
+        self._leadership = Leadership(leading, tenure)
+        self._trigger, rounds = CycleTrigger(wake), Rounds()
+        self._fence = Fence(self._queue, self._trigger, self._leadership)
+        sharers, preemptions = AllocatedPods(), PreemptionTracker()
+        unconfirmed, arrivals = Unconfirmed(options.max_unconfirmed), Arrivals(options.assume_ttl)
+        self._unbound, self._capacities = UnboundPods(options.unbound_after), Capacities()
+        faults = PodFaults(
+            cache=self._cache,
+            records=self._records,
+            leads=self._leadership.leads,
+            clock=clock,
+            wake=wake,
+            faulted=faulted,
+        )
+        self._claims = ClaimManager(
+            self._cache,
+            new_id=new_id,
+            clock=clock,
+            most_memory=options.claim_memory,
+            faulted=faulted,
+            follows=options.claims,
+        )
+        self._late = LatePods(
+            cache=self._cache,
+            records=self._records,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            arrivals=arrivals,
+            clock=clock,
+            forgotten=forgotten,
+        )
+        self._handlers = EventHandlers(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            fence=self._fence,
+            late=self._late,
+            sharers=sharers,
+            unbound=self._unbound,
+            capacities=self._capacities,
+            faults=faults,
+            clock=clock,
+            asked=asked,
+        )
+        self._admission = Admission(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            rounds=rounds,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            claims=self._claims,
+            unconfirmed=unconfirmed,
             options=options,
             clock=clock,
             new_id=new_id,
-            wake=wake,
             forgotten=forgotten,
-            asked=asked,
+        )
+        self._cycle = SchedulingCycle(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            rounds=rounds,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            claims=self._claims,
+            preemptions=preemptions,
+            faults=faults,
+            clock=clock,
+            new_id=new_id,
+        )
+        self._bindings = Bindings(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            handlers=self._handlers,
+            faults=faults,
+            clock=clock,
+            forgotten=forgotten,
+        )
+        self.preemptor = Preemptor(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            rounds=rounds,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            sharers=sharers,
+            preemptions=preemptions,
+            faults=faults,
+            clock=clock,
+        )
+        """To others it is for reading, while no other thread calls the controller."""
+        self._starvation = StarvationGuard(
+            cache=self._cache,
+            queue=self._queue,
+            records=self._records,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            preemptor=self.preemptor,
+            faults=faults,
+            options=options,
+        )
+        self._housekeeping = Housekeeping(
+            cache=self._cache,
+            records=self._records,
+            trigger=self._trigger,
+            leadership=self._leadership,
+            unbound=self._unbound,
+            capacities=self._capacities,
+            unconfirmed=unconfirmed,
+            arrivals=arrivals,
+            options=options,
+            clock=clock,
+            forgotten=forgotten,
             faulted=faulted,
         )
-        super().__init__(context)
-        self._new_id, self._give_way = new_id, give_way
-        self._trying = False
-        """A pass down the line is under way."""
-        self._to_write: list[Binding] = []
-        """What is to be written, until it is handed out; a pass that ends in an error takes none of it along."""
-        self._failed: _Failed = {}
-        """Of this round."""
+        self._overcommit = OvercommitReporter(
+            cache=self._cache,
+            sharers=sharers,
+            records=self._records,
+            trigger=self._trigger,
+            clock=clock,
+            evict=self._housekeeping.evict if options.repair == "evict" else None,
+        )
+
+    # -- what the watches bring -----------------------------------------------------------------------------------
+
+    def replace_pods(
+        self, items: Iterable[JSON], *, first: bool = True, last: bool = True, tenure: int | None = None
+    ) -> None:
+        """
+        The list of pods, trimmed, or a part of it: between two parts others get the lock, and nobody holds all of it.
+
+        `first`, `last`: this part begins the list, and ends it. `tenure`: the list was asked for in this leadership,
+        after it began.
+        """
+        read = [pod_event(pod) for pod in items]
+        with self._lock:
+            self._handlers.replace_pods(read, first=first, last=last, tenure=tenure)
+
+    def put_pod(self, pod: JSON) -> None:
+        """A pod, trimmed, is new or changed."""
+        read = pod_event(pod)
+        with self._lock:
+            self._handlers.put_pod(read)
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod was deleted."""
+        with self._lock:
+            self._handlers.drop_pod(uid)
+
+    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
+        """The whole list of nodes."""
+        with self._lock:
+            self._handlers.replace_nodes(items)
+
+    def put_node(self, node: NodeFacts) -> None:
+        """A node is new or changed."""
+        with self._lock:
+            self._handlers.put_node(node)
+
+    def drop_node(self, name: str) -> None:
+        """A node was deleted."""
+        with self._lock:
+            self._handlers.drop_node(name)
+
+    def replace_inventories(self, items: Iterable[Inventory]) -> None:
+        """The whole list of GPUNodes."""
+        with self._lock:
+            self._handlers.replace_inventories(items)
+
+    def put_inventory(self, inventory: Inventory) -> None:
+        """A GPUNode is new or changed."""
+        with self._lock:
+            self._handlers.put_inventory(inventory)
+
+    def drop_inventory(self, name: str) -> None:
+        """A GPUNode was deleted."""
+        with self._lock:
+            self._handlers.drop_inventory(name)
+
+    def said_beyond(self, node: str, text: str) -> None:
+        """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
+        with self._lock:
+            self._handlers.said_beyond(node, text)
+
+    def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
+        """Every list of cards that are kept out."""
+        with self._lock:
+            self._handlers.replace_kept_out(items)
+
+    def put_kept_out(self, node: str, found: KeptOut | None) -> None:
+        """A node's list is new or changed; None for one that was deleted."""
+        with self._lock:
+            self._handlers.put_kept_out(node, found)
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
     def reserve(self, question: Question) -> Answer:
-        """
-        Place a pod at admission, or say why not. Raises `NotReady` where this replica has not seen the cluster.
-
-        A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
-        and a pod that fits waits for the leader with the memory counted that it will have at least.
-
-        Admission may pass a pod through us twice. The place that it has from the first time stands only while
-        everything that it was judged by is unchanged. Otherwise the reservation is forgotten and the pod decided again.
-        """
-        ask = SchedulingRequest(question.request, needs.needs_of(question.pod, several=question.request.several))
-        seen = basis.judged(question.pod, ask, self._options.placement)
+        """`Admission.answer`, with the pod read before the lock is taken."""
+        seen = self._admission.judged(question)
         with self._lock:
-            unready = self._mandate.unready()
-            if unready:
-                raise NotReady(unready)
-            decides = self._mandate.holds()
-            if question.request.claim:
-                # Only a pod that is there can be tied to a claim: its finalizer looks at pods.
-                told = self._desk.waits(question.namespace, question.request.claim)
-                return Wait(told.reason, told.message)
-            return self._decided(question, seen, decides, self._held(question) if decides else None)
-
-    def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
-        if held is not None and not question.refused and _stands_still(held, seen):
-            return Placed(held.allocation, held.pin)
-        if held is not None and not question.dry_run:
-            self._take_back(held, "denied" if question.refused else "changed")
-        if question.refused:
-            return Never("Refused", "the webhook refused the pod")
-        ask, smallest = seen.ask, self._cluster.engine.smallest_accepted
-        if seen.foreign_gates:
-            return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
-        decision = self._cluster.decide(ask, Requester("", seen.priority, question.namespace))
-        if not isinstance(decision, Placement):
-            return self._refuse(ask, decision)
-        if not decides:
-            return messages.wait_for_leader(ask.request, smallest)
-        if not ask.needs.node_name and self._somebody_is_before(seen.priority, question.namespace):
-            return messages.wait_in_line(ask.request, smallest)
-        allocation = Allocation(self._new_id(), decision.node, decision.containers)
-        pin, key = self._pin(seen, decision.node), messages.key_of(question)
-        later = self._why_stored_first(question, ask, allocation)
-        if later:
-            return messages.wait_until_stored(later, ask.request, smallest)
-        if not question.dry_run:
-            self._cluster.assume(replace(self._holding(ask, allocation, key), judged=seen, pin=pin))
-        return Placed(allocation, pin)
-
-    def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
-        """Why the pod gets its share only once it is stored; empty where it gets it now."""
-        if self._options.when == "stored":
-            return "the setting placement.when is stored"
-        if question.dry_run:
-            return ""
-        sharers = self._cluster.engine.limits.max_sharers
-        held = unconfirmed.of_admissions(self._cluster.ledger.assumed())
-        wanted = unconfirmed.Wanted(question.namespace, unconfirmed.weight(ask.request, allocation, sharers))
-        return self._unconfirmed.why_stored_first(wanted, held, self._cluster.gpus, sharers, self._clock())
-
-    def _take_back(self, held: Reservation, why: str) -> None:
-        """Others changed or refused the pod after its reservation was made. Queued pods may take that room now."""
-        if self._cluster.forget(held.key):
-            self._forgotten(why)
-            self._rouse()
+            return self._admission.answer(question, seen)
 
     def offered(self, node: str) -> frozenset[str]:
         """
@@ -177,348 +309,337 @@ class Controller(Repairing):
         Raises `NotReady` where this replica has not seen the cluster.
         """
         with self._lock:
-            unready = self._mandate.unready()
-            if unready:
-                raise NotReady(unready)
-            return self._cluster.offered(node)
+            self._admission.require_ready()
+            return self._cache.offered(node)
 
-    def untrusted(self) -> int | None:
-        """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
-        with self._lock:
-            return self._mandate.untrusted()
-
-    def may_write(self, commit: Binding) -> bool:
-        """Whether the leadership in which it was decided still holds; to be asked right before the write."""
-        return self._mandate.covers(commit.tenure)
-
-    def _somebody_is_before(self, priority: int, namespace: str) -> bool:
-        """
-        Whether a pod waits that what has just come free is for, rather than for one that comes only now.
-
-        Who is left for a later cycle because of its namespace's budget is before those of the same namespace only.
-        """
-        anybody, left = self._untried or self._trying, self._rounds.unfinished
-        if not anybody and not left:
-            return False
-        now = self._clock()
-        return any(
-            entry.priority >= priority
-            and not entry.foreign
-            and self._line.may_try(entry.uid, now)
-            and (anybody or (namespace_of(entry) == namespace and not self._rounds.has_tried(entry.uid)))
-            for entry in self._queue.in_any_order()
-        )
-
-    def _held(self, question: Question) -> Reservation | None:
-        """
-        The live reservation that the pod carries already, since admission passed it through us a second time; or that
-        an earlier creation of its name was given: the API server stores one of the two at most.
-        """
-        key, named = messages.key_of(question), bool((question.pod.get("metadata") or {}).get("name"))
-        oldest = self._clock() - unconfirmed.OVERDUE
-        for holding in unconfirmed.of_admissions(self._cluster.ledger.assumed()):
-            again = named and not question.held and not question.dry_run and holding.since >= oldest
-            if holding.pod == key and (again or holding.key == question.held):
-                return holding
-        return None
-
-    def _refuse(self, ask: SchedulingRequest, decision: Unschedulable) -> Answer:
-        if self._options.unsatisfiable == "deny":
-            never = self._cluster.engine.could_ever(ask)
-            if never is not None:
-                return messages.never(never)
-        return messages.wait(decision, ask.request, self._cluster.engine.smallest_accepted)
-
-    def _pin(self, seen: Judged, node: str) -> str:
-        state = self._cluster.snapshot.get(node)
-        if state is None:
-            return "affinity"
-        pending = self._cluster.pending.total(self._clock())
-        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending)
-
-    def _holding(self, ask: SchedulingRequest, allocation: Allocation, pod: str) -> Reservation:
-        return Reservation(
-            key=allocation.id,
-            pod=pod,
-            request=ask.request,
-            allocation=allocation,
-            compute=ask.needs.compute,
-            state=ReservationState.ASSUMED,
-            since=self._clock(),
-            host_ports=ask.needs.host_ports,
-        )
-
-    # -- the line -------------------------------------------------------------------------------------------------
+    # -- the scheduling cycle -------------------------------------------------------------------------------------
 
     def place_waiting(self) -> tuple[list[Binding], list[Report]]:
         """
         One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
-        As much of the line as `allocator.queue.rounds` allows; where some is left, another cycle is asked for at once.
+        As much of the queue as `allocator.queue.rounds` allows; where some is left, another cycle is asked for at once.
         In turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
-        self._in_turns(self._down_the_line(self._to_write))
+        self._in_turns(self._cycle.turns())
         with self._lock:
-            commits, self._to_write = self._to_write, []
-            return commits, self._line.take_news() if self._mandate.holds() else []
+            return self._cycle.results()
 
     def _in_turns(self, steps: Iterator[None]) -> None:
-        """Each step under the lock, which is let go in between."""
+        """Each step under the lock, which is released in between."""
         while True:
             with self._lock:
                 if next(steps, self) is self:
                     return
             self._give_way()
 
-    def _down_the_line(self, commits: list[Binding]) -> Iterator[None]:
-        """
-        One cycle, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
-        tried again in the round; where something was given back between two turns, another round follows.
-        """
-        if not self._mandate.holds():
-            return
-        now = self._clock()
-        if self._untried or not self._rounds.unfinished:
-            self._rounds.begin()
-            self._failed.clear()
-            self._desk.begin_pass()
-            self._changed, self._passed = False, now
-        self._untried, self._trying = False, True
-        try:
-            yield from self._in_order(now, commits)
-        finally:
-            self._changed |= self._line.take_owing()
-            self._trying = False
-            if self._rounds.unfinished:
-                self._wake()
+    def adopt(self, tables: Tables) -> None:
+        """Decide by what was learnt from now on. In turns, so that decisions go on."""
+        self._in_turns(self._cache.engine.adopting(tables))
 
-    def _in_order(self, now: float, commits: list[Binding]) -> Iterator[None]:
-        looked, failed = 0, self._failed
-        for uid in self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
-            if looked >= _TURN:
-                looked = 0
-                yield
-                if not self._mandate.holds():
-                    break
-            entry = self._queue.pod(uid)
-            if entry is not None:
-                self._rounds.tried(uid)
-                looked += _DECIDED if self._try_alone(entry, now, failed, commits) else 1
-        else:
-            if not self._rounds.unfinished:
-                self._desk.bind_the_rest()
-
-    def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
-        """Whether it takes no decision to say what becomes of the pod."""
-        if entry.foreign or not self._line.may_try(entry.uid, now):
-            return True
-        return not entry.ask.request.claim and self._shape(entry) in self._failed
-
-    def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
-        return entry.ask, reserved.entitled(self._cluster.kept, entry.asking)
-
-    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, commits: list[Binding]) -> bool:
-        """`_try`, of which no error reaches another pod. True if that took a decision."""
-        if self._line.quarantine.holds(entry.uid, now):
-            return False
-        try:
-            tried = self._try(entry, now, failed, commits)
-        except Exception:
-            self._leave_alone("decision", entry)
-            return True
-        self._line.quarantine.tried(entry.uid)
-        return tried
-
-    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, commits: list[Binding]) -> bool:
-        """Place one pod of the line, or say why not. True if that took a decision."""
-        self._line.waits(entry.uid, now)
-        if not self._line.may_try(entry.uid, now):
-            return False
-        if entry.foreign:
-            self._tell(entry, messages.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
-            return False
-        if entry.ask.request.claim:
-            commits.extend(self._by_claim(entry, now))
-            return True
-        shape = self._shape(entry)
-        known = failed.get(shape)
-        decision = known or self._cluster.decide(entry.ask, entry.asking)
-        if isinstance(decision, Placement):
-            allocation = Allocation(self._new_id(), decision.node, decision.containers)
-            commits.append(self._reserve_waiting(entry, allocation))
-        else:
-            failed[shape] = decision
-            self._say_why(entry, decision, now)
-        return known is None
-
-    def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
-        """A pod that names a claim: its commit, if it can go to the claim's share."""
-        found = self._desk.place(entry)
-        if not isinstance(found, Status):
-            return (self._reserve_waiting(entry, found),)
-        # What is over in a moment is not worth a write to the pod, which would be in the way of its commit.
-        if found.reason != BINDING or now - self._line.waits(entry.uid, now) > _TELL_AFTER:
-            self._tell(entry, found.reason, f"waiting: {found.message}", now)
-        return ()
-
-    def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
-        self._cluster.assume(self._holding(entry.ask, allocation, entry.key))
-        commit = Binding(entry, allocation, self._mandate.number())
-        self._line.begin(commit)
-        return commit
-
-    def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, now: float) -> None:
-        code, reason = messages.code(decision), f"waiting: {messages.why(decision, entry.ask.request)}"
-        more = self._preemption.says(entry.uid)
-        if more is not None:
-            code, reason = more[0], f"{reason}; {more[1]}"
-        self._tell(entry, code, reason, now)
-
-    def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float) -> None:
-        self._line.tell(StatusUpdate(entry.key, entry.uid, False, code, reason), now, stands(entry.pod))
-
-    def committed(self, commit: Binding, pod: JSON) -> None:
-        """
-        The write took effect; `pod`, trimmed, is what the API server answered.
-
-        Where the pod is in line no more, the watch has overtaken the answer: it may have finished or be gone.
-        """
+    def committed(self, binding: Binding, pod: JSON) -> None:
+        """The write took effect; `pod`, trimmed, is what the API server answered."""
+        read = pod_event(pod)
         with self._lock:
-            uid = commit.pod.uid
-            if self._queue.pod(uid) is None:
-                self._line.done(uid)
-                self._waken(self._cluster.forget(commit.allocation.id))
-            else:
-                self._take_in(pod, self._clock())
-                self._line.done(uid, pods.version(pod))
+            self._bindings.succeeded(binding, read)
 
-    def not_committed(self, commit: Binding, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
-        """
-        The write did not take effect. `pod`, trimmed, is the pod as it is now; None if it is gone.
-
-        It is tried again after a pause that doubles with each failure in a row. The pod is told `why` where the API
-        server refused it, or fails at it again and again though nobody has changed the pod.
-        """
+    def not_committed(self, binding: Binding, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
+        """The write did not take effect; `pod`, trimmed, is the pod as it is now, None if it is gone."""
+        read = pod_event(pod) if pod is not None else None
         with self._lock:
-            uid, now = commit.pod.uid, self._clock()
-            if self._cluster.forget(commit.allocation.id):
-                self._forgotten(_why_not(commit, pod))
-            if pod is None or not self._tracks(uid):  # the watch may have said so already
-                self._line.done(uid)
-                self._take_out(uid)
-            else:
-                failures = self._line.failed(uid, now)
-                if self._queue.pod(uid) is not None:
-                    self._take_in(pod, now)
-                if refused or (failures >= _TOLD_AFTER and _why_not(commit, pod) == "refused"):
-                    self._tell_refused(commit.pod, messages.refused(commit.allocation.node, why), now)
-            self._rouse()
+            self._bindings.failed(binding, read, why, refused=refused)
 
-    def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
-        if self._queue.pod(entry.uid) is not None and self._mandate.leads():
-            news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
-            self._line.tell(news, now, stands(entry.pod))
-
-    def untouchable(self, entry: QueuedPodInfo, words: str) -> None:
-        """The API server refuses for good what would bar the leader before; the pod is passed over, and told so."""
-        with self._lock:
-            self._tell_refused(entry, messages.untouchable(words), self._clock())
-        self.barred(entry.uid, None)
-
-    def commit_unknown(self, commit: Binding) -> None:
+    def commit_unknown(self, binding: Binding) -> None:
         """
         Nobody knows whether the write took effect, or still may.
 
-        Its share stays reserved, however long it takes, until the same commit written once more (`doubtful`) tells, or
+        Its share stays reserved, however long it takes, until the same binding written once more (`doubtful`) tells, or
         where this replica may not write, a look at the pod (`unresolved`).
         """
         with self._lock:
-            self._line.doubt(commit)
+            self._records.doubt(binding)
 
-    def commit_faulted(self, commit: Binding, *, sent: bool = True) -> None:
-        """
-        To be called as an error of ours is handled that came of the write.
-
-        What became of the write is in doubt, unless nothing was `sent`.
-        """
+    def commit_faulted(self, binding: Binding, *, sent: bool = True) -> None:
+        """To be called as an error of ours is handled that came of the write; `sent`: it may have taken effect."""
         with self._lock:
-            entry = commit.pod
-            self._leave_alone("write", entry)
-            if sent:
-                self._line.doubt(commit)
-                return
-            self._line.done(entry.uid)
-            if self._cluster.forget(commit.allocation.id):
-                self._forgotten("failed")
-            self._rouse()
+            self._bindings.faulted(binding, sent=sent)
 
     def doubtful(self) -> list[Binding]:
-        """The commits in doubt, each once. Writing one again is safe: it names the version that it changes."""
+        """The unresolved bindings to be written again, each once; safe, since each names the version it changes."""
         with self._lock:
-            return self._line.take_doubtful() if self._mandate.holds() else []
+            return self._bindings.to_write_again()
 
     def unresolved(self) -> list[Binding]:
-        """
-        The commits in doubt, each once, where this replica may not write them once more: it leads no more, or not yet.
-
-        Read the pod back (`writer.read_back`): the present leader changes it, and then the outcome is known.
-        """
+        """The unresolved bindings to be read back, each once, where this replica may not write them again."""
         with self._lock:
-            return [] if self._mandate.holds() else self._line.take_doubtful()
+            return self._bindings.to_read_back()
 
-    def abandon(self, commit: Binding) -> None:
-        """The commit was not written, since the leadership in which it was decided is over."""
+    def abandon(self, binding: Binding) -> None:
+        """The binding was not written, since the leadership in which it was decided is over."""
         with self._lock:
-            self._line.done(commit.pod.uid)
-            if self._cluster.forget(commit.allocation.id):
-                self._forgotten("fenced")
-            self._rouse()
+            self._bindings.abandon(binding)
 
-    def adopt(self, tables: Tables) -> None:
-        """Decide by what was learnt from now on. In turns, so that decisions go on."""
-        self._in_turns(self._cluster.engine.adopting(tables))
+    # -- leadership -----------------------------------------------------------------------------------------------
 
-    # -- looking in -----------------------------------------------------------------------------------------------
+    def decides(self) -> bool:
+        """Whether this replica may decide, and so must look after the state."""
+        with self._lock:
+            return self._leadership.holds()
+
+    def deciding(self) -> tuple[bool, int | None]:
+        """Whether this replica decides now, and in which leadership."""
+        with self._lock:
+            return self._leadership.holds(), self._leadership.number()
+
+    def tenure(self) -> int | None:
+        """The leadership that we are in; None where there is no election, or another leads."""
+        with self._lock:
+            return self._leadership.number()
+
+    def untrusted(self) -> int | None:
+        """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
+        with self._lock:
+            return self._leadership.untrusted()
+
+    def may_write(self, binding: Binding) -> bool:
+        """Whether the leadership in which it was decided still holds; to be asked right before the write."""
+        return self._leadership.covers(binding.tenure)
+
+    def may_write_in(self, tenure: int | None) -> bool:
+        """Whether the leadership of this number still holds; to be asked right before the write."""
+        return self._leadership.covers(tenure)
+
+    def to_bar(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
+        """The leadership for which a fence is needed, None where none is, and the pods still to be fenced."""
+        with self._lock:
+            return self._fence.pending()
+
+    def barred(self, uid: str, pod: JSON | None) -> None:
+        """A pod was fenced; `pod` is what it is now, None where it cannot be written any more."""
+        read = pod_event(pod, pods.trim) if pod is not None else None
+        with self._lock:
+            self._handlers.fenced(uid, read)
+
+    def untouchable(self, entry: QueuedPodInfo, words: str) -> None:
+        """The API server refuses for good what would fence the pod; the pod is passed over, and told so."""
+        with self._lock:
+            self._bindings.untouchable(entry, words)
+
+    def late(self) -> tuple[LatePod, ...]:
+        """The pods that must be failed now; see `LatePods.due`."""
+        with self._lock:
+            return self._late.due(listing=self._handlers.listing)
+
+    def failed(self, late: LatePod) -> None:
+        """Its kubelet was asked to fail the pod, or it is gone."""
+        with self._lock:
+            self._late.failed(late)
+
+    # -- what time brings -----------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """To be called about once a second: pauses end, nodes are reserved, and what pods were told is kept true."""
+        with self._lock:
+            now = self._clock()
+            self._housekeeping.tick(now)
+            self._starvation.tick(now)
+            # Only a replica that decides runs the cycle that this asks for.
+            late = now - self._cycle.began >= _REFRESH_EVERY
+            if self._trigger.outdated and late and self._leadership.holds():
+                self._trigger.wake()
+            self._trigger.event(self._claims.settle())
+
+    def to_write(self) -> list[HeldBeyond | StatusUpdate]:
+        """`Housekeeping.to_write`; to be called about once a second."""
+        with self._lock:
+            return self._housekeeping.to_write()
+
+    def take_evictions(self) -> list[Eviction]:
+        """The pods that must go, each once; asked for, and written, by the leader only."""
+        with self._lock:
+            return self._housekeeping.take_evictions()
+
+    def overdue(self) -> tuple[Reservation, ...]:
+        """`Housekeeping.overdue`: ask the API server for the pods of these reservations, then call `expire`."""
+        with self._lock:
+            return self._housekeeping.overdue()
+
+    def expire(self, overdue: Iterable[Reservation], exist: Container[str]) -> None:
+        """Give back the overdue reservations, except those whose allocation id a pod that exists carries."""
+        with self._lock:
+            self._housekeeping.expire(overdue, exist)
+
+    def not_listed(self, overdue: Iterable[Reservation]) -> None:
+        """Nobody could say whether the pods of these reservations exist."""
+        with self._lock:
+            self._housekeeping.not_listed(overdue)
+
+    def preempt(self) -> list[Eviction]:
+        """
+        Look for the first pods in the queue for which evictions would make room; returns who must go, if anybody must.
+
+        The search takes a while where there are many nodes, so it runs without the lock and its result is checked
+        under it.
+        """
+        if not self._options.preemption:
+            return []
+        with self._lock:
+            searches = self.preemptor.searches()
+        for search in searches:
+            try:
+                plan, blocked = search.run()
+                with self._lock:
+                    orders = self.preemptor.conclude(search, plan, blocked)
+            except Exception:
+                with self._lock:
+                    self.preemptor.set_aside(search.pod)
+                continue
+            if orders is not None:
+                return orders
+        return []
+
+    def preempted(self, order: Eviction, outcome: str) -> None:
+        """What became of one of the evictions, or of the question whether it would be granted."""
+        with self._lock:
+            self.preemptor.preempted(order, outcome)
+
+    # -- consistency ----------------------------------------------------------------------------------------------
+
+    def uids(self) -> frozenset[str]:
+        """Every tracked pod. A pod that is tracked now and not listed later is gone."""
+        with self._lock:
+            return self._handlers.uids()
+
+    def known(self, uid: str) -> bool:
+        """Whether the pod is tracked."""
+        with self._lock:
+            return self._handlers.tracks(uid)
+
+    def differs(self, listed: ListedPod) -> bool:
+        """Whether the list says something else of the pod than the watches did."""
+        with self._lock:
+            if listed.uid in self._records.quarantine.uids():
+                return False  # reading it again would end in the same error
+            return self._handlers.tracked(listed.uid) != listed.known
+
+    def mistrust(self) -> None:
+        """The state is not what the API server says: have the pods listed again."""
+        with self._lock:
+            self._housekeeping.mistrust()
+
+    def take_relist(self) -> bool:
+        """Whether the pods are to be listed again; true once."""
+        with self._lock:
+            return self._housekeeping.take_relist()
+
+    def report_overfull(self) -> None:
+        """`OvercommitReporter.report_overfull`; to be called about once a second."""
+        with self._lock:
+            self._overcommit.report_overfull()
+
+    def report_uncounted(self, found: Mapping[str, str]) -> None:
+        """Report pods that ask for a share and have none that anybody counts: `namespace/name` by uid."""
+        with self._lock:
+            self._overcommit.report_uncounted(found)
+
+    # -- claims ---------------------------------------------------------------------------------------------------
+
+    def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:
+        """The whole list of one kind of `elasticgpu.io`. `tenure`: it was asked for in this leadership."""
+        with self._lock:
+            self._claims.replace(plural, items)
+            self._handlers.synced(plural, tenure)
+            self._trigger.requeue()
+
+    def put_claim(self, plural: str, document: JSON) -> None:
+        """An object of such a kind is new or changed."""
+        with self._lock:
+            self._trigger.event(self._claims.take_in(plural, document))
+
+    def drop_claim(self, plural: str, document: JSON) -> None:
+        """An object of such a kind was deleted."""
+        with self._lock:
+            self._trigger.event(self._claims.drop(plural, document))
+
+    def take_claim_work(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
+        """What is to be written for claims now, and the leadership in which it was decided."""
+        with self._lock:
+            tenure = self._leadership.number()
+            if not self._leadership.holds():
+                self._claims.abandon()
+                return tenure, [], []
+            return tenure, self._claims.take_bindings(), self._claims.take_steps()
+
+    def bound(self, bind: ClaimBinding, outcome: str | Refused) -> None:
+        """What became of a claim's binding: `done`, `not-done`, `unknown`, or refused by the API server."""
+        with self._lock:
+            match outcome:
+                case "done":
+                    self._claims.written(bind)
+                case "unknown":
+                    self._claims.doubtful(bind)
+                case _:
+                    self._claims.not_written(bind)
+                    if isinstance(outcome, Refused):
+                        self._note_refusal(self._claims.binding_refused(bind, outcome))
+                    self._trigger.requeue()
+
+    def stepped(self, step: Step, answer: JSON | Refused | None) -> None:
+        """A step was taken, and the API server answered with the object; `Refused` or None where it was not."""
+        with self._lock:
+            if answer is None or isinstance(answer, Refused):
+                self._claims.failed(self._claims.uid_of(step))
+                if answer is not None:
+                    self._note_refusal(self._claims.step_refused(step, answer))
+                return
+            helps, record = self._claims.stepped(step, answer), events.event(step, answer)
+            if record is not None:
+                self._records.note(record)
+            self._trigger.event(helps or record is not None)
+
+    def _note_refusal(self, record: EventRecord | None) -> None:
+        if record is not None:
+            self._records.note(record)
+            self._trigger.wake()
+
+    def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+        """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""
+        with self._lock:
+            return self._claims.counts()
+
+    # -- what others see ------------------------------------------------------------------------------------------
 
     def ready(self) -> str:
         """Empty if this replica has seen the whole cluster, else what it is still waiting for."""
         with self._lock:
-            return self._mandate.unready()
+            return self._leadership.unready()
 
     def look(self) -> SchedulerFigures:
         """Figures for metrics."""
         with self._lock:
-            unbound, set_aside = self._unbound.late(self._clock()), len(self._line.quarantine)
-            return view.figures(self._cluster, self._queue, unbound=unbound, quarantined=set_aside)
+            unbound, set_aside = self._unbound.late(self._clock()), len(self._records.quarantine)
+            return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
     def nodes(self) -> tuple[NodeState, ...]:
         """Every node with GPUs, as a decision sees it."""
         with self._lock:
-            return tuple(self._cluster.snapshot.values())
+            return tuple(self._cache.snapshot.values())
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""
         with self._lock:
-            return view.view(self._cluster, self._queue, self._line, self._clock())
+            return view.view(self._cache, self._queue, self._records, self._clock())
+
+    def holds(self, key: str) -> bool:
+        """Whether a share is reserved under an allocation's id or a pod's uid."""
+        with self._lock:
+            return self._cache.ledger.holding(key) is not None
 
     def check_invariants(self) -> None:
         """Raise if the state contradicts itself."""
         with self._lock:
-            self._cluster.check_invariants()
-            noted = self._line.noted() - self._line.quarantine.uids()
-            strangers = {uid for uid in noted if not self._tracks(uid)}
+            self._cache.check_invariants()
+            noted = self._records.noted() - self._records.quarantine.uids()
+            strangers = {uid for uid in noted if not self._handlers.tracks(uid)}
             if strangers:
-                raise AssertionError(f"notes are kept of {len(strangers)} pods of which nothing is known")
-
-
-def _stands_still(held: Reservation, seen: Judged) -> bool:
-    """Whether a place that was given before is right for the pod as it is now."""
-    return held.judged is not None and basis.stands(held.judged, seen, held.allocation.node)
-
-
-def _why_not(commit: Binding, pod: JSON | None) -> str:
-    """Why a commit did not take effect: the pod is gone, somebody else wrote it first, or the API server said no."""
-    if pod is None:
-        return "deleted"
-    before, after = (p.get("metadata", {}).get("resourceVersion") for p in (commit.pod.pod, pod))
-    return "refused" if before == after else "conflict"
+                raise AssertionError(f"records are kept of {len(strangers)} pods that are not tracked")

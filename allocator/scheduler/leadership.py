@@ -4,13 +4,16 @@ write of the leader before can take effect any more.
 
 The last two are what keeps two leaders from giving away the same share one after the other: what the leader before has
 written is on the API server, and not necessarily in our watch yet; and what it was about to write may be on its way
-still (`allocator.scheduler.fencing`). Not thread-safe by itself; its owner's lock guards it. Leadership ends by the
+still (`Fence`). Not thread-safe by itself; its owner's lock guards it. Leadership ends by the
 clock, so what was true a moment ago is asked again right before a write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
+from allocator.queue.rounds import CycleTrigger
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
@@ -87,3 +90,44 @@ class Leadership:
     def covers(self, noted: int | None) -> bool:
         """Whether what was decided in the tenure so noted may still be written."""
         return self._leading() if self._tenure is None else noted is not None and noted == self._tenure()
+
+
+class Fence:
+    """
+    Pending pods that a new leader must still give a later version, before anything is decided.
+
+    A binding names the version of its pod, so it cannot take effect once the pod has a later one. Where a new leader
+    has given every pending pod a new version, a binding of the leader before that is still on its way, however long it
+    is held up, finds its version gone. A pod that another system's gate holds cannot have been placed by anybody, and
+    one that was created since was never seen by the leader before.
+
+    Without this, who is placed and who is told to wait would depend on how long a network can hold a request back, and
+    no clock of ours knows that.
+    """
+
+    def __init__(self, queue: SchedulingQueue, trigger: CycleTrigger, leadership: Leadership) -> None:
+        self._queue, self._trigger, self._leadership = queue, trigger, leadership
+        self._term: int | None = None
+        self._left: dict[str, QueuedPodInfo] = {}
+
+    def pending(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
+        """
+        The term for which a fence is needed, None where none is, and the pods still to be fenced.
+
+        A pod that has left the queue is placed, or gone, and that was a later version too.
+        """
+        term = self._leadership.unfenced()
+        if term is None:
+            return None, ()
+        if term != self._term:
+            self._term = term
+            self._left = {entry.uid: entry for entry in self._queue.in_any_order() if not entry.foreign}
+        self._left = {uid: entry for uid, entry in self._left.items() if self._queue.pod(uid) is not None}
+        if not self._left:
+            self._leadership.fenced(term)
+            self._trigger.requeue()
+        return term, tuple(self._left.values())
+
+    def fenced(self, uid: str) -> None:
+        """The pod has a later version, or none will ever be written."""
+        self._left.pop(uid, None)

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler import messages
-from allocator.scheduler.core import Controller, NotReady
+from allocator.scheduler.admission import NotReady
+from allocator.scheduler.core import Controller
 from allocator.server import debug
 from contract.encoding import protocol, quantity
 from contract.encoding.protocol import Never, Placed, Wait

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from allocator.cache import podinfo
 from allocator.claims import objects
 from allocator.faults import Faulted, surfaced
-from allocator.queue import quarantine
 from allocator.scheduler.core import Controller
 from allocator.scheduler.leadership import KEPT_OUT
 from allocator.workers import claims_informers as claims
@@ -146,7 +146,7 @@ class Informers:
         try:
             self._seen(pod)
         except Exception:
-            self._faulted("upkeep", quarantine.named(pod)[1])
+            self._faulted("upkeep", podinfo.named(pod)[1])
 
     def _claims_informer(self, plural: str) -> Informer:
         def handle(event: Event) -> None:
@@ -200,7 +200,7 @@ def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], ten
             controller.put_pod(pod)
             seen(pod)
         case Gone(pod):
-            controller.drop_pod(quarantine.named(pod)[0])
+            controller.drop_pod(podinfo.named(pod)[0])
 
 
 def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.cache import podinfo
 from allocator.faults import Faulted, surfaced
-from allocator.queue import quarantine
 from allocator.scheduler import consistency
 from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.core import Controller
@@ -125,11 +125,11 @@ class Resync:
 
         def see(pod: JSON) -> JSON:
             """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
-            gone.discard(quarantine.named(pod)[0])
+            gone.discard(podinfo.named(pod)[0])
             try:
                 listed = consistency.listed(pod, self._options, served)
             except Exception:
-                self._faulted("repair", quarantine.named(pod)[1])
+                self._faulted("repair", podinfo.named(pod)[1])
                 return _NOTHING
             if self._controller.differs(listed):
                 differing[listed.uid] = listed

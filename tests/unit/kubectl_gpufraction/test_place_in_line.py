@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
 from contract import pods
 from kubectl_gpufraction import views
@@ -34,7 +35,7 @@ WAITING = st.lists(
 def test_the_allocators_place_is_among_those_that_are_shown(made: list[JSON], order: Any) -> None:
     queue = SchedulingQueue()
     for pod in sorted(made, key=lambda _: order.random()):
-        queue.put(pods.uid(pod), pods.trim(pod))
+        queue.put(read_pod(pods.trim(pod)))
     shown = ClusterView.of([], [], made).places()
     assert shown.keys() == {pods.key(pod) for pod in made}
     for place, entry in enumerate(queue.in_order(), 1):

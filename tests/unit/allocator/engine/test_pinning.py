@@ -8,6 +8,7 @@ import pytest
 
 from allocator.cache.cache import Cache
 from allocator.cache.pending import Pending
+from allocator.cache.podinfo import read_pod
 from allocator.engine import pinning
 from allocator.engine.engine import Engine
 from contract import pods
@@ -111,11 +112,11 @@ ON_ITS_WAY = {
 @pytest.mark.parametrize(("made", "want"), ON_ITS_WAY.values(), ids=ON_ITS_WAY.keys())
 def test_who_is_pending(made: PodBuilder, want: bool) -> None:
     cluster = Cache(engine=Engine())
-    cluster.put_pod(pods.trim(made.uid("u").json()), 1.0)
+    cluster.put_pod(read_pod(pods.trim(made.uid("u").json())), 1.0)
     assert ("u" in cluster.pending, "u" in cluster.pod_uids() or not want) == (want, True)
-    cluster.put_pod(pods.trim(pod("p").uid("u").on("n").json()), 2.0)
+    cluster.put_pod(read_pod(pods.trim(pod("p").uid("u").on("n").json())), 2.0)
     assert "u" not in cluster.pending
-    cluster.put_pod(pods.trim(pod("q").uid("v").json()), 2.0)
+    cluster.put_pod(read_pod(pods.trim(pod("q").uid("v").json())), 2.0)
     cluster.drop_pod("v")
     assert cluster.pending.uids() == frozenset()
     cluster.check_invariants()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.ledger import Ledger, Reservation, ReservationState, usage_of
-from allocator.cache.podinfo import AllocatedPods
+from allocator.cache.podinfo import AllocatedPods, read_pod
 from allocator.engine import reference
 from allocator.engine.reference import Placement
 from allocator.preemption import planner
@@ -89,8 +89,8 @@ class World:
             metadata: dict[str, Any] = {"uid": pod.name, "creationTimestamp": f"2030-01-01T00:00:{pod.created:02}Z"}
             if pod.ending:
                 metadata["deletionTimestamp"] = "2030-01-01T01:00:00Z"
-            seen = {"metadata": metadata, "spec": {"priority": pod.priority}}
-            notes.see(seen, holding(pod, allocation), pod.ask.needs.compute, 0.0)
+            seen = read_pod({"metadata": metadata, "spec": {"priority": pod.priority}})
+            notes.see(replace(seen, compute=pod.ask.needs.compute), holding(pod, allocation), 0.0)
         return notes.by_node()
 
 
@@ -192,7 +192,7 @@ def test_a_pod_of_a_claim_gives_back_no_gpu() -> None:
     (sharer,) = world.sharers()["n0"]
     pod, allocation = world.placed["a"]
     notes = AllocatedPods()
-    notes.see({"metadata": {"uid": "a"}}, holding(pod, replace(allocation, claim="share")), Compute(pods=1), 0.0)
+    notes.see(read_pod({"metadata": {"uid": "a"}}), holding(pod, replace(allocation, claim="share")), 0.0)
     assert (dict(sharer.demands) != {}, notes.on("n0")[0].demands) == (True, {})
 
 

@@ -117,15 +117,15 @@ class SideBySide(RuleBasedStateMachine):
     def make_room(self, fates: list[str]) -> None:
         self.time_passes(1)
         controller = self.desk.controller
-        sharers = controller._sharers.by_node()
-        planned = controller._as_planned(sharers)
-        before = set(controller._preemption.under_way)
+        preemptions, sharers = controller.preemptor.preemptions, controller.preemptor.sharers.by_node()
+        planned = controller.preemptor.as_planned(sharers)
+        before = set(preemptions.under_way)
         orders = controller.preempt()
-        for uid in controller._preemption.under_way.keys() - before:
-            self._as_few_as_can_be(controller._preemption.under_way[uid].pod.ask, orders, planned, sharers)
+        for uid in preemptions.under_way.keys() - before:
+            self._as_few_as_can_be(preemptions.under_way[uid].pod.ask, orders, planned, sharers)
         for order, fate in zip(orders, fates, strict=False):
             if fate == "failed":
-                self.failed |= controller._preemption.under_way.keys() - before
+                self.failed |= preemptions.under_way.keys() - before
             assert order.uid not in self.evicted
             assert pods.priority(self.running[order.uid]) < VIP
             controller.preempted(order, fate)
@@ -150,7 +150,7 @@ class SideBySide(RuleBasedStateMachine):
         planned: list[NodeState],
         sharers: dict[str, tuple[AllocatedPod, ...]],
     ) -> None:
-        spared = self.desk.controller._preemption.spared(self.desk.now)
+        spared = self.desk.controller.preemptor.preemptions.spared(self.desk.now)
         sizes = [
             len(going)
             for state in planned
@@ -175,7 +175,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @invariant()
     def nobody_went_in_vain(self) -> None:
-        vain = {uid for uid in self.desk.controller._preemption._vain if uid not in self.failed}
+        vain = {uid for uid in self.desk.controller.preemptor.preemptions.vain if uid not in self.failed}
         assert vain == set()
 
     def teardown(self) -> None:

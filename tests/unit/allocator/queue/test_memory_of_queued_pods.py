@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
 from contract import names, pods
 from contract.bounds import MOST_SELECTING
@@ -86,8 +87,8 @@ def test_a_waiting_pod_takes_no_more_than(made: Callable[[int], PodBuilder], mos
     gc.collect()
     tracemalloc.start()
     try:
-        for at, text in enumerate(texts):
-            queue.put(f"uid-{at}", pods.trim(json.loads(text)))
+        for text in texts:
+            queue.put(read_pod(pods.trim(json.loads(text))))
         gc.collect()
         each = tracemalloc.get_traced_memory()[0] // PODS
     finally:

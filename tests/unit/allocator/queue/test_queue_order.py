@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.reporting import StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
@@ -277,10 +278,10 @@ def test_a_gated_pod_that_says_too_much_is_told_and_left_and_read_once_it_does_n
 def test_pods_that_need_the_same_of_their_nodes_share_what_is_kept_of_it() -> None:
     queue = SchedulingQueue()
     for name in ("a", "b"):
-        queue.put(f"uid-{name}", trim(waiting(worker(name).selects(pool="gpu"))))
+        queue.put(read_pod(trim(waiting(worker(name).selects(pool="gpu")))))
     first, second = queue.in_order()
     assert first.ask.needs is second.ask.needs
-    queue.put("uid-a", trim(waiting(worker("a").selects(pool="other"))))
+    queue.put(read_pod(trim(waiting(worker("a").selects(pool="other")))))
     changed = queue.pod("uid-a")
     assert changed is not None
     assert dict(changed.ask.needs.node_selector) == {"pool": "other"}

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from allocator.scheduler.core import NotReady
+from allocator.scheduler.admission import NotReady
 from allocator.scheduler.options import SchedulerOptions
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of

@@ -161,7 +161,7 @@ class History(RuleBasedStateMachine):
             self.strays.add(pods.uid(made))
 
     def _held(self, admission: Admission) -> bool:
-        return self.desk.controller._cluster.ledger.holding(pods.allocation_id(admission.pod)) is not None
+        return self.desk.controller.holds(pods.allocation_id(admission.pod))
 
     @precondition(lambda self: self.api.pods)
     @rule(data=st.data(), how=st.sampled_from(("delete", "delete", "Succeeded", "Failed", "touched", "terminating")))

@@ -1,0 +1,179 @@
+"""
+The answers at admission: a reservation, or why a pod waits or is refused. Pure; the shell holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from allocator.cache import ledger, unconfirmed
+from allocator.cache.cache import Cache
+from allocator.cache.ledger import Reservation
+from allocator.cache.reserved import Requester
+from allocator.cache.unconfirmed import Unconfirmed
+from allocator.claims.manager import ClaimManager
+from allocator.engine import basis, pinning
+from allocator.engine.basis import Judged
+from allocator.engine.reference import Placement, Unschedulable
+from allocator.queue.queue import SchedulingQueue
+from allocator.queue.reporting import PodRecords
+from allocator.queue.rounds import CycleTrigger, Rounds, namespace_of
+from allocator.scheduler import messages
+from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.options import SchedulerOptions
+from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
+from contract.model import Allocation
+from contract.scheduling import needs
+from contract.scheduling.request import SchedulingRequest
+
+
+class NotReady(Exception):
+    """This replica has not seen the whole cluster yet, so it cannot answer."""
+
+
+class Admission:
+    """Answers the webhook, and reserves what it answers."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        records: PodRecords,
+        rounds: Rounds,
+        trigger: CycleTrigger,
+        leadership: Leadership,
+        claims: ClaimManager,
+        unconfirmed: Unconfirmed,
+        options: SchedulerOptions,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+        forgotten: Callable[[str], None],
+    ) -> None:
+        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
+        self._trigger, self._leadership, self._claims = trigger, leadership, claims
+        self._unconfirmed, self._options = unconfirmed, options
+        self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
+
+    def judged(self, question: Question) -> Judged:
+        """What a decision about the pod depends on; read before the lock is taken."""
+        ask = SchedulingRequest(question.request, needs.needs_of(question.pod, several=question.request.several))
+        return basis.judged(question.pod, ask, self._options.placement)
+
+    def answer(self, question: Question, seen: Judged) -> Answer:
+        """
+        Place a pod at admission, or say why not. Raises `NotReady` where this replica has not seen the cluster.
+
+        A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
+        and a pod that fits waits for the leader with the memory counted that it will have at least.
+
+        Admission may pass a pod through us twice. The place that it has from the first time stands only while
+        everything that it was judged by is unchanged. Otherwise the reservation is forgotten and the pod decided again.
+        """
+        self.require_ready()
+        decides = self._leadership.holds()
+        if question.request.claim:
+            # Only a pod that exists can be tied to a claim: its finalizer looks at pods.
+            status = self._claims.waits(question.namespace, question.request.claim)
+            return Wait(status.reason, status.message)
+        return self._decided(question, seen, decides, self._held(question) if decides else None)
+
+    def require_ready(self) -> None:
+        """Raise `NotReady` where this replica has not seen the cluster."""
+        unready = self._leadership.unready()
+        if unready:
+            raise NotReady(unready)
+
+    def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
+        if held is not None and not question.refused and _stands_still(held, seen):
+            return Placed(held.allocation, held.pin)
+        if held is not None and not question.dry_run:
+            self._take_back(held, "denied" if question.refused else "changed")
+        if question.refused:
+            return Never("Refused", "the webhook refused the pod")
+        ask, smallest = seen.ask, self._cache.engine.smallest_accepted
+        if seen.foreign_gates:
+            return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
+        decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace))
+        if not isinstance(decision, Placement):
+            return self._refuse(ask, decision)
+        if not decides:
+            return messages.wait_for_leader(ask.request, smallest)
+        if not ask.needs.node_name and self._somebody_is_before(seen.priority, question.namespace):
+            return messages.wait_in_line(ask.request, smallest)
+        allocation = Allocation(self._new_id(), decision.node, decision.containers)
+        pin, key = self._pin(seen, decision.node), messages.key_of(question)
+        later = self._why_stored_first(question, ask, allocation)
+        if later:
+            return messages.wait_until_stored(later, ask.request, smallest)
+        if not question.dry_run:
+            self._cache.assume(replace(ledger.assumed(ask, allocation, key, self._clock()), judged=seen, pin=pin))
+        return Placed(allocation, pin)
+
+    def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
+        """Why the pod gets its share only once it is stored; empty where it gets it now."""
+        if self._options.when == "stored":
+            return "the setting placement.when is stored"
+        if question.dry_run:
+            return ""
+        sharers = self._cache.engine.limits.max_sharers
+        held = unconfirmed.of_admissions(self._cache.ledger.assumed())
+        wanted = unconfirmed.Wanted(question.namespace, unconfirmed.weight(ask.request, allocation, sharers))
+        return self._unconfirmed.why_stored_first(wanted, held, self._cache.gpus, sharers, self._clock())
+
+    def _take_back(self, held: Reservation, why: str) -> None:
+        """Others changed or refused the pod after its reservation was made. Queued pods may take that room now."""
+        if self._cache.forget(held.key):
+            self._forgotten(why)
+            self._trigger.requeue()
+
+    def _somebody_is_before(self, priority: int, namespace: str) -> bool:
+        """
+        Whether a pod waits that what has just come free is for, rather than for one that comes only now.
+
+        Who is left for a later cycle because of its namespace's budget is before those of the same namespace only.
+        """
+        anybody, left = self._trigger.requeued or self._trigger.running, self._rounds.unfinished
+        if not anybody and not left:
+            return False
+        now = self._clock()
+        return any(
+            entry.priority >= priority
+            and not entry.foreign
+            and self._records.may_try(entry.uid, now)
+            and (anybody or (namespace_of(entry) == namespace and not self._rounds.has_tried(entry.uid)))
+            for entry in self._queue.in_any_order()
+        )
+
+    def _held(self, question: Question) -> Reservation | None:
+        """
+        The live reservation that the pod carries already, since admission passed it through us a second time; or that
+        an earlier creation of its name was given: the API server stores one of the two at most.
+        """
+        key, named = messages.key_of(question), bool((question.pod.get("metadata") or {}).get("name"))
+        oldest = self._clock() - unconfirmed.OVERDUE
+        for holding in unconfirmed.of_admissions(self._cache.ledger.assumed()):
+            again = named and not question.held and not question.dry_run and holding.since >= oldest
+            if holding.pod == key and (again or holding.key == question.held):
+                return holding
+        return None
+
+    def _refuse(self, ask: SchedulingRequest, decision: Unschedulable) -> Answer:
+        if self._options.unsatisfiable == "deny":
+            never = self._cache.engine.could_ever(ask)
+            if never is not None:
+                return messages.never(never)
+        return messages.wait(decision, ask.request, self._cache.engine.smallest_accepted)
+
+    def _pin(self, seen: Judged, node: str) -> str:
+        state = self._cache.snapshot.get(node)
+        if state is None:
+            return "affinity"
+        pending = self._cache.pending.total(self._clock())
+        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending)
+
+
+def _stands_still(held: Reservation, seen: Judged) -> bool:
+    """Whether a place that was given before is right for the pod as it is now."""
+    return held.judged is not None and basis.stands(held.judged, seen, held.allocation.node)

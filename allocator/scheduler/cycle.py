@@ -1,0 +1,293 @@
+"""
+The scheduling cycle: every pending pod that fits is given a share, every other is told why it waits; and what becomes
+of each binding. Pure; the shell holds the lock.
+
+A pending pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
+changed, a pod joined the queue. Where only the figures that it was told are outdated, the queue is re-evaluated within
+15 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from allocator.cache import ledger, reserved
+from allocator.cache.cache import Cache
+from allocator.cache.podinfo import PodEvent, stands
+from allocator.cache.reserved import NodeReservation
+from allocator.claims.manager import BINDING, ClaimManager
+from allocator.claims.objects import Status
+from allocator.engine.reference import Placement, Unschedulable
+from allocator.preemption.tracker import PreemptionTracker
+from allocator.queue.faults import PodFaults
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
+from allocator.queue.reporting import Binding, PodRecords, Report, StatusUpdate
+from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.scheduler import messages
+from allocator.scheduler.handlers import EventHandlers
+from allocator.scheduler.leadership import Leadership
+from contract.model import Allocation
+from contract.scheduling.request import SchedulingRequest
+
+JSON = dict[str, Any]
+_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Unschedulable]
+"""What is known not to fit, by shape and by the reserved nodes to which it may go."""
+_TOLD_AFTER = 3
+"""Bindings that fail in a row after which the pod is told, where nobody refused it in so many words."""
+_TELL_AFTER = 2.0
+"""Seconds that the binding of a claim may take before its pod is told."""
+_TURN, _DECIDED = 1_000, 100
+"""Pods of the queue that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
+nodes."""
+
+
+class SchedulingCycle:
+    """Decides for the pods that wait."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        records: PodRecords,
+        rounds: Rounds,
+        trigger: CycleTrigger,
+        leadership: Leadership,
+        claims: ClaimManager,
+        preemptions: PreemptionTracker,
+        faults: PodFaults,
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
+        self._trigger, self._leadership, self._claims = trigger, leadership, claims
+        self._preemption, self._faults = preemptions, faults
+        self._clock, self._new_id = clock, new_id
+        self._decided: list[Binding] = []
+        """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
+        self.began = 0.0
+        """When the last round began."""
+        self._failed: _Failed = {}
+        """Of this round."""
+
+    def results(self) -> tuple[list[Binding], list[Report]]:
+        """The bindings to be written, and what changed for pods since the last cycle; each is handed out once."""
+        bindings, self._decided = self._decided, []
+        return bindings, self._records.take_news() if self._leadership.holds() else []
+
+    def turns(self) -> Iterator[None]:
+        """
+        One cycle, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
+        tried again in the round; where something was given back between two turns, another round follows.
+        """
+        if not self._leadership.holds():
+            return
+        now = self._clock()
+        if self._trigger.requeued or not self._rounds.unfinished:
+            self._rounds.begin()
+            self._failed.clear()
+            self._claims.begin_pass()
+            self._trigger.outdated, self.began = False, now
+        self._trigger.requeued, self._trigger.running = False, True
+        try:
+            yield from self._in_order(now, self._decided)
+        finally:
+            self._trigger.outdated |= self._records.take_owing()
+            self._trigger.running = False
+            if self._rounds.unfinished:
+                self._trigger.wake()
+
+    def _in_order(self, now: float, bindings: list[Binding]) -> Iterator[None]:
+        looked, failed = 0, self._failed
+        for uid in self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
+            if looked >= _TURN:
+                looked = 0
+                yield
+                if not self._leadership.holds():
+                    break
+            entry = self._queue.pod(uid)
+            if entry is not None:
+                self._rounds.tried(uid)
+                looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
+        else:
+            if not self._rounds.unfinished:
+                self._claims.bind_the_rest()
+
+    def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
+        """Whether it takes no decision to say what becomes of the pod."""
+        if entry.foreign or not self._records.may_try(entry.uid, now):
+            return True
+        return not entry.ask.request.claim and self._shape(entry) in self._failed
+
+    def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
+        return entry.ask, reserved.entitled(self._cache.kept, entry.asking)
+
+    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
+        """`_try`, of which no error reaches another pod. True if that took a decision."""
+        if self._records.quarantine.holds(entry.uid, now):
+            return False
+        try:
+            tried = self._try(entry, now, failed, bindings)
+        except Exception:
+            self._faults.leave_alone("decision", entry)
+            return True
+        self._records.quarantine.tried(entry.uid)
+        return tried
+
+    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
+        """Place one pod of the line, or say why not. True if that took a decision."""
+        self._records.waits(entry.uid, now)
+        if not self._records.may_try(entry.uid, now):
+            return False
+        if entry.foreign:
+            self._tell(entry, messages.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
+            return False
+        if entry.ask.request.claim:
+            bindings.extend(self._by_claim(entry, now))
+            return True
+        shape = self._shape(entry)
+        known = failed.get(shape)
+        decision = known or self._cache.decide(entry.ask, entry.asking)
+        if isinstance(decision, Placement):
+            allocation = Allocation(self._new_id(), decision.node, decision.containers)
+            bindings.append(self._reserve_waiting(entry, allocation))
+        else:
+            failed[shape] = decision
+            self._say_why(entry, decision, now)
+        return known is None
+
+    def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
+        """A pod that names a claim: its binding, if it can go to the claim's share."""
+        found = self._claims.place(entry)
+        if not isinstance(found, Status):
+            return (self._reserve_waiting(entry, found),)
+        # What is over in a moment is not worth a write to the pod, which would be in the way of its binding.
+        if found.reason != BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
+            self._tell(entry, found.reason, f"waiting: {found.message}", now)
+        return ()
+
+    def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
+        self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock()))
+        binding = Binding(entry, allocation, self._leadership.number())
+        self._records.begin(binding)
+        return binding
+
+    def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, now: float) -> None:
+        code, reason = messages.code(decision), f"waiting: {messages.why(decision, entry.ask.request)}"
+        more = self._preemption.says(entry.uid)
+        if more is not None:
+            code, reason = more[0], f"{reason}; {more[1]}"
+        self._tell(entry, code, reason, now)
+
+    def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float) -> None:
+        self._records.tell(StatusUpdate(entry.key, entry.uid, False, code, reason), now, stands(entry.pod))
+
+
+class Bindings:
+    """What became of each binding: it succeeded, failed, or nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        records: PodRecords,
+        trigger: CycleTrigger,
+        leadership: Leadership,
+        handlers: EventHandlers,
+        faults: PodFaults,
+        clock: Callable[[], float],
+        forgotten: Callable[[str], None],
+    ) -> None:
+        self._cache, self._queue, self._records = cache, queue, records
+        self._trigger, self._leadership, self._handlers = trigger, leadership, handlers
+        self._faults, self._clock, self._forgotten = faults, clock, forgotten
+
+    def succeeded(self, binding: Binding, pod: PodEvent) -> None:
+        """
+        The write took effect; `pod`, trimmed, is what the API server answered.
+
+        Where the pod is in line no more, the watch has overtaken the answer: it may have finished or be gone.
+        """
+        uid = binding.pod.uid
+        if self._queue.pod(uid) is None:
+            self._records.done(uid)
+            self._trigger.event(self._cache.forget(binding.allocation.id))
+        else:
+            self._handlers.take_in(pod, self._clock())
+            self._records.done(uid, pod.version)
+
+    def failed(self, binding: Binding, pod: PodEvent | None, why: str = "", *, refused: bool = False) -> None:
+        """
+        The write did not take effect. `pod`, trimmed, is the pod as it is now; None if it is gone.
+
+        It is tried again after a pause that doubles with each failure in a row. The pod is told `why` where the API
+        server refused it, or fails at it again and again though nobody has changed the pod.
+        """
+        uid, now = binding.pod.uid, self._clock()
+        if self._cache.forget(binding.allocation.id):
+            self._forgotten(_why_not(binding, pod))
+        if pod is None or not self._handlers.tracks(uid):  # the watch may have said so already
+            self._records.done(uid)
+            self._handlers.take_out(uid)
+        else:
+            failures = self._records.failed(uid, now)
+            if self._queue.pod(uid) is not None:
+                self._handlers.take_in(pod, now)
+            if refused or (failures >= _TOLD_AFTER and _why_not(binding, pod) == "refused"):
+                self._tell_refused(binding.pod, messages.refused(binding.allocation.node, why), now)
+        self._trigger.requeue()
+
+    def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
+        if self._queue.pod(entry.uid) is not None and self._leadership.leads():
+            news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
+            self._records.tell(news, now, stands(entry.pod))
+
+    def untouchable(self, entry: QueuedPodInfo, words: str) -> None:
+        """The API server refuses for good what would bar the leader before; the pod is passed over, and told so."""
+        self._tell_refused(entry, messages.untouchable(words), self._clock())
+        self._handlers.fenced(entry.uid, None)
+
+    def faulted(self, binding: Binding, *, sent: bool = True) -> None:
+        """
+        To be called as an error of ours is handled that came of the write.
+
+        What became of the write is in doubt, unless nothing was `sent`.
+        """
+        entry = binding.pod
+        self._faults.leave_alone("write", entry)
+        if sent:
+            self._records.doubt(binding)
+            return
+        self._records.done(entry.uid)
+        if self._cache.forget(binding.allocation.id):
+            self._forgotten("failed")
+        self._trigger.requeue()
+
+    def to_write_again(self) -> list[Binding]:
+        """The bindings in doubt, each once. Writing one again is safe: it names the version that it changes."""
+        return self._records.take_doubtful() if self._leadership.holds() else []
+
+    def to_read_back(self) -> list[Binding]:
+        """
+        The bindings in doubt, each once, where this replica may not write them once more: it leads no more, or not yet.
+
+        Read the pod back (`writer.read_back`): the present leader changes it, and then the outcome is known.
+        """
+        return [] if self._leadership.holds() else self._records.take_doubtful()
+
+    def abandon(self, binding: Binding) -> None:
+        """The binding was not written, since the leadership in which it was decided is over."""
+        self._records.done(binding.pod.uid)
+        if self._cache.forget(binding.allocation.id):
+            self._forgotten("fenced")
+        self._trigger.requeue()
+
+
+def _why_not(binding: Binding, pod: PodEvent | None) -> str:
+    """Why a binding did not take effect: the pod is gone, somebody else wrote it first, or the API server said no."""
+    if pod is None:
+        return "deleted"
+    before, after = (p.get("metadata", {}).get("resourceVersion") for p in (binding.pod.pod, pod.pod))
+    return "refused" if before == after else "conflict"

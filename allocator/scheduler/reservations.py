@@ -1,0 +1,281 @@
+"""
+Nodes reserved for pods: for a starving pod, and for a pod for which others of lower priority are evicted.
+
+A pod that has waited past a bound has a node reserved; one of higher priority has room made for it where the
+administrator wants that. Pure; the shell holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from allocator.cache.cache import Cache
+from allocator.cache.podinfo import AllocatedPods
+from allocator.cache.reserved import NodeReservation
+from allocator.engine.reference import Placement
+from allocator.preemption import planner, tracker
+from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
+from allocator.preemption.tracker import PreemptionTracker
+from allocator.queue import reservation
+from allocator.queue.faults import PodFaults
+from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
+from allocator.queue.reporting import EventRecord, Eviction, PodRecords
+from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.options import SchedulerOptions
+from contract.model import NodeState
+from contract.scheduling.nodeinfo import AllocatedPod
+
+_RESERVE_EVERY = 5.0
+"""Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
+_TRIES = 4
+"""Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class VictimSearch:
+    """The search for victims for one pod, over frozen values: it may run without the lock."""
+
+    pod: QueuedPodInfo
+    question: PreemptionRequest
+    planned: tuple[NodeState, ...]
+    """Nodes on which room is being made already."""
+    open_to_it: tuple[NodeState, ...]
+    """Nodes that are not reserved for another pod."""
+    sharers: Mapping[str, tuple[AllocatedPod, ...]]
+
+    def run(self) -> tuple[PreemptionPlan | None, int]:
+        """The plan; without one, how many victims would help if disruption budgets allowed their eviction."""
+        plan = planner.without_any(self.planned, self.question)
+        plan = plan or planner.choose(self.open_to_it, self.sharers, self.question)
+        if plan is not None:
+            return plan, 0
+        blocked = planner.choose(self.open_to_it, self.sharers, replace(self.question, spared=()))
+        return None, len(blocked.victims) if blocked else 0
+
+
+class Preemptor:
+    """Makes room for pods of higher priority."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        records: PodRecords,
+        rounds: Rounds,
+        trigger: CycleTrigger,
+        leadership: Leadership,
+        sharers: AllocatedPods,
+        preemptions: PreemptionTracker,
+        faults: PodFaults,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
+        self._trigger, self._leadership, self.sharers = trigger, leadership, sharers
+        self.preemptions, self._faults, self._clock = preemptions, faults, clock
+        self.begun_at = float("-inf")
+        """When room was last begun to be made for a pod."""
+
+    def searches(self) -> list[VictimSearch]:
+        """The searches for victims that are worth their time now, the first in the queue first."""
+        kept = self._kept_for_patience()
+        entries = self._who_may_preempt(kept)
+        sharers = self.sharers.by_node() if entries else {}
+        nodes = self.as_planned(sharers)
+        leaving = self._leaving(sharers)
+        names = {each.node for each in self.preemptions.under_way.values()}
+        planned = tuple(node for node in nodes if node.name in names)
+        return [
+            VictimSearch(
+                entry,
+                self._question(entry, leaving),
+                planned,
+                tuple(node for node in nodes if not tracker.closed_to(kept, node.name, entry)),
+                sharers,
+            )
+            for entry in entries
+        ]
+
+    def conclude(self, search: VictimSearch, plan: PreemptionPlan | None, blocked: int) -> list[Eviction] | None:
+        """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
+        if plan is None:
+            self.preemptions.fruitless(search.pod.uid, blocked, self._clock())
+            self._rouse_if_said(search.pod)
+            return None
+        now_best = self._best_there_now(search.pod, plan)
+        return self._begin(search.pod, now_best) if now_best is not None else None
+
+    def set_aside(self, entry: QueuedPodInfo) -> None:
+        """To be called as an error is handled that came of the pod's search."""
+        self._faults.leave_alone("preemption", entry)
+        self.preemptions.over(entry.uid)
+
+    def _kept_for_patience(self) -> tuple[NodeReservation, ...]:
+        return tuple(one for one in self._cache.kept if one.uid not in self.preemptions.under_way)
+
+    def as_planned(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
+        """
+        Every node as it will be once what is under way is carried out. Of `sharers` those are taken out who go.
+
+        A pod that is being written is on its node already.
+        """
+        found = dict(self._cache.snapshot)
+        for name in {each.node for each in self.preemptions.under_way.values()} & found.keys():
+            plans = [each for each in self.preemptions.on(name) if not self._records.is_writing(each.pod.uid)]
+            on = sharers.get(name, ())
+            found[name] = tracker.carried_out(found[name], on, plans)
+            awaited = {uid for each in plans for uid in each.awaited}
+            sharers[name] = tuple(sharer for sharer in on if sharer.uid not in awaited)
+        return list(found.values())
+
+    def _who_may_preempt(self, kept: Sequence[NodeReservation]) -> list[QueuedPodInfo]:
+        """The first few in line that are of higher priority than somebody who holds a share."""
+        now, found = self._clock(), list[QueuedPodInfo]()
+        self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
+        if not self._leadership.holds() or self._trigger.requeued:
+            return []
+        for entry in self._queue.in_order():
+            if len(found) == _TRIES or not self.sharers.any_below(entry.priority):
+                break  # whoever is behind it in line is of no higher priority
+            if (
+                tracker.wanted(entry, kept)
+                and self._records.may_try(entry.uid, now)
+                and self.preemptions.may_ask(entry.uid, now)
+                and self._has_no_room(entry)
+            ):
+                found.append(entry)
+        return found
+
+    def _has_no_room(self, entry: QueuedPodInfo) -> bool:
+        try:
+            return not isinstance(self._cache.decide(entry.ask, entry.asking), Placement)
+        except Exception:
+            self._faults.leave_alone("preemption", entry)
+            return False
+
+    def _leaving(self, sharers: Mapping[str, tuple[AllocatedPod, ...]]) -> frozenset[str]:
+        now = self._clock()
+        return frozenset(uid for on in sharers.values() for uid in tracker.leaving(on, now))
+
+    def _question(self, entry: QueuedPodInfo, leaving: frozenset[str]) -> PreemptionRequest:
+        spared = self.preemptions.spared(self._clock())
+        return PreemptionRequest(entry.ask, entry.priority, self._cache.engine.limits, leaving, spared)
+
+    def _best_there_now(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> PreemptionPlan | None:
+        """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
+        on = {plan.node: self.sharers.on(plan.node)}
+        node = next((state for state in self.as_planned(on) if state.name == plan.node), None)
+        waits = self._queue.pod(entry.uid) == entry and self._records.may_try(entry.uid, self._clock())
+        if node is None or not waits or not self._leadership.holds():
+            return None
+        question = self._question(entry, self._leaving(on))
+        found = planner.without_any([node], question) or planner.choose([node], on, question)
+        return found if found is not None and len(found.victims) <= len(plan.victims) else None
+
+    def _begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
+        now = self._clock()
+        ending = tracker.leaving(self.sharers.on(plan.node), now)
+        orders = self.preemptions.begin(entry, plan, ending, now)
+        self.reserve_nodes()
+        self.begun_at = now
+        self._trigger.requeue()
+        return orders
+
+    def _rouse_if_said(self, entry: QueuedPodInfo) -> None:
+        """The line tells pods why they wait, so it is gone down once more where there is more to say."""
+        if self.preemptions.says(entry.uid) is not None:
+            self._trigger.requeue()
+
+    def preempted(self, order: Eviction, outcome: str) -> None:
+        """What became of one of the evictions, or of the question whether it would be granted."""
+        now = self._clock()
+        match outcome:
+            case "evicted":
+                self.preemptions.granted(order)
+                self._records.note(
+                    EventRecord("Pod", order.key, order.uid, "GPUSharePreempted", f"evicted: {order.why}")
+                )
+            case "budget":
+                self.preemptions.refused(order, now)
+            case "failed":
+                self.preemptions.failed(order, now)
+        self.reserve_nodes()
+        self._trigger.requeue()
+
+    def tick(self, now: float) -> None:
+        """End what is under way where its pod is placed or gone, or where room was made and did not help."""
+        for uid, under_way in tuple(self.preemptions.under_way.items()):
+            entry = self._queue.pod(uid)
+            late = now - under_way.since > tracker.STUCK
+            gone = all(self.sharers.get(awaited) is None for awaited in under_way.awaited)
+            if entry is None or not self._leadership.holds():
+                self.preemptions.over(uid)
+            elif (
+                self._records.may_try(uid, now) and gone and not self._trigger.requeued and self._rounds.has_tried(uid)
+            ):
+                self.preemptions.in_vain(uid, now)  # it has been tried since the last of them went
+            elif late or under_way.node not in self._cache.snapshot:
+                self.preemptions.in_vain(uid, now)
+
+    def reserve_nodes(self) -> None:
+        plans = self.preemptions.under_way.values()
+        on = {plan.node: self.sharers.on(plan.node) for plan in plans}
+        if self._cache.keep(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
+            self._trigger.requeue()
+
+
+class StarvationGuard:
+    """Reserves a node for the first pod in the queue that has waited past the bound."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        records: PodRecords,
+        trigger: CycleTrigger,
+        leadership: Leadership,
+        preemptor: Preemptor,
+        faults: PodFaults,
+        options: SchedulerOptions,
+    ) -> None:
+        self._cache, self._queue, self._records = cache, queue, records
+        self._trigger, self._leadership, self._faults = trigger, leadership, faults
+        self._preemptor, self._options = preemptor, options
+        self._budget = reservation.Budget(options.starvation_reservation_limit)
+        self._looked_at, self._look_again = float("-inf"), 0.0
+
+    def tick(self, now: float) -> None:
+        """Keep the node where room is made, else one for the first in line that has waited past the bound."""
+        held = reservation.still_kept(self._cache, self._queue, self._records)
+        self._count_what_is_kept(held, now)
+        self._preemptor.tick(now)
+        if self._preemptor.preemptions.under_way:
+            self._preemptor.reserve_nodes()
+            return
+        # Once a preemption is over, its node stays reserved not a moment longer.
+        current = now < self._look_again and self._preemptor.begun_at < self._looked_at
+        if current and (() if held is None else (held,)) == self._cache.kept:
+            return
+        self._looked_at, self._look_again = now, now + _RESERVE_EVERY
+        after = self._options.starvation_timeout if self._leadership.holds() else 0.0
+        worth = reservation.worth_keeping(
+            self._cache, self._queue, self._records, self._budget, after, now, self._not_kept_for
+        )
+        if self._cache.keep(*(() if worth is None else (worth,))):
+            self._trigger.requeue()
+
+    def _count_what_is_kept(self, held: NodeReservation | None, now: float) -> None:
+        """Whose node is kept, until its pod is placed or its time is over."""
+        for kept in self._cache.kept:
+            placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None
+            if held is None and placed:
+                self._budget.served(kept.namespace)
+        self._budget.passes(held.namespace if held is not None else "", now)
+        if held is not None and not self._budget.allows(held.namespace, now):
+            self._look_again = now
+
+    def _not_kept_for(self, entry: QueuedPodInfo) -> None:
+        self._faults.leave_alone("keeping", entry)
