@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.structure import paths
 
 PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+TOOLS = ("playground", "benchmarks")
 _ENTRY = ("__init__", "__main__")
 _TOP = Path(__file__).resolve().parents[2]
 
@@ -170,9 +171,12 @@ def bounds() -> list[Bound]:
     fullest = max(folders, key=lambda folder: folders[folder])
     high = {folder: floors(folder, graph) for folder in folders}
     highest = max(high, key=lambda folder: high[folder])
+    tools = side_by_side(modules(TOOLS))
+    fullest_tool = max(tools, key=lambda folder: tools[folder])
     longest, names_twice, walked = chain(found), twice(found), paths.walked()
     return [
         Bound("modules side by side", folders[fullest], 12, fullest),
+        Bound("modules side by side in a tool", tools[fullest_tool], 12, fullest_tool),
         Bound("floors of imports", high[highest], 10, highest),
         Bound("classes in a chain", len(longest), 2, " < ".join(reversed(longest))),
         Bound("class names used twice", len(names_twice), 0, ", ".join(names_twice)),
@@ -195,9 +199,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _print_all() -> None:
-    trees = modules()
-    graph = imports(trees)
-    for folder, count in sorted(side_by_side(trees).items()):
+    trees, both = modules(), modules((*PRODUCTION, *TOOLS))
+    graph = imports(both)
+    for folder, count in sorted(side_by_side(both).items()):
         print(f"{folder:32} {count:3} modules on {floors(folder, graph):2} floors")
     for name, where in twice(classes(trees)).items():
         print(f"{name:32} {', '.join(where)}")

@@ -78,11 +78,6 @@ class Store:
     def revision(self) -> int:
         return self._revision
 
-    @property
-    def oldest(self) -> int:
-        """The oldest revision that a watch or a continued list may still start from."""
-        return self._oldest
-
     def get(self, resource: str, name: Name) -> JSON | None:
         with self._lock:
             return self._objects.get(resource, {}).get(name)
