@@ -115,12 +115,12 @@ class Agent:
         self._wake.set()
 
     def node_event(self, event: Event) -> None:
-        """What the watch on our Node said. From any thread."""
+        """An event of the watch on our Node. From any thread."""
         node = _object_of(event)
         self._tell("node", node_view(node) if node is not None else None)
 
     def gpunode_event(self, event: Event) -> None:
-        """What the watch on our GPUNode said. From any thread."""
+        """An event of the watch on our GPUNode. From any thread."""
         gpunode = _object_of(event)
         self._tell("gpunode", object_view(gpunode) if gpunode is not None else None)
 
@@ -251,7 +251,7 @@ class Agent:
 
     def _check_seen(self) -> None:
         """
-        What a watch saw and we did not know came from another writer, or is older than our last write: read to tell.
+        Forget what is published where a watch saw something else: another write, or one older than our own.
         """
         with self._lock:
             seen, self._seen = self._seen, {}

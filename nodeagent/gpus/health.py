@@ -1,7 +1,7 @@
 """
 Whether a card may take new pods, given what it reported over time.
 
-The driver tells faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
+The driver reports faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
 waits for its replacement): those are in the look itself, and end with it. Others are moments: an XID, a memory error
 that could not be corrected. A moment counts against its card for `quiet` seconds and is forgotten after that, so that a
 card that was reset, or whose fault was a program's, comes back without anybody restarting anything.
@@ -51,9 +51,9 @@ class Record:
         return tuple(self._judge(card) for card in cards)
 
     def _note(self, card: Card, now: float) -> None:
-        told = [xid for xid in card.xids if xid not in self._ignored]
-        if told:
-            self._faults[card.uuid] = CardFault(now, f"the driver reported XID {', XID '.join(map(str, told))}")
+        counting = [xid for xid in card.xids if xid not in self._ignored]
+        if counting:
+            self._faults[card.uuid] = CardFault(now, f"the driver reported XID {', XID '.join(map(str, counting))}")
         if card.ecc is not None:
             before = self._errors.get(card.uuid)
             # Errors from before the agent's start were before today's pods; the count restarts with the driver.
@@ -65,5 +65,5 @@ class Record:
         fault = self._faults.get(card.parent or card.uuid)
         if fault is None or not card.healthy:
             return card
-        told = f"{fault.reason}; it takes new pods again after {self._quiet:g} s without another"
-        return replace(card, healthy=False, reason=told)
+        reason = f"{fault.reason}; it takes new pods again after {self._quiet:g} s without another"
+        return replace(card, healthy=False, reason=reason)

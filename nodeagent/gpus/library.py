@@ -5,7 +5,7 @@ Three implementations answer: `nodeagent.gpus.nvml` (the real one), `nodeagent.g
 cards), and whatever a test needs. All of them raise the errors below and no others, so that nobody else has to know
 NVML's codes.
 
-    GpuLibraryError          nothing can be said about this machine's GPUs
+    GpuLibraryError          this machine's GPUs cannot be read
       LibraryMissing         there is no libnvidia-ml here: no driver installed, or not mounted into the container
       LibraryOutdated        the driver was replaced under the loaded library; only a new process can load the new one
       DriverGone             the kernel driver is not loaded, or being replaced
@@ -24,7 +24,7 @@ from typing import Protocol
 
 
 class GpuLibraryError(Exception):
-    """Nothing can be said about the GPUs now. `reason` is a CamelCase word for conditions."""
+    """The GPUs cannot be read now. `reason` is a CamelCase word for conditions."""
 
     reason = "LibraryBroken"
 
@@ -71,16 +71,16 @@ class Card:
     """Empty where the card cannot even say its name; then it cannot be given to anybody."""
     model: str
     memory_bytes: int
-    """All of the card's memory, as `nvidia-smi` shows it; 0 where the driver does not tell."""
+    """All of the card's memory, as `nvidia-smi` shows it; 0 where it is unknown."""
     reserved_bytes: int = 0
-    """What driver and firmware keep of it for themselves; 0 also where the driver is too old to tell."""
+    """What driver and firmware keep of it for themselves; 0 also where an old driver does not report it."""
     healthy: bool = True
     reason: str = ""
     """Why it is unhealthy, as a sentence; empty while it is well."""
     used_bytes: int | None = None
-    """What processes have allocated, without the driver's reserve where it is known; None: not told."""
+    """What processes have allocated, without the driver's reserve where it is known; None: unknown."""
     utilisation: int | None = None
-    """Percent of the last sampling period in which a kernel ran; None: not told."""
+    """Percent of the last sampling period in which a kernel ran; None: unknown."""
     pci: str = ""
     capability: str = ""
     numa: int = -1
@@ -94,11 +94,11 @@ class Card:
     xids: tuple[int, ...] = ()
     """The driver's error numbers ("XIDs") that were reported since the look before, in the order of their coming."""
     processes: tuple[tuple[int, int], ...] | None = None
-    """Processes that compute on it: (the host's process id, bytes); None: not told."""
+    """Processes that compute on it: (the host's process id, bytes); None: unknown."""
     busy: tuple[tuple[int, int], ...] | None = None
-    """Of processes: (the host's process id, percent of its multiprocessors at the last samples); None: not told."""
+    """Of processes: (the host's process id, percent of its multiprocessors at the last samples); None: unknown."""
     ecc: int | None = None
-    """Memory errors that could not be corrected, since the driver was loaded; None: not told."""
+    """Memory errors that could not be corrected, since the driver was loaded; None: unknown."""
 
 
 class GpuLibrary(Protocol):
@@ -120,6 +120,6 @@ class GpuLibrary(Protocol):
         """
         Every card in the order of its index, the sick ones too, each followed by its MIG slices.
 
-        What happened since the last call (`Card.xids`) is told once. Raises `GpuLibraryError`.
+        What happened since the last call (`Card.xids`) is given once. Raises `GpuLibraryError`.
         """
         ...

@@ -43,7 +43,7 @@ class Nvml:
     `GpuLibrary` over NVML.
 
     `path`: a libnvidia-ml.so.1 that the dynamic linker would not find itself, such as one below a driver container's
-    root; empty for the linker's choice. NVML stays initialised between calls and starts anew after a failure.
+    root; empty for the linker's choice. NVML stays initialised between calls and is initialised again after a failure.
     """
 
     def __init__(self, *, path: str = "") -> None:
@@ -78,14 +78,14 @@ class Nvml:
             cards = self._cards(nvml)
             fixed = self._fixed_of(nvml, cards)
             xids = xids_of(nvml, self._events)
-            told: list[Card] = []
+            found: list[Card] = []
             for card in cards:
                 known = fixed.get(card.uuid)
                 about = {name: getattr(known, name) for name in Fixed.__slots__} if known else {}
-                told.append(replace(card, xids=xids.get(card.uuid, ()) + xids.get("", ()), **about))
+                found.append(replace(card, xids=xids.get(card.uuid, ()) + xids.get("", ()), **about))
                 if card.sliced and card.uuid:
-                    told += self._slices_of(nvml, told[-1], self._answered(card))
-            return tuple(told)
+                    found += self._slices_of(nvml, found[-1], self._answered(card))
+            return tuple(found)
 
         return self._whole(read)
 
@@ -112,13 +112,13 @@ class Nvml:
                 name = group.encode()
                 asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=hard)
                 call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
-                told = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
-                call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, told)
+                limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
+                call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)
             except NvmlFailure as failure:
                 if failure.code in FATAL and failure.code != NO_PERMISSION:
                     raise
                 return f"the driver did not limit {group} on {uuid}: {failure}"
-            found = int(told.hardLimit)
+            found = int(limits.hardLimit)
             return "" if found == hard else f"the driver took {hard} bytes for {group} on {uuid} and tells {found}"
 
         try:
@@ -197,7 +197,7 @@ class Nvml:
 
     def _slices_of(self, nvml: Any, card: Card, answered: bool) -> list[Card]:
         """Those that a card had when it last answered are lost with it, and it keeps the others from nothing."""
-        before, told = self._slices.get(card.uuid, []), card.reason
+        before, reason = self._slices.get(card.uuid, []), card.reason
         if answered:
             try:
                 self._slices[card.uuid] = slices(nvml, card)
@@ -205,8 +205,8 @@ class Nvml:
             except NvmlFailure as failure:
                 if failure.code in FATAL:
                     raise
-                told = f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
-        return [_lost(part, told) for part in before]
+                reason = f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
+        return [_lost(part, reason) for part in before]
 
     def _card(self, nvml: Any, index: int) -> Card:
         try:
@@ -217,8 +217,8 @@ class Nvml:
             blank = Card(index=index, uuid="", model="", memory_bytes=0)
             known = self._known.get(index, blank)
             sentence = SICK.get(failure.code, "the GPU does not answer")
-            told = f"{sentence}: {failure}"
-            return _lost(known, told)
+            reason = f"{sentence}: {failure}"
+            return _lost(known, reason)
         self._known[index] = card
         return card
 

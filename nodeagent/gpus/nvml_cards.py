@@ -62,7 +62,7 @@ def read_card(nvml: Any, index: int) -> Card:
         used_bytes=used,
         utilisation=None if rates is None else int(rates.gpu),
         sliced=sliced,
-        # Those of a card in MIG mode are told at its slices.
+        # Those of a card in MIG mode are reported of its slices.
         processes=None if sliced else _processes(nvml, handle),
         busy=None if sliced else _busy(nvml, handle),
         ecc=_ecc(nvml, handle),
@@ -71,7 +71,7 @@ def read_card(nvml: Any, index: int) -> Card:
 
 def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     """
-    Processes that compute, by the host's ids. Memory that is not told of one (no permission to see it) counts as 0.
+    Processes that compute, by the host's ids. Unknown memory (no permission to see it) counts as 0.
 
     Graphics processes are left out: a container with a share has none that is not in both lists.
     """

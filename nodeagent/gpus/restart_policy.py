@@ -1,5 +1,5 @@
 """
-Whether the agent must start anew, because only a new container can reach the driver again.
+Whether the agent must restart, because only a new container can reach the driver again.
 
     the driver was replaced    a process keeps the library that it loaded, and a container the one that it was given at
                                its start. Both are the old ones
@@ -7,7 +7,7 @@ Whether the agent must start anew, because only a new container can reach the dr
                                on the node takes them away. NVML then fails with its unknown error, for as long as the
                                container lives. NVIDIA's container toolkit documents it
 
-Kubelet starts the container again when the process ends, and the container runtime gives it everything anew. Where
+Kubelet starts the container again when the process ends, and the container runtime gives it everything again. Where
 the agent read no GPU since its start, its end would change nothing: then it stays, and says what is wrong. So there is
 never more than one such end without GPUs having been read in between.
 
@@ -38,7 +38,7 @@ class RestartPolicy:
         self._read, self._reason, self._looks = False, "", 0
 
     def seen(self, observation: Observation) -> str:
-        """Why to start anew, after this look; empty while there is no need, or it would not help."""
+        """Why to restart, after this look; empty while there is no need, or it would not help."""
         self._looks = self._looks + 1 if observation.reason == self._reason else 1
         self._reason, self._read = observation.reason, self._read or not observation.problem
         looks, why = REASONS.get(observation.reason, (0, ""))

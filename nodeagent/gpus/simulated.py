@@ -1,7 +1,7 @@
 """
 A GPU library without GPUs, for the demo, for tests of the whole system, and for trying out a cluster's behaviour.
 
-What it has is said in a short text (`2 x Tesla T4 15109MiB, 1 x NVIDIA A10 23028MiB`) or in a file, which is read
+Its GPUs are described in a short text (`2 x Tesla T4 15109MiB, 1 x NVIDIA A10 23028MiB`) or in a file, which is read
 again at every look, so that cards fall ill, vanish or change while the agent runs. The file, YAML or JSON:
 
     driver: 550.54.15                  # optional, as all but gpus

@@ -31,11 +31,11 @@ Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARE
 start of the container. In a file that outlasts it, who was killed still counts when another has its process id.
 """
 LIBRARY_IN_CONTAINER = "/usr/local/vgpu/libvgpu.so"
-"""Where HAMi-core looks for itself unless told otherwise."""
+"""Where HAMi-core looks for itself by default."""
 PRELOAD_IN_CONTAINER = "/etc/ld.so.preload"
 """Not a variable: what a program starts with an empty environment is limited too."""
 ISOLATION_VARIABLE = "GPUFRACTION_ISOLATION"
-"""Tells the container what holds it; a device must change something, too, or the description is refused."""
+"""Names what limits the container; a device must change something, too, or the description is refused."""
 _JIT = "runtime.nvidia.com/"
 """Devices of this vendor are made up by the toolkit for one container, which refuses any other vendor's beside them."""
 

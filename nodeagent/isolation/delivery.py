@@ -11,7 +11,7 @@ place, so it is concluded from the files that set it up:
     CDI                 the names under which devices were described (/var/run/cdi, /etc/cdi)
     RuntimeClasses      the classes whose handler is NVIDIA's
 
-What cannot be concluded is not guessed: without the toolkit's configuration nothing is said about delivery at all
+What cannot be concluded is not guessed: without the toolkit's configuration the delivery is unknown
 (`None`), which is something else than that there is none.
 
 Pure: files in, conclusion out. Must not: open anything (`nodeagent.isolation.host` does).
@@ -35,8 +35,8 @@ CONTAINERD = "etc/containerd"
 CRIO = "etc/crio"
 HOOKS = ("usr/share/containers/oci/hooks.d", "run/containers/oci/hooks.d", "etc/containers/oci/hooks.d")
 CDI = ("var/run/cdi", "run/cdi", "etc/cdi")
-_HOOKS_UNSAID = ("/usr/share/containers/oci/hooks.d",)
-"""Where CRI-O looks for hooks unless it is told otherwise."""
+_DEFAULT_HOOKS = ("/usr/share/containers/oci/hooks.d",)
+"""Where CRI-O looks for hooks by default."""
 _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.com/gpu")
 """CDI kinds whose devices may be named by UUID, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -53,7 +53,7 @@ def conclude(
     files: Mapping[str, str], classes: Mapping[str, str], handlers: Collection[str] = HANDLERS
 ) -> Delivery | None:
     """
-    The delivery that works, `NONE` where none does, or None where nothing can be said.
+    The delivery that works, `NONE` where none does, or None where it is unknown.
 
     `files`: content by path below the host's root, without a leading slash. `classes`: handler by RuntimeClass.
     `handlers`: the names under which NVIDIA's runtime is configured.
@@ -141,20 +141,20 @@ def _hooked(files: Mapping[str, str]) -> bool:
     """
     Whether CRI-O has the toolkit's hook, which serves containers of every runtime; in mode `cdi` it is not installed.
 
-    Packages left the hook's file behind on nodes of other runtimes too, and CRI-O reads the folders that it is told.
+    Packages left the hook's file behind on nodes of other runtimes too, and CRI-O reads only the configured folders.
     """
     if not any(path.startswith(f"{CRIO}/") for path in files):
         return False
-    read = _crio(files, "hooks_dir", _HOOKS_UNSAID)
+    read = _crio(files, "hooks_dir", _DEFAULT_HOOKS)
     folders = [str(folder).strip("/").removeprefix("var/") for folder in read] if isinstance(read, Iterable) else []
     return any(path.rpartition("/")[0] in folders and "nvidia-container" in text for path, text in files.items())
 
 
-def _crio(files: Mapping[str, str], key: str, unsaid: object) -> object:
+def _crio(files: Mapping[str, str], key: str, default: object) -> object:
     """A value of CRI-O's configuration: of its file and the files beside it by name, the last that says it counts."""
     places = (f"{CRIO}/crio.conf", *sorted(path for path in files if path.startswith(f"{CRIO}/crio.conf.d/")))
-    said = [value for path in places if path in files for value in _values(_toml(files[path]), key)]
-    return said[-1] if said else unsaid
+    found = [value for path in places if path in files for value in _values(_toml(files[path]), key)]
+    return found[-1] if found else default
 
 
 def _toml(text: str) -> dict[str, Any]:

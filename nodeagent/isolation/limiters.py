@@ -5,7 +5,7 @@ MPS daemons and the preloaded library: how containers of this node get them, and
     inventory, delivery ────┴──▶ apply: writes the CDI description and the GPUs that are to have a daemon
                                    └──▶ levels, conditions: what holds, and what keeps the rest from it
 
-A level is told only where new containers really get it: by CDI, or by the volumes that the webhook adds. Where neither
+A level counts only where new containers really get it: by CDI, or by the volumes that the webhook adds. Where neither
 is so, no daemon is asked for, since a GPU that only its clients may use would be of no use to anybody.
 
 Must not: talk to the API server. Only `apply` changes anything.

@@ -32,7 +32,7 @@ def keep(settings: MpsSettings, arguments: Sequence[str]) -> int:
 
 
 def supervise(settings: MpsSettings) -> int:
-    """Keep the daemons, until told to stop: then they end too, since their container does."""
+    """Keep the daemons, until a signal to stop: then they end too, since their container does."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     library = Nvml(path=settings.nvml_library)

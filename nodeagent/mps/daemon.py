@@ -1,18 +1,17 @@
 """
 One GPU's `nvidia-cuda-mps-control`: started, found again, asked, ended.
 
-The daemon must outlive whoever started it, or every program on the card loses its server when the supervisor is
-replaced. So it runs in the foreground (`-f`) in a session of its own, and its output goes to a file. It closes its
+The daemon must outlive its starter, or every program on the card loses its server when the supervisor is replaced. So
+it runs in the foreground (`-f`) in a session of its own, and its output goes to a file. It closes its
 standard input and takes no commands there. Who it is stands in a file, as process id and start time, written by the
 daemon's own process before it becomes the daemon; a process id alone may be somebody else's by now.
 
 Commands are asked by another run of the same program, as NVIDIA documents it (docs.nvidia.com/deploy/mps). Its exit
-status says only whether the daemon was reached: a command that it does not know, or a server that is not there, is told
-as text with status 0.
+status says only whether the daemon was reached: an unknown command, or a missing server, gives a text and status 0.
 
-The daemon listens on two sockets. On `control` it serves CUDA programs, and answers questions. From whoever reaches
-`control_privileged` as its own user, which is root, it takes every command: to end it, to end other people's clients.
-Containers have the folder of both, and their root is root to the daemon, so the second is taken out of it.
+The daemon listens on two sockets. On `control` it serves CUDA programs, and answers questions. On `control_privileged`
+it takes every command from clients of its own user, which is root: to end it, to end other people's clients. Containers
+have the folder of both, and their root is root to the daemon, so the second is taken out of it.
 
 Must not: decide when to do any of it.
 """
@@ -82,7 +81,7 @@ class Daemon:
         # A daemon that was killed leaves these; the next one copes, but who asks it meanwhile finds nobody behind them.
         for name in ("control", "control_lock", _PRIVILEGED, "nvidia-cuda-mps-control.pid"):
             (self._folder / "pipe" / name).unlink(missing_ok=True)
-        told = str(self._output)
+        output = str(self._output)
         command = ["/bin/sh", "-c", _LAUNCH, "sh", str(self._folder / "daemon"), *self._command, *flags, "-f"]
         self._child = os.posix_spawn(
             command[0],
@@ -90,14 +89,14 @@ class Daemon:
             {**self._environment(self._folder / "pipe"), "CUDA_VISIBLE_DEVICES": self._uuid},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
         )
 
     def tidy(self) -> None:
-        """Keep from containers what is not theirs, and bound what the daemon has said. Raises OSError."""
+        """Keep from containers what is not theirs, and bound the daemon's output. Raises OSError."""
         self._keys.mkdir(mode=0o700, exist_ok=True)
         if not (self._keys / _PRIVILEGED).exists():
             # Once for each daemon: what is at its place later was put there by a container.
@@ -136,14 +135,14 @@ class Daemon:
         if self._quitting:
             return
         with contextlib.suppress(OSError):
-            said = self._folder / "quit"
-            said.write_text("quit\n")
+            commands = self._folder / "quit"
+            commands.write_text("quit\n")
             self._quitting = os.posix_spawnp(
                 self._command[0],
                 self._command[:1],
                 self._environment(self._asked),
                 file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, str(said), os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 0, str(commands), os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
                 ],
@@ -177,8 +176,8 @@ class Daemon:
 
     def _environment(self, pipe: Path) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        told = self._folder / "log"
-        return {**kept, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(told)}
+        log_folder = self._folder / "log"
+        return {**kept, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log_folder)}
 
     def _make_folders(self) -> None:
         for name in ("pipe", "log"):

@@ -1,8 +1,8 @@
 """
-Telling the pods on a GPU that an MPS server of it has a fault.
+Warnings to the pods on a GPU whose MPS server has a fault.
 
 One client's fault ends the CUDA calls of every client of that server, and no new one is served until all of them have
-ended. Their owners see errors in programs that did nothing wrong, so each pod is told, once for each fault.
+ended. Their owners see errors in programs that did nothing wrong, so each pod gets an Event, one for each fault.
 
 Pure but for what it remembers. Must not: end anybody.
 """
@@ -23,10 +23,10 @@ class Faults:
     """One thread uses it."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[Step, ...]:
-        """Whom to tell now."""
+        """The pods to warn now."""
         faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
         affected = {
             (resident.uid, share.uuid): resident
@@ -35,7 +35,7 @@ class Faults:
             for share in container.shares
             if share.uuid in faulted
         }
-        told, self._told = self._told, set(affected)
+        warned, self._warned = self._warned, set(affected)
         return tuple(
             Step(
                 resident,
@@ -44,5 +44,5 @@ class Faults:
                 "new ones are served when all of them have ended. Restart this pod",
             )
             for (uid, gpu), resident in affected.items()
-            if (uid, gpu) not in told
+            if (uid, gpu) not in warned
         )

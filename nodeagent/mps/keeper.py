@@ -29,7 +29,7 @@ _PAUSE = 1.0
 
 
 def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
-    """Run `command` until it ends well or we are told to stop; its exit status."""
+    """Run `command` until it ends well or a signal to stop comes; its exit status."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Held back by the kernel and asked for. A handler would run when the wait for children is over: what comes just
     # before that wait would be heard with the next child's end only.
@@ -37,8 +37,8 @@ def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
     try:
         while True:
             child = os.posix_spawn(command[0], list(command), os.environ, setsigmask=())
-            told, status = _wait(child)
-            if told or status == 0:
+            stopping, status = _wait(child)
+            if stopping or status == 0:
                 return max(0, status)
             log.error("the supervisor ended and is started again; the daemons run on", extra={"status": status})
             if signal.sigtimedwait(_STOPS, pause):
@@ -48,18 +48,18 @@ def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
 
 
 def _wait(child: int) -> tuple[bool, int]:
-    """Whether we were told to stop, and the child's exit status once it has ended. Orphans are let go meanwhile."""
-    told = False
+    """Whether a signal to stop came, and the child's exit status once it has ended. Orphans are let go meanwhile."""
+    stopping = False
     while True:
         if signal.sigwait({signal.SIGCHLD, *_STOPS}) in _STOPS:
-            told = True
+            stopping = True
             # It is not waited for yet, so the number is still its own even if it has ended.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
         # One SIGCHLD may stand for several that have ended.
         for pid, status in iter(lambda: os.waitpid(-1, os.WNOHANG), (0, 0)):
             if pid == child:
-                return told, os.waitstatus_to_exitcode(status)
+                return stopping, os.waitstatus_to_exitcode(status)
 
 
 def supervisor_command(arguments: Sequence[str]) -> tuple[str, ...]:

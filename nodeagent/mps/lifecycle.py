@@ -74,7 +74,7 @@ class Seen:
     """
     One look. `alive`: a daemon of ours is there. `faulted`: a server of it reports a fault. `strangers`: processes that
     are none of its own compute on the card, or nobody knows. `exclusive`: whether the mode is EXCLUSIVE_PROCESS, None
-    where it is not told. `claimed`: whether it was us who set it.
+    where it is unknown. `claimed`: whether it was us who set it.
     """
 
     wanted: bool = True
@@ -236,8 +236,8 @@ def _stopping(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> 
 def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartPace) -> Step:
     failures = state.failures + 1
     if failures >= pace.failures:
-        told = f"{why}; given up after {failures} failures in a row"
-        return _enter(state, Phase.RESTING, now, failures=0, why=told), (Action.KILL, *_released(seen))
+        given_up = f"{why}; given up after {failures} failures in a row"
+        return _enter(state, Phase.RESTING, now, failures=0, why=given_up), (Action.KILL, *_released(seen))
     # Servers that outlive their daemon would keep the card from the next one.
     return _enter(state, Phase.PAUSED, now, failures=failures, why=why), (Action.KILL,)
 

@@ -111,7 +111,7 @@ def wanted_to_text(uuids: Iterable[str]) -> str:
 
 
 def wanted_from_text(text: str) -> frozenset[str] | None:
-    """The wanted GPUs; None where nobody said."""
+    """The wanted GPUs; None where the text names none."""
     gpus = _object(text).get("gpus")
     return frozenset(map(str, gpus)) if isinstance(gpus, list) else None
 

@@ -44,7 +44,7 @@ class Modes(GpuLibrary, Protocol):
     """What is asked of the driver."""
 
     def exclusive(self, uuid: str) -> bool | None:
-        """Whether the card's compute mode is EXCLUSIVE_PROCESS; None where it is not told."""
+        """Whether the card's compute mode is EXCLUSIVE_PROCESS; None where it is unknown."""
         ...
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> str:
@@ -89,10 +89,10 @@ class Supervisor:
         observation = look(self._library)
         self._driver = observation.driver or self._driver
         cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
-        said = wanted_from_text(read_text(self._places.wanted))
+        named = wanted_from_text(read_text(self._places.wanted))
         gpus = {}
-        for uuid in sorted({*self._places.known(), *self._states, *((said or frozenset()) & cards.keys())}):
-            wanted = uuid in said if said is not None else self._daemon(uuid).pid() > 0
+        for uuid in sorted({*self._places.known(), *self._states, *((named or frozenset()) & cards.keys())}):
+            wanted = uuid in named if named is not None else self._daemon(uuid).pid() > 0
             gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, observation)
         self.report = Report(self._wall(), gpus)
         try:
@@ -156,7 +156,7 @@ class Supervisor:
         seen = Seen(wanted=wanted, alive=pid > 0, strangers=strangers, exclusive=exclusive, claimed=daemon.claimed)
         servers = daemon.pids("get_server_list") if pid else ()
         if not pid or servers is None:
-            # What it said last stands: of a daemon that is silent or dead, servers and clients may still be there.
+            # Its last answer counts: of a daemon that is silent or dead, servers and clients may still be there.
             return seen
         # It has all its sockets when it answers on one.
         self._tidy(uuid)

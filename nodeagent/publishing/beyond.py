@@ -1,9 +1,9 @@
 """
 The capacity that this node needs beyond what its GPUs promise: what pods hold of GPUs that are gone or promise less.
 
-The allocator counts that and says it on the GPUNode (`contract.nodes.capacity`). Until it has said so of what the GPUs
-promise now, nothing is taken away: each GPU counts with the most that it has promised since. So a pod that is placed on
-a new or a well GPU is taken in by the kubelet at once, whoever still holds what beside it.
+The allocator counts that and writes it onto the GPUNode (`contract.nodes.capacity`). Until its figure is of what the
+GPUs promise now, nothing is taken away: each GPU counts with the most that it has promised since. So a pod that is
+placed on a new or healthy GPU is admitted by kubelet at once, whatever other pods still hold.
 
     the promise changes ──▶ the most of each GPU ──the allocator says what is held beyond it──▶ exact
 
@@ -20,7 +20,7 @@ from nodeagent.publishing.status import Desired
 
 
 class ExcessCapacity:
-    """Remembers what each GPU promised since the allocator's last word. After a start what is published counts."""
+    """Remembers what each GPU promised since the allocator last counted. After a start what is published counts."""
 
     def __init__(self) -> None:
         self._most: dict[str, Amounts] | None = None
@@ -31,23 +31,25 @@ class ExcessCapacity:
         """What is to be in the capacity besides the promise."""
         promised = capacity.promises(wanted.inventory.gpus)
         found = published.gpunode
-        said = capacity.from_text(found.beyond) if found is not None else None
-        if said is not None and said.of == capacity.digest(promised):
-            self._most, self._beyond = dict(promised), said.amounts
-            return said.amounts
+        counted = capacity.from_text(found.beyond) if found is not None else None
+        if counted is not None and counted.of == capacity.digest(promised):
+            self._most, self._beyond = dict(promised), counted.amounts
+            return counted.amounts
         if self._most is None:
             before = promised if found is None else capacity.promises(published_gpus(found.status))
-            self._begin(before, said, _standing(published))
+            self._begin(before, counted, _standing(published))
         most = self._most = _most(self._most or {}, promised)
         return (capacity.total(most.values()) + self._beyond).above(wanted.promised)
 
-    def _begin(self, before: Promises, said: Beyond | None, standing: Amounts) -> None:
+    def _begin(self, before: Promises, counted: Beyond | None, standing: Amounts) -> None:
         """After a start: `before` is what is published, and the Node's capacity covers whatever is held."""
         self._most = dict(before)
-        if said is not None and said.of == capacity.digest(before):
-            self._beyond = said.amounts
+        if counted is not None and counted.of == capacity.digest(before):
+            self._beyond = counted.amounts
         else:
-            self._beyond = standing.above(capacity.total(before.values())).at_least(said.amounts if said else NOTHING)
+            self._beyond = standing.above(capacity.total(before.values())).at_least(
+                counted.amounts if counted else NOTHING
+            )
 
 
 def _most(before: Promises, now: Promises) -> dict[str, Amounts]:

@@ -2,7 +2,7 @@
 Cards that went and cards that came, between what was published last and what is seen now.
 
 A card that is replaced, or that comes back from a reset with another name, silently strands the pods that were given
-the old one. So it is told: on the Node, as Events.
+the old one. So Events on the Node report it.
 
 Pure. Must not: guess while nothing can be seen; a driver that is gone has not taken its cards along.
 """
@@ -20,9 +20,9 @@ from nodeagent.conditions import Condition
 from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"
-_TOLD_TOO = frozenset((NAMES_NO_GPU,))
+_WITH_EVENT = frozenset((NAMES_NO_GPU,))
 """Conditions whose beginning is an Event on the Node too, since nobody looks at a GPUNode after writing to a Node."""
-REASONS = frozenset((GONE, REPLACED, *_TOLD_TOO))
+REASONS = frozenset((GONE, REPLACED, *_WITH_EVENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -
     return tuple(
         Change(condition.kind, condition.message)
         for condition in conditions
-        if condition.kind in _TOLD_TOO and (condition.kind, condition.message) not in known
+        if condition.kind in _WITH_EVENT and (condition.kind, condition.message) not in known
     )
 
 
 def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
-    """What is to be told. Slices come and go by an administrator's hand, and are not."""
+    """What Events are to report. Slices come and go by an administrator's hand, and are not."""
     if now.problem:
         return ()
     here = {gpu.uuid for gpu in now.gpus}
     at_index = {gpu.index: gpu for gpu in now.gpus if not gpu.parent}
     known = {gpu.uuid for gpu in before}
-    told = []
+    found = []
     for gpu in before:
         if gpu.parent or gpu.uuid in here:
             continue
@@ -71,7 +71,7 @@ def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
         what = f"GPU {gpu.uuid} ({gpu.model}, index {gpu.index})"
         if successor is not None and successor.uuid not in known:
             message = f"{what} was removed; at its index is {successor.uuid} ({successor.model})"
-            told.append(Change(REPLACED, f"{message}. Pods of the old one have no GPU"))
+            found.append(Change(REPLACED, f"{message}. Pods of the old one have no GPU"))
         else:
-            told.append(Change(GONE, f"{what} was removed. Its pods have no GPU"))
-    return tuple(told)
+            found.append(Change(GONE, f"{what} was removed. Its pods have no GPU"))
+    return tuple(found)

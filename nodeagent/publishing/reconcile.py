@@ -9,9 +9,9 @@ Pure: no clock, no API, no randomness. The agent reads, asks `reconcile`, does w
 
 The rules:
 - What changed on the machine is written at once.
-- What somebody undid (a kubelet that registered its node anew, a hand) is written again, but if it is undone again and
-  again, less and less often up to the heartbeat. So a fight, or a field that an older CustomResourceDefinition drops,
-  costs the API server next to nothing.
+- What was undone (by a kubelet that registered its node again, by hand) is written again, but less and less often, up
+  to the heartbeat, if it is undone again and again. So a fight, or a field that an older CustomResourceDefinition
+  drops, costs the API server next to nothing.
 - What stands as it should is written again only on the heartbeat, whose time is read from the object itself. So a
   rollout that restarts every agent of a cluster writes nothing.
 

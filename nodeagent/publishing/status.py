@@ -1,5 +1,5 @@
 """
-From what the driver shows to what the cluster is told: the status of a GPUNode.
+The status of a GPUNode, from what the driver shows.
 
 Pure: values in, values out. The part that programs read is `contract.nodes.inventories.inventory_to_status`; around it
 stand the conditions, a summary for `kubectl get`, and the time of the observation.
@@ -189,8 +189,8 @@ def _condition(observation: Observation) -> Condition:
     total = len(whole)
     if not sick:
         return Condition(True, "AllGpusHealthy", f"{total} of {total} GPUs are healthy")
-    told = "; ".join(f"GPU {card.index}: {_cut(card.reason) or 'has no UUID of its own'}" for card in sick)
-    message = f"{total - len(sick)} of {total} GPUs are healthy; {told}"
+    reasons = "; ".join(f"GPU {card.index}: {_cut(card.reason) or 'has no UUID of its own'}" for card in sick)
+    message = f"{total - len(sick)} of {total} GPUs are healthy; {reasons}"
     if len(sick) == total:
         return Condition(False, "NoHealthyGpu", message)
     return Condition(True, "SomeGpusUnhealthy", message)

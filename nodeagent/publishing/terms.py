@@ -66,9 +66,9 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
     )
 
 
-def pooled(terms: Terms, said: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:
+def pooled(terms: Terms, document: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:
     """`terms` of the agent's own settings under the options. `published`: the GPUNode's status as it stands."""
-    pool, options = said.options.of_node(labels) if said.options is not None else _earlier(published)
+    pool, options = document.options.of_node(labels) if document.options is not None else _earlier(published)
     return replace(
         terms,
         pool=pool,
@@ -78,7 +78,7 @@ def pooled(terms: Terms, said: PoolDocument, labels: Mapping[str, str], publishe
             terms.reserve.least if options.reserve is None else options.reserve,
             terms.reserve.percent if options.reserve_percent is None else options.reserve_percent,
         ),
-        conditions=(*terms.conditions, *_refused(said.trouble)),
+        conditions=(*terms.conditions, *_refused(document.trouble)),
     )
 
 
@@ -93,5 +93,5 @@ def _earlier(published: Mapping[str, Any]) -> tuple[str, VgpuOptions]:
 def _refused(trouble: str) -> tuple[Condition, ...]:
     if not trouble:
         return ()
-    said = f"the options are not taken over, the earlier ones go on counting: {trouble[:_SAID]}"
-    return (Condition(True, "CannotBeRead", said, REFUSED),)
+    message = f"the options are not taken over, the earlier ones go on counting: {trouble[:_SAID]}"
+    return (Condition(True, "CannotBeRead", message, REFUSED),)

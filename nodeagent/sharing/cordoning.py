@@ -2,7 +2,7 @@
 Which GPUs the Node's annotation `gpufraction.io/cordon` means, and which of its words mean none.
 
 A GPU is named by its UUID or by its index; naming a card names its slices. A word that names no GPU keeps nothing out,
-and whoever wrote it believes otherwise: so it is told, by a condition and an Event.
+though its author believes otherwise. A condition and an Event report it.
 
 Pure. Must not: guess which GPU was meant.
 """
@@ -30,7 +30,7 @@ class Cordon:
 
 
 def read(words: Iterable[str], cards: Iterable[Card]) -> Cordon:
-    """What the words mean among these cards; nothing can be said to be wrong where no card is to be seen."""
+    """What the words mean among these cards; no word is wrong while no card can be seen."""
     seen = tuple(cards)
     meant = {word: {card.uuid for card in seen if card.uuid and _means(word, card)} for word in words}
     strangers = sorted(word for word, found in meant.items() if not found) if seen else []

@@ -5,7 +5,7 @@ What to do about a container that uses more than its share, or sits on a GPU tha
        ▲                              │
        └──────────── within again ────┘
 
-What is over for a moment is no offence: programs allocate and free. A warning is told once per offence, an eviction
+What is over for a moment is no offence: programs allocate and free. There is one warning per offence; an eviction
 until it happened.
 
 Pure but for what it remembers; times are passed in. Must not: write anything.
@@ -67,7 +67,7 @@ class OveruseMonitor:
         """Warnings so far by pod uid, container and GPU, of containers that are here."""
 
     def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
-        """What is to be done at `now`. A warning counts as told once it was given here."""
+        """What is to be done at `now`. A warning counts as given once it is returned."""
         steps = []
         over: dict[_Key, _Offence] = {}
         together = _by_claim(usage.uses)
@@ -90,16 +90,18 @@ class OveruseMonitor:
     def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[Step | None, _Offence]:
         rules, since = self._rules, now - offence.since
         beside = f" and the others of its claim {mib(others)} MiB" if others else ""
-        told = (
+        message = (
             f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
             f"{mib(use.used + others - use.share)} MiB more than its share of {mib(use.share)} MiB"
         )
         if rules.evict_after and since >= rules.patience + rules.evict_after:
-            return Step(use.resident, OVERUSE, f"{told}; the pod is evicted", evict=True), replace(offence, warned=True)
+            return Step(use.resident, OVERUSE, f"{message}; the pod is evicted", evict=True), replace(
+                offence, warned=True
+            )
         if offence.warned or since < rules.patience:
             return None, offence
         threat = f"; the pod is evicted if it goes on for {rules.evict_after:g} s" if rules.evict_after else ""
-        return Step(use.resident, OVERUSE, told + threat), replace(offence, warned=True)
+        return Step(use.resident, OVERUSE, message + threat), replace(offence, warned=True)
 
     def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
         """Pods on GPUs that have been ill for too long; a GPU that only takes no new pods is not ill."""

@@ -55,7 +55,7 @@ class OveruseReporter:
         self._cgroup_of = cgroup_of or read_cgroup
         self._observations: list[Observation] = []
         self._leaving: set[str] = set()
-        """Uids of pods that are told to go: they take their time for it, and are not told again."""
+        """Uids of pods whose eviction was accepted: they end in their own time, and are not evicted again."""
         self._woken = threading.Event()
 
     def seen(self, observation: Observation) -> None:

@@ -96,7 +96,7 @@ def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
 
 
 class Residents:
-    """The pods of this node. `on_change` is told, on the watch's thread, whenever something that matters is new."""
+    """The pods of this node. `on_change` is called, on the watch's thread, whenever something that matters changes."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Residents:
         """Whether there is a watch on the pods at all."""
 
     def event(self, event: Event) -> None:
-        """What the watch said."""
+        """An event of the watch."""
         with self._lock:
             before = (self.known, dict(self._by_key))
             match event:

@@ -60,7 +60,7 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
     """
     What everybody uses. `cgroup_of(pid)` is the text of that process's `/proc` file, empty where it ended.
 
-    On a card whose driver does not list processes nobody is told to use anything: no figure rather than a zero.
+    A card whose driver does not list processes gives no figures, rather than zeros.
     """
     here = tuple(residents)
     owner = {cid: (resident.uid, name) for resident in here for cid, name in resident.containers}
@@ -70,7 +70,7 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
         if card.processes is None or not card.uuid:
             continue
         by_container: dict[tuple[str, str], int] = {}
-        told, busy = dict(card.busy or ()), dict[tuple[str, str], int]()
+        percents, busy = dict(card.busy or ()), dict[tuple[str, str], int]()
         unknown = 0
         for pid, used in card.processes:
             key = owner.get(container_of(cgroup_of(pid)))
@@ -78,7 +78,7 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
                 unknown += used
             else:
                 by_container[key] = by_container.get(key, 0) + used
-                busy[key] = busy.get(key, 0) + told.get(pid, 0)
+                busy[key] = busy.get(key, 0) + percents.get(pid, 0)
         for resident in here:
             for container, share, cores in _shares(resident, card.uuid):
                 used = by_container.pop((resident.uid, container), 0)
