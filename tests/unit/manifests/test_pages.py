@@ -25,15 +25,7 @@ from tests.unit.manifests.realcluster import REAL, running
 from webhook.settings import ServeSettings
 
 DOCS = ROOT / "docs"
-PAGES = (
-    "settings.md",
-    "security.md",
-    "installing.md",
-    "troubleshooting.md",
-    "operations.md",
-    "architecture.md",
-    "migrating.md",
-)
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), ROOT / "README.md"))
 TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 
@@ -43,14 +35,31 @@ def text(page: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", text(page))
-    assert [link for link in links if not link.startswith("http") and not (DOCS / link).exists()] == []
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
+    folder = (ROOT / page).parent
+    assert [link for link in links if not link.startswith("http") and not (folder / link).exists()] == []
 
 
 def test_the_tests_that_show_an_invariant_exist() -> None:
     named = set(re.findall(r"`(tests/[^`]+)`", text("architecture.md")))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_the_modules_of_a_pods_way_exist() -> None:
+    programs = "contract|runtime|webhook|allocator|nodeagent|kubectl_gpufraction|playground|benchmarks"
+    named = set(re.findall(rf"(?<![\w/])((?:{programs})/[\w/]+(?:\.py|/))(?!\w)", text("architecture.md")))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_index_of_decisions_has_every_record_under_its_title() -> None:
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    records = {
+        path.name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        for path in (DOCS / "decisions").glob("[0-9]*.md")
+    }
+    assert {file: title for title, file in re.findall(r"^- \[(.+)\]\((.+)\)$", index, re.MULTILINE)} == records
 
 
 def test_the_layers_are_those_that_are_checked() -> None:
