@@ -67,7 +67,7 @@ class DialectSettings:
 
 
 @dataclass(frozen=True)
-class SharingSettings:
+class LeastShareSettings:
     """The least share of a GPU. A GPU has `sharing.max_sharers` places, which shares of next to nothing would fill."""
 
     min_memory: int = setting(
@@ -144,7 +144,7 @@ class ServeSettings:
         "library is not there.",
     )
     dialects: DialectSettings = DialectSettings()
-    sharing: SharingSettings = SharingSettings()
+    sharing: LeastShareSettings = LeastShareSettings()
     options: Path = setting(Path(), OPTIONS_SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")

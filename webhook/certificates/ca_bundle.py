@@ -16,7 +16,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from webhook.certificates.configuration import Api, change
+from webhook.certificates.configuration import ConfigurationApi, change
 
 JSON = dict[str, Any]
 
@@ -24,7 +24,7 @@ MOST = 32
 """Authorities in a bundle. A pod that is made anew may bring a new one, so without a bound the bundle would grow."""
 
 
-def trust(kube: Api, configuration: str, ca: bytes, *, now: datetime.datetime) -> int:
+def trust(kube: ConfigurationApi, configuration: str, ca: bytes, *, now: datetime.datetime) -> int:
     """
     Put the PEM authority `ca` into every webhook of the named configuration; how many were changed.
 

@@ -17,14 +17,14 @@ JSON = dict[str, Any]
 _ATTEMPTS = 8
 
 
-class Api(Protocol):
+class ConfigurationApi(Protocol):
     """The part of `runtime.kubernetes.client.Kube` that is needed."""
 
     def get(self, path: str) -> JSON: ...
     def patch_json(self, path: str, ops: list[JSON]) -> JSON: ...
 
 
-def change(kube: Api, configuration: str, wanted: Callable[[JSON], list[JSON]]) -> int:
+def change(kube: ConfigurationApi, configuration: str, wanted: Callable[[JSON], list[JSON]]) -> int:
     """
     Apply the JSON patch operations that are `wanted` of the named configuration as it is; how many there were.
 

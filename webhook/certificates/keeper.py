@@ -25,7 +25,7 @@ from typing import Protocol
 from runtime.kubernetes.client import Kube, KubeError
 from webhook.certificates import ca_bundle, files, match_conditions
 from webhook.certificates.authority import DUE, Bundle, Lives, Renewal, expiry, made, needs_renewal, renewed
-from webhook.certificates.configuration import Api
+from webhook.certificates.configuration import ConfigurationApi
 from webhook.certificates.files import CertificatePaths
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Ensure:
     kubeconfig: str | None = None
     renamed: Callable[[], tuple[str, ...]] = lambda: ()
     lives: Lives = field(default_factory=Lives)
-    connect: Callable[[str | None], Api] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
+    connect: Callable[[str | None], ConfigurationApi] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
     now: Callable[[], datetime.datetime] = _utcnow
     say: Callable[[str], None] = _print
     assure: bool = True

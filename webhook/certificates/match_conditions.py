@@ -13,12 +13,12 @@ from textwrap import indent
 from typing import Any
 
 from contract.dialects.conditions import NAME, OTHERS_NAME, match_conditions, other_conditions, unnamed
-from webhook.certificates.configuration import Api, change
+from webhook.certificates.configuration import ConfigurationApi, change
 
 JSON = dict[str, Any]
 
 
-def let_through(kube: Api, configuration: str, renamed: Sequence[str]) -> int:
+def let_through(kube: ConfigurationApi, configuration: str, renamed: Sequence[str]) -> int:
     """Have the named configuration let through pods that name these resources; how many conditions were changed."""
     return change(kube, configuration, lambda found: operations(found, renamed))
 

@@ -25,7 +25,7 @@ from webhook.certificates.files import CA, CERTIFICATE, KEY, CertificatePaths
 JSON = dict[str, Any]
 
 
-class Api(Protocol):
+class SecretApi(Protocol):
     """The part of `runtime.kubernetes.client.Kube` that is needed."""
 
     def get(self, path: str) -> JSON: ...
@@ -39,7 +39,7 @@ class Secret:
     Every method raises `KubeError` or `OSError` for what cannot be read or written.
     """
 
-    def __init__(self, kube: Api, namespace: str, name: str, places: CertificatePaths) -> None:
+    def __init__(self, kube: SecretApi, namespace: str, name: str, places: CertificatePaths) -> None:
         self._kube, self._path, self._places = kube, secrets(namespace, name), places
         self.where = f"Secret {namespace}/{name}"
         self._version = ""

@@ -31,7 +31,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from webhook.serving import http1
-from webhook.serving.http1 import Reader, Refused, Request
+from webhook.serving.http1 import RefusedRequest, RequestParser, WholeRequest
 from webhook.serving.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -107,14 +107,14 @@ class _Connection:
         "stranger",
     )
 
-    def __init__(self, sock: ssl.SSLSocket, source: str, reader: Reader, now: float, patience: float) -> None:
+    def __init__(self, sock: ssl.SSLSocket, source: str, reader: RequestParser, now: float, patience: float) -> None:
         self.sock, self.source, self.reader = sock, source, reader
         self.state = _State.SHAKING
         self.since, self.deadline = now, now + patience
         self.mask = 0
         self.out = memoryview(b"")
         self.counted = 0
-        self.request: Request | None = None
+        self.request: WholeRequest | None = None
         self.keep = True
         self.asked = False
         self.stranger = False
@@ -266,9 +266,9 @@ class Front:
     def _late(self, connection: _Connection) -> None:
         state = connection.state
         if state is _State.QUEUED:
-            self._refuse(connection, Refused(503, "too many reviews wait here; try again"), QUEUED)
+            self._refuse(connection, RefusedRequest(503, "too many reviews wait here; try again"), QUEUED)
         elif state in (_State.READING, _State.READING_MORE):
-            self._refuse(connection, Refused(408, "the request did not arrive in time"), LATE_REQUEST)
+            self._refuse(connection, RefusedRequest(408, "the request did not arrive in time"), LATE_REQUEST)
         else:
             if state in (_State.SHAKING, _State.WRITING):
                 self._count(LATE_HANDSHAKE if state is _State.SHAKING else LATE_READER, connection.source)
@@ -331,7 +331,7 @@ class Front:
         if plain.family != socket.AF_UNIX:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         secured = self._context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        connection = _Connection(secured, source, Reader(bounds.max_body), self._clock(), bounds.silence)
+        connection = _Connection(secured, source, RequestParser(bounds.max_body), self._clock(), bounds.silence)
         self._connections.add(connection)
         self._sources[source] = self._sources.get(source, 0) + 1
         self._await(connection, selectors.EVENT_READ)
@@ -410,7 +410,7 @@ class Front:
                 self._count(BYTES, largest.source)
                 self._close(largest)
             else:
-                self._refuse(largest, Refused(503, "too many bytes are on their way here; try again"), BYTES)
+                self._refuse(largest, RefusedRequest(503, "too many bytes are on their way here; try again"), BYTES)
 
     def _count(self, reason: str, source: str) -> None:
         """In a metric, and in the log once a minute."""
@@ -482,7 +482,7 @@ class Front:
             state = _State.READING_MORE if connection.asked else _State.READING
             self._enter(connection, state, self._bounds.silence)
         found = connection.reader.take()
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedRequest):
             self._refuse(connection, found, _REASON_OF.get(found.status, MALFORMED))
             return True
         if found is None:
@@ -491,7 +491,7 @@ class Front:
             self._account(connection)
             return connection.state is _State.DRAINING or connection not in self._connections
         if connection.stranger:
-            self._refuse(connection, Refused(403, _NOT_ADMITTED), STRANGER)
+            self._refuse(connection, RefusedRequest(403, _NOT_ADMITTED), STRANGER)
             return True
         connection.request, connection.keep, connection.asked = found, found.head.keep, True
         self._await(connection, 0)
@@ -501,7 +501,7 @@ class Front:
         self._dispatch()
         return True
 
-    def _refuse(self, connection: _Connection, refused: Refused, reason: str) -> None:
+    def _refuse(self, connection: _Connection, refused: RefusedRequest, reason: str) -> None:
         """Answer that much, and read on for a moment without keeping it: a client that still sends would not see it."""
         self._count(reason, connection.source)
         self._drop(connection)
@@ -591,7 +591,7 @@ class Front:
                 answer = answered(self._app, request, keep=connection.keep, source=connection.source)
             except BaseException as error:  # a thread that ended would be missed by everybody
                 log.exception("request failed", extra={"kind": type(error).__name__})
-                answer = http1.refusal(Refused(500, "internal error"))
+                answer = http1.refusal(RefusedRequest(500, "internal error"))
                 connection.keep = False
             self._answers.put((connection, answer, len(request.body)))
             del request, answer, connection
@@ -601,7 +601,7 @@ class Front:
 _NOT_ADMITTED = "the client's certificate has none of the names that may ask here"
 
 
-def answered(app: Wsgi, request: Request, *, keep: bool, source: str) -> bytes:
+def answered(app: Wsgi, request: WholeRequest, *, keep: bool, source: str) -> bytes:
     """The application's answer (PEP 3333) as it goes to the client."""
     head = request.head
     started: list[tuple[str, Sequence[tuple[str, str]]]] = []
@@ -624,7 +624,7 @@ def answered(app: Wsgi, request: Request, *, keep: bool, source: str) -> bytes:
     return http1.answer(status, headers, b"".join(written), keep=keep, bodiless=head.method == "HEAD")
 
 
-def environment(request: Request, source: str) -> dict[str, Any]:
+def environment(request: WholeRequest, source: str) -> dict[str, Any]:
     """The request as PEP 3333 has it."""
     head = request.head
     named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in _others(head.headers)}

@@ -34,7 +34,7 @@ _PHRASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRequest:
     """A request that is not read any further; nothing after it on the connection can be read either."""
 
     status: int
@@ -58,14 +58,14 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WholeRequest:
     """A request that is here whole."""
 
     head: Head
     body: bytes
 
 
-class Reader:
+class RequestParser:
     """Reads the requests of one connection. `max_body` in bytes."""
 
     def __init__(self, max_body: int) -> None:
@@ -99,7 +99,7 @@ class Reader:
         self._told = self._told or waits
         return waits
 
-    def take(self) -> Request | Refused | None:
+    def take(self) -> WholeRequest | RefusedRequest | None:
         """The next request, why there will be none, or None while more bytes are needed."""
         if self._head is None:
             found = self._take_head()
@@ -113,51 +113,51 @@ class Reader:
             body = bytes(view[: head.length])
         del self._buffer[: head.length]
         self._head = None
-        return Request(head, body)
+        return WholeRequest(head, body)
 
-    def _take_head(self) -> Head | Refused | None:
+    def _take_head(self) -> Head | RefusedRequest | None:
         end = self._buffer.find(b"\r\n\r\n", max(0, self._searched - 3), MAX_HEAD)
         if end < 0:
             self._searched = len(self._buffer)
             if len(self._buffer) >= MAX_HEAD:
-                return Refused(431, f"the request line and its headers may have {MAX_HEAD} bytes together")
+                return RefusedRequest(431, f"the request line and its headers may have {MAX_HEAD} bytes together")
             return None
         raw = bytes(self._buffer[:end])
         del self._buffer[: end + 4]
         self._searched = 0
         head = read_head(raw)
         if isinstance(head, Head) and head.length > self._max_body:
-            return Refused(413, f"the body has {head.length} bytes, at most {self._max_body} are read")
+            return RefusedRequest(413, f"the body has {head.length} bytes, at most {self._max_body} are read")
         return head
 
 
-def read_head(raw: bytes) -> Head | Refused:
+def read_head(raw: bytes) -> Head | RefusedRequest:
     """Request line and headers, without the empty line after them."""
     first, *lines = raw.split(b"\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
-        return Refused(400, "the request line is none of HTTP/1.1")
+        return RefusedRequest(400, "the request line is none of HTTP/1.1")
     if len(lines) > MAX_HEADERS:
-        return Refused(431, f"at most {MAX_HEADERS} headers are read")
+        return RefusedRequest(431, f"at most {MAX_HEADERS} headers are read")
     headers: dict[str, str] = {}
     for each in lines:
         before, colon, after = each.partition(b":")
         if not colon or _NAME.fullmatch(before) is None or _CONTROL.search(after):
-            return Refused(400, "a header is none of HTTP/1.1")
+            return RefusedRequest(400, "a header is none of HTTP/1.1")
         name, value = before.decode("ascii").lower(), after.strip(b" \t").decode("latin-1")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     return _understood(line, headers)
 
 
-def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | Refused:
+def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | RefusedRequest:
     if "transfer-encoding" in headers:
-        return Refused(411, "Transfer-Encoding is not read; send the body with its Content-Length")
+        return RefusedRequest(411, "Transfer-Encoding is not read; send the body with its Content-Length")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 16):
-        return Refused(400, "Content-Length is not one number")
+        return RefusedRequest(400, "Content-Length is not one number")
     expected = headers.get("expect", "").lower()
     if expected not in ("", "100-continue"):
-        return Refused(417, "of Expect only 100-continue is understood")
+        return RefusedRequest(417, "of Expect only 100-continue is understood")
     wanted = {token.strip() for token in headers.get("connection", "").lower().split(",")}
     newer = line[3] == b"1"
     path, _, query = line[2].decode("ascii").partition("?")
@@ -186,7 +186,7 @@ def answer(
     return head if bodiless else head + body
 
 
-def refusal(refused: Refused) -> bytes:
+def refusal(refused: RefusedRequest) -> bytes:
     """The answer to a request that is not read, after which the connection ends."""
     body = json.dumps({"message": refused.message}).encode() + b"\n"
     status = f"{refused.status} {_PHRASES[refused.status]}"

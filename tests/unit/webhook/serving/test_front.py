@@ -28,7 +28,7 @@ from webhook.certificates import files
 from webhook.certificates.authority import renewed
 from webhook.serving import front
 from webhook.serving.front import Bounds, Front, source_of
-from webhook.serving.http1 import MAX_HEAD, Head, Request
+from webhook.serving.http1 import MAX_HEAD, Head, WholeRequest
 from webhook.serving.tls import ServingContext
 
 DEADLINE = 10.0
@@ -587,7 +587,7 @@ def test_the_application_gets_what_wsgi_promises(served: Served) -> None:
         start_response("204 No Content", [])
         return []
 
-    request = Request(
+    request = WholeRequest(
         Head("PUT", "/a%20b", "c=d", {"x-y": "1", "x_y": "2", "content-type": "t"}, 2, True, False), b"ab"
     )
     answer = front.answered(application, request, keep=True, source="10.0.0.1")

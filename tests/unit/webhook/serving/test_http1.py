@@ -13,9 +13,9 @@ from webhook.serving.http1 import (
     MAX_HEAD,
     MAX_HEADERS,
     Head,
-    Reader,
-    Refused,
-    Request,
+    RefusedRequest,
+    RequestParser,
+    WholeRequest,
     answer,
     read_head,
     refusal,
@@ -89,14 +89,16 @@ REFUSED = {
 @pytest.mark.parametrize(("raw", "status"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_head_is_refused(raw: bytes, status: int) -> None:
     found = read_head(raw)
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedRequest)
     assert found.status == status
 
 
 @pytest.mark.timeout(5)
 def test_no_header_takes_long_to_be_refused() -> None:
     for filling in (b" ", b"a ", b"\t\t", b"a"):
-        assert isinstance(read_head(b"GET / HTTP/1.1\r\nX:" + filling * (MAX_HEAD // len(filling)) + b"\x00"), Refused)
+        assert isinstance(
+            read_head(b"GET / HTTP/1.1\r\nX:" + filling * (MAX_HEAD // len(filling)) + b"\x00"), RefusedRequest
+        )
 
 
 REQUESTS = st.lists(
@@ -113,12 +115,12 @@ REQUESTS = st.lists(
 def test_however_the_bytes_are_cut_the_requests_are_the_same(wanted: list[tuple[str, bytes]], cuts: list[int]) -> None:
     raw = b"".join(b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (p.encode(), len(b), b) for p, b in wanted)
     places = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
-    reader, found = Reader(LIMIT), []
+    reader, found = RequestParser(LIMIT), []
     for start, end in pairwise(places):
         reader.feed(raw[start:end])
         assert reader.held <= end
         while (each := reader.take()) is not None:
-            assert isinstance(each, Request)
+            assert isinstance(each, WholeRequest)
             found.append((each.head.path + ("?" + each.head.query) * bool(each.head.query), each.body))
     assert found == wanted
     assert (reader.held, reader.begun) == (0, False)
@@ -126,39 +128,39 @@ def test_however_the_bytes_are_cut_the_requests_are_the_same(wanted: list[tuple[
 
 @given(st.binary(max_size=300))
 def test_whatever_comes_is_a_request_a_refusal_or_not_enough(raw: bytes) -> None:
-    reader = Reader(LIMIT)
+    reader = RequestParser(LIMIT)
     reader.feed(raw)
     assert reader.take() is None or reader.held <= len(raw)
 
 
 def test_a_head_that_never_ends_is_refused_at_its_bound() -> None:
-    reader = Reader(LIMIT)
+    reader = RequestParser(LIMIT)
     reader.feed(b"GET / HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD - 40))
     assert reader.take() is None
     reader.feed(b"x" * MAX_HEAD)
     found = reader.take()
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedRequest)
     assert found.status == 431
 
 
 @pytest.mark.parametrize(("length", "refused"), [(LIMIT, False), (LIMIT + 1, True), (10**15 - 1, True)])
 def test_a_body_over_the_limit_is_refused_before_it_comes(length: int, refused: bool) -> None:
-    reader = Reader(LIMIT)
+    reader = RequestParser(LIMIT)
     reader.feed(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length)
     found = reader.take()
     assert (found is not None) == refused
-    assert found is None or (isinstance(found, Refused) and found.status == 413)
+    assert found is None or (isinstance(found, RefusedRequest) and found.status == 413)
 
 
 def test_who_waits_to_be_told_is_told_once_and_only_where_nothing_has_come() -> None:
     expects = b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
-    reader = Reader(LIMIT)
+    reader = RequestParser(LIMIT)
     for _ in range(2):
         reader.feed(expects)
         assert reader.take() is None
         assert [reader.told_to_go_on() for _ in range(2)] == [True, False]
         reader.feed(b"ab")
-        assert isinstance(reader.take(), Request)
+        assert isinstance(reader.take(), WholeRequest)
     reader.feed(expects + b"a")
     assert reader.take() is None
     assert not reader.told_to_go_on()
@@ -178,7 +180,7 @@ ANSWERS = {
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
     ),
     "a refusal": (
-        refusal(Refused(411, "no")),
+        refusal(RefusedRequest(411, "no")),
         b"HTTP/1.1 411 Length Required\r\nContent-Type: application/json\r\nContent-Length: 18\r\n"
         b'Connection: close\r\n\r\n{"message": "no"}\n',
     ),
