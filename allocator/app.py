@@ -133,7 +133,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             spared(gauges.scraped(routes, figures.refresh)), (host, int(port)), name="health", limits=PROBED
         )
         doors.append(health)
-    teller = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
+    recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
     claims_woken = threading.Event()
     claims = Claims(
         kube=kube,
@@ -147,7 +147,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     loop = SchedulingLoop(
         kube=kube,
         controller=controller,
-        teller=teller,
+        recorder=recorder,
         woken=woken,
         now_ns=time.time_ns,
         relist=fed.relist,
@@ -165,7 +165,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         process.supervise("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
-    process.supervise("telling", lambda: teller.run(process.stop))
+    process.supervise("telling", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if settings.repair_every:
         repair = Resync(
@@ -233,7 +233,7 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cluster=Cache(engine=engine, faulted=faulted),
+        cache=Cache(engine=engine, faulted=faulted),
         options=SchedulerOptions(
             placement=settings.placement.pin,
             when=settings.placement.when,
@@ -252,7 +252,7 @@ def _controller(
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),
         leading=elected.is_leader if elected else lambda: True,
-        tenure=elected.token if elected else None,
+        term=elected.token if elected else None,
         wake=woken.set,
         forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
         asked=teaching.see,

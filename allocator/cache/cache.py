@@ -85,7 +85,7 @@ class Cache:
         return taken.compute if taken is not None else _NOTHING
 
     @property
-    def kept(self) -> tuple[NodeReservation, ...]:
+    def reservations(self) -> tuple[NodeReservation, ...]:
         """The nodes that are kept for one pod or several, which other pods' decisions see as closed."""
         return self._kept
 
@@ -265,7 +265,7 @@ class Cache:
 
     # -- keeping a node -------------------------------------------------------------------------------------------
 
-    def keep(self, *kept: NodeReservation) -> bool:
+    def reserve(self, *kept: NodeReservation) -> bool:
         """Keep these nodes from now on, and no others. True if another was kept before, which is open again."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
         self._kept, self._closed = kept, frozenset(after)

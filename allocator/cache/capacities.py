@@ -71,17 +71,17 @@ class Capacities:
         for notes in (self._seen, self._asked, self._owing, self._gone):
             notes.pop(node, None)
 
-    def look(self, cluster: Cache, now: float) -> list[HeldBeyond]:
+    def look(self, cache: Cache, now: float) -> list[HeldBeyond]:
         """The words that are due. At most so many nodes a call; the others at the next one."""
-        self._owing.update(dict.fromkeys(cluster.take_touched()))
+        self._owing.update(dict.fromkeys(cache.take_touched()))
         words = []
         for node in list(self._owing)[:_AT_ONCE]:
             del self._owing[node]
-            inventory = cluster.inventory(node)
+            inventory = cache.inventory(node)
             if inventory is None or node not in self._seen:
                 continue
-            self._note_gone(inventory, cluster, now)
-            wanted = capacity.to_text(capacity.beyond(capacity.promises(inventory.gpus), cluster.ledger.used(node)))
+            self._note_gone(inventory, cache, now)
+            wanted = capacity.to_text(capacity.beyond(capacity.promises(inventory.gpus), cache.ledger.used(node)))
             if wanted == self._seen[node]:
                 self._asked.pop(node, None)
                 continue
@@ -92,30 +92,30 @@ class Capacities:
                 words.append(HeldBeyond(node, wanted))
         return words
 
-    def _note_gone(self, inventory: Inventory, cluster: Cache, now: float) -> None:
+    def _note_gone(self, inventory: Inventory, cache: Cache, now: float) -> None:
         """A driver that is away has not taken its GPUs along, so then nothing is said to be gone."""
         here = {gpu.uuid for gpu in inventory.gpus}
-        gone = [] if inventory.problem else sorted(cluster.ledger.used(inventory.node).keys() - here)
+        gone = [] if inventory.problem else sorted(cache.ledger.used(inventory.node).keys() - here)
         before = self._gone.pop(inventory.node, {})
         if gone:
             self._gone[inventory.node] = {uuid: before.get(uuid, now) for uuid in gone}
 
-    def stranded(self, cluster: Cache, now: float) -> list[Stranded]:
+    def stranded(self, cache: Cache, now: float) -> list[Stranded]:
         """The pods that are to be told, each once for as long as it lasts."""
         found = {
-            (holding.key, uuid): _stranded(holding, uuid, cluster.inventory(node))
+            (holding.key, uuid): _stranded(holding, uuid, cache.inventory(node))
             for node, gone in self._gone.items()
             for uuid, since in gone.items()
             if now - since >= _LASTS
-            for holding in _holders(cluster, node, uuid)
+            for holding in _holders(cache, node, uuid)
         }
         new = [stranded for about, stranded in found.items() if about not in self._told]
         self._told = set(found)
         return new
 
 
-def _holders(cluster: Cache, node: str, uuid: str) -> Iterator[Reservation]:
-    for holding in cluster.ledger.on_node(node):
+def _holders(cache: Cache, node: str, uuid: str) -> Iterator[Reservation]:
+    for holding in cache.ledger.on_node(node):
         if holding.state is ReservationState.CONFIRMED and not holding.key.startswith(OWN) and uuid in _shares(holding):
             yield holding
 

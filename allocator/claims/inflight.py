@@ -29,8 +29,8 @@ class _Going:
 class InFlight:
     """One binding at most for each claim. Not thread-safe."""
 
-    def __init__(self, cluster: Cache) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
         self._going: dict[str, _Going] = {}
 
     def __contains__(self, claim_uid: str) -> bool:
@@ -52,7 +52,7 @@ class InFlight:
             return
         del self._going[claim_uid]
         if going.bind.allocation.id != allocation:
-            self._cluster.forget(going.bind.allocation.id)
+            self._cache.forget(going.bind.allocation.id)
 
     def take(self, now: float) -> list[ClaimBinding]:
         """What is to be written now, each until its outcome is told. One that was not seen in time is written again."""
@@ -66,13 +66,13 @@ class InFlight:
         for uid, going in list(self._going.items()):
             if not going.out:
                 del self._going[uid]
-                self._cluster.forget(going.bind.allocation.id)
+                self._cache.forget(going.bind.allocation.id)
 
     def written(self, bind: ClaimBinding, now: float) -> None:
         """It was written; the watch will bring it."""
         self._again(bind, now + _SEEN_WITHIN)
 
-    def doubtful(self, bind: ClaimBinding, now: float) -> None:
+    def unresolved(self, bind: ClaimBinding, now: float) -> None:
         """Nobody knows whether it was written."""
         self._again(bind, now + _DOUBT)
 
@@ -81,7 +81,7 @@ class InFlight:
         current = self._is_current(bind)
         if current:
             del self._going[bind.claim.uid]
-        self._cluster.forget(bind.allocation.id)
+        self._cache.forget(bind.allocation.id)
         return current
 
     def _again(self, bind: ClaimBinding, due: float) -> None:

@@ -62,7 +62,7 @@ class ClaimManager:
 
     def __init__(
         self,
-        cluster: Cache,
+        cache: Cache,
         *,
         new_id: Callable[[], str],
         clock: Callable[[], float],
@@ -70,13 +70,13 @@ class ClaimManager:
         faulted: Faulted = surfaced,
         follows: bool = True,
     ) -> None:
-        self._cluster, self._new_id, self._clock = cluster, new_id, clock
+        self._cache, self._new_id, self._clock = cache, new_id, clock
         self._faulted = faulted
         self._most_memory, self._follows = most_memory, follows
         self._claims: dict[str, Claim] = {}
         self._classes: dict[str, GpuClass] = {}
         self._shares: dict[str, ElasticShare] = {}
-        self._going = InFlight(cluster)
+        self._going = InFlight(cache)
         self._paused: dict[str, float] = {}  # by an object's uid
         self._told: dict[str, Status] = {}  # why a claim is not bound, by its uid
         self._not_bound: dict[str, float] = {}  # claims whose binding is not tried until then, by uid
@@ -91,7 +91,7 @@ class ClaimManager:
         listed = {_key(plural, document) for document in documents}
         known = set(self._kept(plural))
         if plural == objects.SHARES:
-            known |= {who.removeprefix(OWN) for who in self._cluster.suspects() if who.startswith(OWN)}
+            known |= {who.removeprefix(OWN) for who in self._cache.suspects() if who.startswith(OWN)}
         for gone in known - listed:
             self._drop(plural, gone)
         for document in documents:
@@ -106,9 +106,9 @@ class ClaimManager:
             self._faulted(plural, key)
             self._kept(plural).pop(_key(plural, document), None)  # so that it is read again when it comes again
             if plural == objects.SHARES:
-                self._cluster.close(key, quarantine.may_hold(document))
+                self._cache.close(key, quarantine.may_hold(document))
             return False
-        return self._cluster.open(key) or helped
+        return self._cache.open(key) or helped
 
     def put(self, plural: str, document: Mapping[str, Any], *, known_only: bool = False) -> bool:
         """
@@ -139,9 +139,9 @@ class ClaimManager:
             return False
         self._shares[key] = share
         if share.allocation is None:
-            self._cluster.unbook(OWN + key)
+            self._cache.unbook(OWN + key)
         else:
-            self._cluster.book(
+            self._cache.book(
                 _holding(OWN + key, share.key, share.allocation, ReservationState.CONFIRMED, self._clock())
             )
             self._going.seen(share.claim_uid, share.allocation.id)
@@ -154,8 +154,8 @@ class ClaimManager:
     def _drop(self, plural: str, key: str) -> bool:
         gone = self._kept(plural).pop(key, None)
         if plural == objects.SHARES:
-            self._cluster.unbook(OWN + key)
-            self._cluster.open(OWN + key)
+            self._cache.unbook(OWN + key)
+            self._cache.open(OWN + key)
         for notes in (self._told, self._paused, self._not_bound, self._refused):
             notes.pop(getattr(gone, "uid", ""), None)
         return gone is not None
@@ -214,7 +214,7 @@ class ClaimManager:
         return Status(objects.BOUND, "ClaimBound", f"ElasticGPUClaim {name} is bound; the pod is placed in a moment")
 
     def _use(self, claim: Claim, share: ElasticShare, held: Allocation, entry: QueuedPodInfo) -> Allocation | Status:
-        state = self._cluster.snapshot[held.node]
+        state = self._cache.snapshot[held.node]
         reason = _unwell(state, held) or node_reason(state, entry.ask.needs)
         if reason is None:
             given = held.containers[0].shares
@@ -279,19 +279,19 @@ class ClaimManager:
         wanted = self._wanted(claim)
         if isinstance(wanted, ClaimTerms) and self._may_bind(claim):
             ask = SchedulingRequest(wanted.request, entry.ask.needs)
-            self._decided(claim, wanted, self._cluster.decide(ask, entry.asking), share)
+            self._decided(claim, wanted, self._cache.decide(ask, entry.asking), share)
         return self.waits(claim.namespace, claim.name)
 
     def _anywhere(self, request: PodRequest) -> Decision:
         """A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class."""
-        nodes = self._cluster.snapshot.values()
+        nodes = self._cache.snapshot.values()
         keys = {taint.key for node in nodes for taint in node.taints if not taint.key.startswith(_OF_THE_SYSTEM)}
         tolerations = tuple(Toleration(key, "Exists") for key in sorted(keys))
         classes = {name for node in nodes if node.delivery is not None for name in node.delivery.classes}
         decision = None
         for name in ("", *sorted(classes - {""})):
             needs = PodNeeds(compute=Compute(), tolerations=tolerations, runtime_class=name)
-            decision = self._cluster.decide(SchedulingRequest(request, needs))
+            decision = self._cache.decide(SchedulingRequest(request, needs))
             if isinstance(decision, Placement):
                 break
         assert decision is not None
@@ -316,7 +316,7 @@ class ClaimManager:
         self._told.pop(claim.uid, None)
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
         now = self._clock()
-        self._cluster.assume(_holding(allocation.id, claim.key, allocation, ReservationState.ASSUMED, now))
+        self._cache.assume(_holding(allocation.id, claim.key, allocation, ReservationState.ASSUMED, now))
         self._going.start(ClaimBinding(claim, wanted.reclaim, allocation, share), now)
         return None
 
@@ -333,9 +333,9 @@ class ClaimManager:
         self._refused.pop(bind.claim.uid, None)
         self._going.written(bind, self._clock())
 
-    def doubtful(self, bind: ClaimBinding) -> None:
+    def unresolved(self, bind: ClaimBinding) -> None:
         """Nobody knows whether it was written. Writing it again tells, since there can be one of its name only."""
-        self._going.doubtful(bind, self._clock())
+        self._going.unresolved(bind, self._clock())
 
     def not_written(self, bind: ClaimBinding) -> None:
         """It was not written, and will not be."""
@@ -437,7 +437,7 @@ class ClaimManager:
         found = self._kept(step.plural).get(key)
         return found.uid if found is not None else ""
 
-    def settle(self) -> bool:
+    def tick(self) -> bool:
         """End the pauses that are over. True if there was one."""
         now = self._clock()
         over = False
@@ -457,12 +457,12 @@ class ClaimManager:
         return claims, Counter(status.phase or PENDING for status in shares)
 
     def _in_use(self, share: str) -> bool:
-        return any(not holding.key.startswith(OWN) for holding in self._cluster.ledger.users(share))
+        return any(not holding.key.startswith(OWN) for holding in self._cache.ledger.users(share))
 
     def _has_card(self, share: ElasticShare) -> bool:
         if share.allocation is None:
             return False
-        state = self._cluster.snapshot.get(share.allocation.node)
+        state = self._cache.snapshot.get(share.allocation.node)
         there = {gpu.uuid for gpu in state.gpus} if state is not None else set()
         return all(each.uuid in there for container in share.allocation.containers for each in container.shares)
 

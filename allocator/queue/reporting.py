@@ -31,7 +31,7 @@ class Binding:
 
     pod: QueuedPodInfo
     allocation: Allocation
-    tenure: int | None = None
+    term: int | None = None
     """The leadership in which it was decided, where there is an election; it must be written in the same."""
 
 
@@ -90,7 +90,7 @@ class PodRecords:
         self.quarantine = Quarantine()
         """Pods that are left alone, since an error of ours came of them."""
         self._writing: dict[str, Binding] = {}
-        self._doubtful: dict[str, Binding] = {}
+        self._unresolved: dict[str, Binding] = {}
         self._written: dict[str, int] = {}
         self._told: dict[str, LastReported] = {}
         self._overwritten = Overwritten()
@@ -135,7 +135,7 @@ class PodRecords:
         right = stands is not None and replace(stands, at=told.at) == told
         self._overwritten.seen(uid, key, right, stands is None or stands.allocated != told.allocated, now)
 
-    def tell_once_more(self, now: float) -> list[StatusUpdate]:
+    def repeat_overwritten(self, now: float) -> list[StatusUpdate]:
         """Conditions that do not say what was written, although they should by now; they are no news and no Event."""
         found = []
         for uid, missing in self._overwritten.due(now, self._writing):
@@ -157,7 +157,7 @@ class PodRecords:
         self._freshened = (int(now), count + 1)
         return True
 
-    def tell_anew(self) -> None:
+    def forget_reports(self) -> None:
         """Another may have told the pods something else meanwhile: what counts now is what their conditions say."""
         self._told.clear()
         self._overwritten.clear()
@@ -187,39 +187,39 @@ class PodRecords:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def may_try(self, uid: str, now: float) -> bool:
+    def is_schedulable(self, uid: str, now: float) -> bool:
         """Whether the pod is neither being written nor pausing, nor in quarantine."""
         return uid not in self._writing and self._paused.get(uid, now) <= now and not self.quarantine.holds(uid, now)
 
     def busy(self, uid: str, now: float) -> str:
         """Why the pod may not be tried, in a word; empty if it may."""
-        if self.may_try(uid, now):
+        if self.is_schedulable(uid, now):
             return ""
         if self.quarantine.holds(uid, now):
             return "in quarantine"
         return "writing" if uid in self._writing else "pausing"
 
-    def begin(self, commit: Binding) -> None:
+    def begin(self, binding: Binding) -> None:
         """A commit is handed out to be written."""
-        self._writing[commit.pod.uid] = commit
+        self._writing[binding.pod.uid] = binding
 
     def writing(self) -> frozenset[str]:
         """Ids of the allocations whose write is not known to have taken effect or not."""
-        return frozenset(commit.allocation.id for commit in self._writing.values())
+        return frozenset(binding.allocation.id for binding in self._writing.values())
 
     def is_writing(self, uid: str) -> bool:
         """Whether the pod's commit is on its way."""
         return uid in self._writing
 
-    def doubt(self, commit: Binding) -> None:
+    def leave_unresolved(self, binding: Binding) -> None:
         """Nobody can tell whether the commit took effect. It stays noted as being written."""
-        self._doubtful[commit.pod.uid] = commit
+        self._unresolved[binding.pod.uid] = binding
 
-    def take_doubtful(self) -> list[Binding]:
+    def take_unresolved(self) -> list[Binding]:
         """The commits in doubt, to be written once more, or looked for."""
-        doubtful = list(self._doubtful.values())
-        self._doubtful.clear()
-        return doubtful
+        unresolved = list(self._unresolved.values())
+        self._unresolved.clear()
+        return unresolved
 
     def done(self, uid: str, version: int | None = None) -> None:
         """The commit took effect and made this version of the pod; or there is nothing left to write."""

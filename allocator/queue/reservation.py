@@ -77,16 +77,16 @@ class Budget:
         self._kept = ""
 
 
-def still_kept(cluster: Cache, queue: SchedulingQueue, line: PodRecords) -> NodeReservation | None:
+def current_reservation(cache: Cache, queue: SchedulingQueue, line: PodRecords) -> NodeReservation | None:
     """What is kept, unless its pod has left the line or is being written; the first, where more is."""
-    for kept in cluster.kept:
+    for kept in cache.reservations:
         if queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
             return NodeReservation(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
     return None
 
 
-def worth_keeping(
-    cluster: Cache,
+def choose_reservation(
+    cache: Cache,
     queue: SchedulingQueue,
     line: PodRecords,
     budget: Budget,
@@ -102,7 +102,7 @@ def worth_keeping(
 
     `failed` is told of a pod for which an error came up, as it is handled; the next one in line is looked at.
     """
-    kept, asked = still_kept(cluster, queue, line), 0
+    kept, asked = current_reservation(cache, queue, line), 0
     for entry in queue.in_order() if after else ():
         if (
             entry.foreign
@@ -115,7 +115,7 @@ def worth_keeping(
             continue
         before = kept.node if kept is not None and kept.uid == entry.uid else ""
         try:
-            found = _soonest(cluster, entry, before)
+            found = _soonest(cache, entry, before)
         except Exception:
             failed(entry)
             continue
@@ -127,9 +127,9 @@ def worth_keeping(
     return None
 
 
-def _soonest(cluster: Cache, entry: QueuedPodInfo, before: str) -> NodeReservation | None:
-    namespace, limits, nodes = entry.asking.namespace, cluster.engine.limits, cluster.snapshot
-    node = reserved.soonest(nodes.values(), entry.ask, limits, before, cluster.ledger.held_by(namespace))
+def _soonest(cache: Cache, entry: QueuedPodInfo, before: str) -> NodeReservation | None:
+    namespace, limits, nodes = entry.asking.namespace, cache.engine.limits, cache.snapshot
+    node = reserved.soonest(nodes.values(), entry.ask, limits, before, cache.ledger.held_by(namespace))
     against = ""
     if node is None:
         node, against = reserved.soonest(nodes.values(), entry.ask, limits, before), namespace

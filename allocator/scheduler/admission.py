@@ -141,7 +141,7 @@ class Admission:
         return any(
             entry.priority >= priority
             and not entry.foreign
-            and self._records.may_try(entry.uid, now)
+            and self._records.is_schedulable(entry.uid, now)
             and (anybody or (namespace_of(entry) == namespace and not self._rounds.has_tried(entry.uid)))
             for entry in self._queue.in_any_order()
         )

@@ -75,15 +75,15 @@ class OvercommittedGpu:
     youngest: AllocatedPod | None = None
 
 
-def overfull(cluster: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
+def overfull(cache: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
     """Every such GPU."""
-    found, limits = [], cluster.engine.limits
-    for node, uuids in cluster.overfull().items():
-        gpus = {gpu.uuid: gpu for gpu in cluster.snapshot[node].gpus}
+    found, limits = [], cache.engine.limits
+    for node, uuids in cache.overfull().items():
+        gpus = {gpu.uuid: gpu for gpu in cache.snapshot[node].gpus}
         for uuid in uuids:
             on = [sharer for sharer in sharers.on(node) if uuid in sharer.demands]
             staying = [sharer for sharer in on if sharer.ending is None]
-            usage = cluster.ledger.usage(node, uuid)
+            usage = cache.ledger.usage(node, uuid)
             later = nodeinfo.without(gpus[uuid], usage, [s for s in on if s.ending is not None], staying)
             mends_itself = not _too_much(gpus[uuid], later, limits)
             youngest = None if mends_itself or not staying else youngest_first(staying)[0]
@@ -99,14 +99,14 @@ def overfull(cluster: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
     return found
 
 
-def too_much_for(cluster: Cache, holding: Reservation) -> str:
+def too_much_for(cache: Cache, holding: Reservation) -> str:
     """What there is too much of on the GPUs of one holding, with figures; empty where there is not, or for a claim."""
-    state = cluster.snapshot.get(holding.allocation.node)
+    state = cache.snapshot.get(holding.allocation.node)
     if state is None or holding.allocation.claim:
         return ""
     held = {share.uuid for container in holding.allocation.containers for share in container.shares}
     for gpu, usage in zip(state.gpus, state.usage, strict=True):
-        what = _too_much(gpu, usage, cluster.engine.limits) if gpu.uuid in held else ""
+        what = _too_much(gpu, usage, cache.engine.limits) if gpu.uuid in held else ""
         if what:
             return _said(gpu, state.name, what)
     return ""

@@ -69,13 +69,13 @@ class Controller:
     def __init__(
         self,
         *,
-        cluster: Cache,
+        cache: Cache,
         options: SchedulerOptions,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         leading: Callable[[], bool],
         wake: Callable[[], None],
-        tenure: Callable[[], int | None] | None = None,
+        term: Callable[[], int | None] | None = None,
         forgotten: Callable[[str], None] = lambda reason: None,
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
         faulted: Faulted = surfaced,
@@ -92,8 +92,8 @@ class Controller:
         """
         self._lock = threading.Lock()  # guards everything below
         self._options, self._clock, self._give_way = options, clock, give_way
-        self._cache, self._queue, self._records = cluster, SchedulingQueue(), PodRecords()
-        self._leadership = Leadership(leading, tenure)
+        self._cache, self._queue, self._records = cache, SchedulingQueue(), PodRecords()
+        self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
         self._fence = Fence(self._queue, self._trigger, self._leadership)
         sharers, preemptions = AllocatedPods(), PreemptionTracker()
@@ -226,17 +226,17 @@ class Controller:
     # -- what the watches bring -----------------------------------------------------------------------------------
 
     def replace_pods(
-        self, items: Iterable[JSON], *, first: bool = True, last: bool = True, tenure: int | None = None
+        self, items: Iterable[JSON], *, first: bool = True, last: bool = True, term: int | None = None
     ) -> None:
         """
         The list of pods, trimmed, or a part of it: between two parts others get the lock, and nobody holds all of it.
 
-        `first`, `last`: this part begins the list, and ends it. `tenure`: the list was asked for in this leadership,
+        `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this leadership,
         after it began.
         """
         read = [pod_event(pod) for pod in items]
         with self._lock:
-            self._handlers.replace_pods(read, first=first, last=last, tenure=tenure)
+            self._handlers.replace_pods(read, first=first, last=last, term=term)
 
     def put_pod(self, pod: JSON) -> None:
         """A pod, trimmed, is new or changed."""
@@ -279,10 +279,10 @@ class Controller:
         with self._lock:
             self._handlers.drop_inventory(name)
 
-    def said_beyond(self, node: str, text: str) -> None:
+    def put_held_beyond(self, node: str, text: str) -> None:
         """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
         with self._lock:
-            self._handlers.said_beyond(node, text)
+            self._handlers.put_held_beyond(node, text)
 
     def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
         """Every list of cards that are kept out."""
@@ -314,7 +314,7 @@ class Controller:
 
     # -- the scheduling cycle -------------------------------------------------------------------------------------
 
-    def place_waiting(self) -> tuple[list[Binding], list[Report]]:
+    def schedule_pending(self) -> tuple[list[Binding], list[Report]]:
         """
         One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
@@ -337,39 +337,39 @@ class Controller:
         """Decide by what was learnt from now on. In turns, so that decisions go on."""
         self._in_turns(self._cache.engine.adopting(tables))
 
-    def committed(self, binding: Binding, pod: JSON) -> None:
+    def bind_succeeded(self, binding: Binding, pod: JSON) -> None:
         """The write took effect; `pod`, trimmed, is what the API server answered."""
         read = pod_event(pod)
         with self._lock:
             self._bindings.succeeded(binding, read)
 
-    def not_committed(self, binding: Binding, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
+    def bind_failed(self, binding: Binding, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
         """The write did not take effect; `pod`, trimmed, is the pod as it is now, None if it is gone."""
         read = pod_event(pod) if pod is not None else None
         with self._lock:
             self._bindings.failed(binding, read, why, refused=refused)
 
-    def commit_unknown(self, binding: Binding) -> None:
+    def bind_unknown(self, binding: Binding) -> None:
         """
         Nobody knows whether the write took effect, or still may.
 
-        Its share stays reserved, however long it takes, until the same binding written once more (`doubtful`) tells, or
-        where this replica may not write, a look at the pod (`unresolved`).
+        Its share stays reserved, however long it takes, until the same binding is written again (`unresolved`) or,
+        where this replica may not write, the pod is read back (`to_read_back`).
         """
         with self._lock:
-            self._records.doubt(binding)
+            self._records.leave_unresolved(binding)
 
-    def commit_faulted(self, binding: Binding, *, sent: bool = True) -> None:
+    def bind_faulted(self, binding: Binding, *, sent: bool = True) -> None:
         """To be called as an error of ours is handled that came of the write; `sent`: it may have taken effect."""
         with self._lock:
             self._bindings.faulted(binding, sent=sent)
 
-    def doubtful(self) -> list[Binding]:
+    def unresolved(self) -> list[Binding]:
         """The unresolved bindings to be written again, each once; safe, since each names the version it changes."""
         with self._lock:
-            return self._bindings.to_write_again()
+            return self._bindings.unresolved()
 
-    def unresolved(self) -> list[Binding]:
+    def to_read_back(self) -> list[Binding]:
         """The unresolved bindings to be read back, each once, where this replica may not write them again."""
         with self._lock:
             return self._bindings.to_read_back()
@@ -391,39 +391,39 @@ class Controller:
         with self._lock:
             return self._leadership.holds(), self._leadership.number()
 
-    def tenure(self) -> int | None:
+    def term(self) -> int | None:
         """The leadership that we are in; None where there is no election, or another leads."""
         with self._lock:
             return self._leadership.number()
 
-    def untrusted(self) -> int | None:
+    def unlisted(self) -> int | None:
         """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
         with self._lock:
-            return self._leadership.untrusted()
+            return self._leadership.unlisted()
 
     def may_write(self, binding: Binding) -> bool:
         """Whether the leadership in which it was decided still holds; to be asked right before the write."""
-        return self._leadership.covers(binding.tenure)
+        return self._leadership.covers(binding.term)
 
-    def may_write_in(self, tenure: int | None) -> bool:
+    def may_write_in(self, term: int | None) -> bool:
         """Whether the leadership of this number still holds; to be asked right before the write."""
-        return self._leadership.covers(tenure)
+        return self._leadership.covers(term)
 
-    def to_bar(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
+    def to_fence(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
         """The leadership for which a fence is needed, None where none is, and the pods still to be fenced."""
         with self._lock:
             return self._fence.pending()
 
-    def barred(self, uid: str, pod: JSON | None) -> None:
+    def fenced(self, uid: str, pod: JSON | None) -> None:
         """A pod was fenced; `pod` is what it is now, None where it cannot be written any more."""
         read = pod_event(pod, pods.trim) if pod is not None else None
         with self._lock:
             self._handlers.fenced(uid, read)
 
-    def untouchable(self, entry: QueuedPodInfo, words: str) -> None:
+    def fence_refused(self, entry: QueuedPodInfo, words: str) -> None:
         """The API server refuses for good what would fence the pod; the pod is passed over, and told so."""
         with self._lock:
-            self._bindings.untouchable(entry, words)
+            self._bindings.fence_refused(entry, words)
 
     def late(self) -> tuple[LatePod, ...]:
         """The pods that must be failed now; see `LatePods.due`."""
@@ -437,7 +437,7 @@ class Controller:
 
     # -- what time brings -----------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def tick(self) -> None:
         """To be called about once a second: pauses end, nodes are reserved, and what pods were told is kept true."""
         with self._lock:
             now = self._clock()
@@ -447,7 +447,7 @@ class Controller:
             late = now - self._cycle.began >= _REFRESH_EVERY
             if self._trigger.outdated and late and self._leadership.holds():
                 self._trigger.wake()
-            self._trigger.event(self._claims.settle())
+            self._trigger.event(self._claims.tick())
 
     def to_write(self) -> list[HeldBeyond | StatusUpdate]:
         """`Housekeeping.to_write`; to be called about once a second."""
@@ -522,10 +522,10 @@ class Controller:
                 return False  # reading it again would end in the same error
             return self._handlers.tracked(listed.uid) != listed.known
 
-    def mistrust(self) -> None:
+    def request_relist(self) -> None:
         """The state is not what the API server says: have the pods listed again."""
         with self._lock:
-            self._housekeeping.mistrust()
+            self._housekeeping.request_relist()
 
     def take_relist(self) -> bool:
         """Whether the pods are to be listed again; true once."""
@@ -544,11 +544,11 @@ class Controller:
 
     # -- claims ---------------------------------------------------------------------------------------------------
 
-    def replace_claims(self, plural: str, items: Iterable[JSON], *, tenure: int | None = None) -> None:
-        """The whole list of one kind of `elasticgpu.io`. `tenure`: it was asked for in this leadership."""
+    def replace_claims(self, plural: str, items: Iterable[JSON], *, term: int | None = None) -> None:
+        """The whole list of one kind of `elasticgpu.io`. `term`: it was asked for in this leadership."""
         with self._lock:
             self._claims.replace(plural, items)
-            self._handlers.synced(plural, tenure)
+            self._handlers.synced(plural, term)
             self._trigger.requeue()
 
     def put_claim(self, plural: str, document: JSON) -> None:
@@ -564,11 +564,11 @@ class Controller:
     def take_claim_work(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
         """What is to be written for claims now, and the leadership in which it was decided."""
         with self._lock:
-            tenure = self._leadership.number()
+            term = self._leadership.number()
             if not self._leadership.holds():
                 self._claims.abandon()
-                return tenure, [], []
-            return tenure, self._claims.take_bindings(), self._claims.take_steps()
+                return term, [], []
+            return term, self._claims.take_bindings(), self._claims.take_steps()
 
     def bound(self, bind: ClaimBinding, outcome: str | Refused) -> None:
         """What became of a claim's binding: `done`, `not-done`, `unknown`, or refused by the API server."""
@@ -577,7 +577,7 @@ class Controller:
                 case "done":
                     self._claims.written(bind)
                 case "unknown":
-                    self._claims.doubtful(bind)
+                    self._claims.unresolved(bind)
                 case _:
                     self._claims.not_written(bind)
                     if isinstance(outcome, Refused):

@@ -116,12 +116,12 @@ class SchedulingCycle:
 
     def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
         """Whether it takes no decision to say what becomes of the pod."""
-        if entry.foreign or not self._records.may_try(entry.uid, now):
+        if entry.foreign or not self._records.is_schedulable(entry.uid, now):
             return True
         return not entry.ask.request.claim and self._shape(entry) in self._failed
 
     def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
-        return entry.ask, reserved.entitled(self._cache.kept, entry.asking)
+        return entry.ask, reserved.entitled(self._cache.reservations, entry.asking)
 
     def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""
@@ -138,7 +138,7 @@ class SchedulingCycle:
     def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
         """Place one pod of the line, or say why not. True if that took a decision."""
         self._records.waits(entry.uid, now)
-        if not self._records.may_try(entry.uid, now):
+        if not self._records.is_schedulable(entry.uid, now):
             return False
         if entry.foreign:
             self._tell(entry, messages.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
@@ -244,9 +244,9 @@ class Bindings:
             news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
             self._records.tell(news, now, stands(entry.pod))
 
-    def untouchable(self, entry: QueuedPodInfo, words: str) -> None:
+    def fence_refused(self, entry: QueuedPodInfo, words: str) -> None:
         """The API server refuses for good what would bar the leader before; the pod is passed over, and told so."""
-        self._tell_refused(entry, messages.untouchable(words), self._clock())
+        self._tell_refused(entry, messages.fence_refused(words), self._clock())
         self._handlers.fenced(entry.uid, None)
 
     def faulted(self, binding: Binding, *, sent: bool = True) -> None:
@@ -258,16 +258,16 @@ class Bindings:
         entry = binding.pod
         self._faults.leave_alone("write", entry)
         if sent:
-            self._records.doubt(binding)
+            self._records.leave_unresolved(binding)
             return
         self._records.done(entry.uid)
         if self._cache.forget(binding.allocation.id):
             self._forgotten("failed")
         self._trigger.requeue()
 
-    def to_write_again(self) -> list[Binding]:
+    def unresolved(self) -> list[Binding]:
         """The bindings in doubt, each once. Writing one again is safe: it names the version that it changes."""
-        return self._records.take_doubtful() if self._leadership.holds() else []
+        return self._records.take_unresolved() if self._leadership.holds() else []
 
     def to_read_back(self) -> list[Binding]:
         """
@@ -275,7 +275,7 @@ class Bindings:
 
         Read the pod back (`writer.read_back`): the present leader changes it, and then the outcome is known.
         """
-        return [] if self._leadership.holds() else self._records.take_doubtful()
+        return [] if self._leadership.holds() else self._records.take_unresolved()
 
     def abandon(self, binding: Binding) -> None:
         """The binding was not written, since the leadership in which it was decided is over."""

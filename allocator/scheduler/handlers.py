@@ -72,18 +72,18 @@ class EventHandlers:
         self._cache.hold()
 
     def replace_pods(
-        self, items: Iterable[PodEvent], *, first: bool = True, last: bool = True, tenure: int | None = None
+        self, items: Iterable[PodEvent], *, first: bool = True, last: bool = True, term: int | None = None
     ) -> None:
         """
         The list of pods, trimmed, or a part of it: between parts others have their turn, and nobody holds all of it.
 
-        `first`, `last`: this part begins the list, and ends it. `tenure`: the list was asked for in this leadership,
+        `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this leadership,
         after it began.
         """
         now, helped = self._clock(), False
         if first:
             self._listed.clear()
-            self._begin_leadership(tenure)
+            self._begin_leadership(term)
         self._cache.hold()
         for pod in items:
             self._listed.add(pod.uid)
@@ -96,16 +96,16 @@ class EventHandlers:
         self._catch_up()
         self._trigger.event(helped)
         if last:
-            self.synced("pods", tenure)
+            self.synced("pods", term)
 
-    def _begin_leadership(self, tenure: int | None) -> None:
+    def _begin_leadership(self, term: int | None) -> None:
         """
         What we noted that pods were told may be old, if another has led since, or never have reached them. From here on
         counts what their conditions say, and only what is otherwise by now is told anew.
         """
-        if tenure is not None and tenure != self._reported_in:
-            self._reported_in = tenure
-            self._records.tell_anew()
+        if term is not None and term != self._reported_in:
+            self._reported_in = term
+            self._records.forget_reports()
 
     def put_pod(self, pod: PodEvent) -> None:
         """A pod, trimmed, is new or changed."""
@@ -251,7 +251,7 @@ class EventHandlers:
         self._cache.drop_inventory(name)
         self._trigger.outdated = True
 
-    def said_beyond(self, node: str, text: str) -> None:
+    def put_held_beyond(self, node: str, text: str) -> None:
         """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
         self._capacities.see(node, text)
 
@@ -284,8 +284,8 @@ class EventHandlers:
         key = f"{excluded.NAMESPACE}/{excluded.PREFIX}{found.node}"
         self._records.note(EventRecord("ConfigMap", key, found.uid, code, said))
 
-    def synced(self, kind: str, tenure: int | None = None) -> None:
-        self._leadership.listed(kind, tenure)
+    def synced(self, kind: str, term: int | None = None) -> None:
+        self._leadership.listed(kind, term)
         self._catch_up()
         self._trigger.wake()
 

@@ -83,7 +83,7 @@ class Housekeeping:
         now = self._clock()
         words: list[HeldBeyond | StatusUpdate] = [
             *self._capacities.look(self._cache, now),
-            *self._records.tell_once_more(now),
+            *self._records.repeat_overwritten(now),
         ]
         stranded = self._capacities.stranded(self._cache, now)
         for pod in stranded:
@@ -106,7 +106,7 @@ class Housekeeping:
         evictions, self._evictions = self._evictions, []
         return evictions if self._leadership.holds() else []
 
-    def mistrust(self) -> None:
+    def request_relist(self) -> None:
         """The state is not what the API server says: have the pods listed anew."""
         self._relist = True
         self._trigger.wake()

@@ -23,27 +23,27 @@ _BOOKED = ("pods", "elasticgpus")
 
 class Leadership:
     """
-    `leading` says whether we lead; `tenure` gives the number of our leadership, None while another leads. No `tenure`
+    `leading` says whether we lead; `term` gives the number of our leadership, None while another leads. No `term`
     at all where there is no election: then nobody else ever writes.
     """
 
-    def __init__(self, leading: Callable[[], bool], tenure: Callable[[], int | None] | None) -> None:
-        self._leading, self._tenure = leading, tenure
+    def __init__(self, leading: Callable[[], bool], term: Callable[[], int | None] | None) -> None:
+        self._leading, self._term = leading, term
         self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", KEPT_OUT, *_BOOKED}
         self._listed_in: dict[str, int] = {}
         self._fenced_in: int | None = None
 
-    def listed(self, kind: str, tenure: int | None = None) -> None:
-        """A whole collection was taken in; with a tenure, it was asked for after that began."""
+    def listed(self, kind: str, term: int | None = None) -> None:
+        """A whole collection was taken in; with a term, it was asked for after that began."""
         self._unsynced.discard(kind)
-        if tenure is not None:
-            self._listed_in[kind] = tenure
+        if term is not None:
+            self._listed_in[kind] = term
 
     @property
     def _trusted(self) -> int | None:
-        """The tenure in which everything was listed that shares are booked by."""
-        tenures = {self._listed_in.get(kind) for kind in _BOOKED}
-        return tenures.pop() if len(tenures) == 1 else None
+        """The term in which everything was listed that shares are booked by."""
+        terms = {self._listed_in.get(kind) for kind in _BOOKED}
+        return terms.pop() if len(terms) == 1 else None
 
     def unready(self) -> str:
         """What is still to be seen for the first time; empty if nothing is."""
@@ -55,7 +55,7 @@ class Leadership:
             return self.unready()
         if not self._leading():
             return "another replica leads"
-        if self._tenure is not None and self._tenure() != self._trusted:
+        if self._term is not None and self._term() != self._trusted:
             return "new leader: listing pods"
         if self.unfenced() is not None:
             return "new leader: fencing pending pods"
@@ -69,27 +69,27 @@ class Leadership:
         """Whether this replica may decide."""
         return not self.lacks()
 
-    def untrusted(self) -> int | None:
-        """The tenure for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
-        tenure = self.number()
-        return tenure if tenure != self._trusted else None
+    def unlisted(self) -> int | None:
+        """The term for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
+        term = self.number()
+        return term if term != self._trusted else None
 
     def unfenced(self) -> int | None:
-        """The tenure in which everything was listed and the leader before is to be barred; None where that is done."""
-        tenure = self.number()
-        return tenure if tenure is not None and tenure == self._trusted and tenure != self._fenced_in else None
+        """The term in which everything was listed and the leader before is to be barred; None where that is done."""
+        term = self.number()
+        return term if term is not None and term == self._trusted and term != self._fenced_in else None
 
-    def fenced(self, tenure: int) -> None:
-        """Whatever the leader before this tenure was about to write cannot take effect any more."""
-        self._fenced_in = tenure
+    def fenced(self, term: int) -> None:
+        """Whatever the leader before this term was about to write cannot take effect any more."""
+        self._fenced_in = term
 
     def number(self) -> int | None:
-        """The tenure we are in, to be noted with what is decided in it."""
-        return self._tenure() if self._tenure is not None else None
+        """The term we are in, to be noted with what is decided in it."""
+        return self._term() if self._term is not None else None
 
     def covers(self, noted: int | None) -> bool:
-        """Whether what was decided in the tenure so noted may still be written."""
-        return self._leading() if self._tenure is None else noted is not None and noted == self._tenure()
+        """Whether what was decided in the term so noted may still be written."""
+        return self._leading() if self._term is None else noted is not None and noted == self._term()
 
 
 class Fence:

@@ -85,7 +85,7 @@ def refused(node: str, words: str) -> str:
     )
 
 
-def untouchable(words: str) -> str:
+def fence_refused(words: str) -> str:
     """What a pod is told that the API server lets nobody of us write to."""
     return f"waiting: the API server refuses what gpufraction writes to this pod: {_short(words)}"
 

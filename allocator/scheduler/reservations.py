@@ -102,7 +102,7 @@ class Preemptor:
         """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
         if plan is None:
             self.preemptions.fruitless(search.pod.uid, blocked, self._clock())
-            self._rouse_if_said(search.pod)
+            self._requeue_if_said(search.pod)
             return None
         now_best = self._best_there_now(search.pod, plan)
         return self._begin(search.pod, now_best) if now_best is not None else None
@@ -113,7 +113,7 @@ class Preemptor:
         self.preemptions.over(entry.uid)
 
     def _kept_for_patience(self) -> tuple[NodeReservation, ...]:
-        return tuple(one for one in self._cache.kept if one.uid not in self.preemptions.under_way)
+        return tuple(one for one in self._cache.reservations if one.uid not in self.preemptions.under_way)
 
     def as_planned(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
         """
@@ -141,7 +141,7 @@ class Preemptor:
                 break  # whoever is behind it in line is of no higher priority
             if (
                 tracker.wanted(entry, kept)
-                and self._records.may_try(entry.uid, now)
+                and self._records.is_schedulable(entry.uid, now)
                 and self.preemptions.may_ask(entry.uid, now)
                 and self._has_no_room(entry)
             ):
@@ -167,7 +167,7 @@ class Preemptor:
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         on = {plan.node: self.sharers.on(plan.node)}
         node = next((state for state in self.as_planned(on) if state.name == plan.node), None)
-        waits = self._queue.pod(entry.uid) == entry and self._records.may_try(entry.uid, self._clock())
+        waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
         question = self._question(entry, self._leaving(on))
@@ -183,7 +183,7 @@ class Preemptor:
         self._trigger.requeue()
         return orders
 
-    def _rouse_if_said(self, entry: QueuedPodInfo) -> None:
+    def _requeue_if_said(self, entry: QueuedPodInfo) -> None:
         """The line tells pods why they wait, so it is gone down once more where there is more to say."""
         if self.preemptions.says(entry.uid) is not None:
             self._trigger.requeue()
@@ -212,17 +212,17 @@ class Preemptor:
             gone = all(self.sharers.get(awaited) is None for awaited in under_way.awaited)
             if entry is None or not self._leadership.holds():
                 self.preemptions.over(uid)
-            elif (
-                self._records.may_try(uid, now) and gone and not self._trigger.requeued and self._rounds.has_tried(uid)
-            ):
-                self.preemptions.in_vain(uid, now)  # it has been tried since the last of them went
-            elif late or under_way.node not in self._cache.snapshot:
+            elif (gone and self._tried_since(uid, now)) or late or under_way.node not in self._cache.snapshot:
                 self.preemptions.in_vain(uid, now)
+
+    def _tried_since(self, uid: str, now: float) -> bool:
+        """Whether the pod has been tried since something last came free."""
+        return self._records.is_schedulable(uid, now) and not self._trigger.requeued and self._rounds.has_tried(uid)
 
     def reserve_nodes(self) -> None:
         plans = self.preemptions.under_way.values()
         on = {plan.node: self.sharers.on(plan.node) for plan in plans}
-        if self._cache.keep(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
+        if self._cache.reserve(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
             self._trigger.requeue()
 
 
@@ -249,7 +249,7 @@ class StarvationGuard:
 
     def tick(self, now: float) -> None:
         """Keep the node where room is made, else one for the first in line that has waited past the bound."""
-        held = reservation.still_kept(self._cache, self._queue, self._records)
+        held = reservation.current_reservation(self._cache, self._queue, self._records)
         self._count_what_is_kept(held, now)
         self._preemptor.tick(now)
         if self._preemptor.preemptions.under_way:
@@ -257,19 +257,19 @@ class StarvationGuard:
             return
         # Once a preemption is over, its node stays reserved not a moment longer.
         current = now < self._look_again and self._preemptor.begun_at < self._looked_at
-        if current and (() if held is None else (held,)) == self._cache.kept:
+        if current and (() if held is None else (held,)) == self._cache.reservations:
             return
         self._looked_at, self._look_again = now, now + _RESERVE_EVERY
         after = self._options.starvation_timeout if self._leadership.holds() else 0.0
-        worth = reservation.worth_keeping(
+        worth = reservation.choose_reservation(
             self._cache, self._queue, self._records, self._budget, after, now, self._not_kept_for
         )
-        if self._cache.keep(*(() if worth is None else (worth,))):
+        if self._cache.reserve(*(() if worth is None else (worth,))):
             self._trigger.requeue()
 
     def _count_what_is_kept(self, held: NodeReservation | None, now: float) -> None:
         """Whose node is kept, until its pod is placed or its time is over."""
-        for kept in self._cache.kept:
+        for kept in self._cache.reservations:
             placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None
             if held is None and placed:
                 self._budget.served(kept.namespace)

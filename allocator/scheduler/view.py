@@ -90,7 +90,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
         unreadable=len(queue.unreadable),
         overfull=sum(len(uuids) for uuids in cache.overfull().values()),
         unbound=unbound,
-        kept=len({kept.node for kept in cache.kept}),
+        kept=len({kept.node for kept in cache.reservations}),
         quarantined=quarantined,
     )
 
@@ -116,7 +116,7 @@ def view(cache: Cache, queue: SchedulingQueue, records: PodRecords, now: float) 
         engine.policy,
         tuple(cache.snapshot.values()),
         waiting,
-        cache.kept,
+        cache.reservations,
         tuple(learnt.target.items()) if learnt is not None else (),
         tuple(learnt.scarcity.tolist()) if learnt is not None else (),
     )

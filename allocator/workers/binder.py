@@ -83,10 +83,10 @@ class BindUnknown:
     why: str
 
 
-def operations(commit: Binding, now_ns: int) -> list[JSON]:
+def operations(binding: Binding, now_ns: int) -> list[JSON]:
     """The commit as JSON patch operations (RFC 6902) on the pod that the decision saw."""
-    pod, allocation = commit.pod.pod, commit.allocation
-    request = commit.pod.ask.request
+    pod, allocation = binding.pod.pod, binding.allocation
+    request = binding.pod.ask.request
     metadata = pod.get("metadata") or {}
     rendering = dialects.render(pod, request, allocation, now_ns)
     annotations = {
@@ -118,7 +118,7 @@ def _set(field: str, key: str, value: str) -> JSON:
 
 
 def write(
-    kube: Kube, commit: Binding, now_ns: int, *, timeout: float | None = None
+    kube: Kube, binding: Binding, now_ns: int, *, timeout: float | None = None
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
     Write a commit and find out what became of it.
@@ -128,20 +128,20 @@ def write(
     `Unwritable` where an error of ours leaves nothing to be written.
     """
     try:
-        path, patch = paths.pods(*commit.pod.key.split("/", 1)), operations(commit, now_ns)
+        path, patch = paths.pods(*binding.pod.key.split("/", 1)), operations(binding, now_ns)
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
         return BindSucceeded(pods.trim(kube.patch_json(path, patch, timeout=timeout)))
     except KubeError as error:
-        return read_back(kube, commit, error, timeout=timeout)
+        return read_back(kube, binding, error, timeout=timeout)
 
 
 _STILL = KubeTimeout("the write may still be carried out")
 
 
 def read_back(
-    kube: Kube, commit: Binding, after: KubeError = _STILL, *, timeout: float | None = None
+    kube: Kube, binding: Binding, after: KubeError = _STILL, *, timeout: float | None = None
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
     What became of a commit, by a look at the pod. `after`: how the write ended, if it was this replica's own just now.
@@ -151,17 +151,17 @@ def read_back(
     """
     why = str(after)
     try:
-        pod = pods.trim(kube.get(paths.pods(*commit.pod.key.split("/", 1)), timeout=timeout))
+        pod = pods.trim(kube.get(paths.pods(*binding.pod.key.split("/", 1)), timeout=timeout))
     except KubeNotFound:
         return BindFailed(None, why)
     except KubeError as error:
         return BindUnknown(f"{why}; reading it back: {error}")
-    if pods.uid(pod) != commit.pod.uid:
+    if pods.uid(pod) != binding.pod.uid:
         return BindFailed(None, why)
-    found = pods.allocation_of(pod, commit.pod.ask.request)
-    if found is not None and found.id == commit.allocation.id and names.GATE not in pods.gates(pod):
+    found = pods.allocation_of(pod, binding.pod.ask.request)
+    if found is not None and found.id == binding.allocation.id and names.GATE not in pods.gates(pod):
         return BindSucceeded(pod)
-    unchanged = pods.version(pod) == pods.version(commit.pod.pod)
+    unchanged = pods.version(pod) == pods.version(binding.pod.pod)
     if unchanged and after.outcome_unknown:
         return BindUnknown(why)
     return BindFailed(pod, why, refused=unchanged and isinstance(after, REFUSALS))

@@ -79,12 +79,12 @@ class Claims:
             pass
 
     def _round(self) -> bool:
-        tenure, bindings, steps = self._controller.take_claim_work()
+        term, bindings, steps = self._controller.take_claim_work()
         for bind in bindings:
-            fenced = not self._controller.may_write_in(tenure)
+            fenced = not self._controller.may_write_in(term)
             self._controller.bound(bind, "not-done" if fenced else self._bind(bind))
         for step in steps:
-            if not self._controller.may_write_in(tenure):
+            if not self._controller.may_write_in(term):
                 return False
             self._controller.stepped(step, self._step(step))
         return bool(steps)
@@ -111,19 +111,19 @@ class Claims:
 
         Only nodes whose state is another than when their objects were last found right are looked at.
         """
-        decides, tenure = self._controller.deciding()
+        decides, term = self._controller.deciding()
         if not decides or not self._card_writes:
             self._cards = None
             return
         try:
-            known = self._known(tenure)
+            known = self._known(term)
             states = {state.name: state for state in self._controller.nodes()}
             left = self._card_writes
             for node in sorted(states.keys() | known.keys() | self._right.keys()):
                 state = states.get(node)
                 if node in self._right and self._right[node] is state:
                     continue
-                left -= self._write_node(node, state, known.setdefault(node, {}), left, tenure)
+                left -= self._write_node(node, state, known.setdefault(node, {}), left, term)
                 if left <= 0:
                     return
         except KubeNotFound:
@@ -133,13 +133,13 @@ class Claims:
             log.info("GPU objects not written", extra={"reason": str(error)})
 
     def _write_node(
-        self, node: str, state: NodeState | None, known: dict[str, JSON], most: int, tenure: int | None
+        self, node: str, state: NodeState | None, known: dict[str, JSON], most: int, term: int | None
     ) -> int:
         """Write the objects of one node's cards, so many at most; how many there were."""
         wanted = cards.wanted([state] if state is not None else [], self._limits)
         number = 0
         for write in cards.writes(dict(known), wanted):
-            if number == most or not self._controller.may_write_in(tenure):
+            if number == most or not self._controller.may_write_in(term):
                 return most
             self._write(known, write)
             number += 1
@@ -147,10 +147,10 @@ class Claims:
             self._right[node] = state
         return number
 
-    def _known(self, tenure: int | None) -> dict[str, dict[str, JSON]]:
+    def _known(self, term: int | None) -> dict[str, dict[str, JSON]]:
         now = self._clock()
-        if self._cards is None or self._listed_in != tenure or now >= self._list_again:
-            self._cards, self._right, self._listed_in, self._list_again = {}, {}, tenure, now + _LIST_EVERY
+        if self._cards is None or self._listed_in != term or now >= self._list_again:
+            self._cards, self._right, self._listed_in, self._list_again = {}, {}, term, now + _LIST_EVERY
             for item in self._kube.list(claims_writer.path(objects.CARDS)).items:
                 node = str((item.get("spec") or {}).get("nodeName", ""))
                 self._cards.setdefault(node, {})[item["metadata"]["name"]] = item

@@ -22,11 +22,11 @@ KINDS = (objects.CLAIMS, objects.CLASSES)
 """Those that need no new list for a new leadership: what is booked stands on ElasticGPUs alone."""
 
 
-def handle(controller: Controller, plural: str, event: Event, tenure: int | None = None) -> None:
-    """One event. `tenure`: the list was asked for in this leadership, after it began."""
+def handle(controller: Controller, plural: str, event: Event, term: int | None = None) -> None:
+    """One event. `term`: the list was asked for in this leadership, after it began."""
     match event:
         case Replaced(items):
-            controller.replace_claims(plural, items, tenure=tenure)
+            controller.replace_claims(plural, items, term=term)
         case Put(document):
             controller.put_claim(plural, document)
         case Gone(document):

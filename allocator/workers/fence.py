@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 class Fencer:
     """
-    Call `bar` before deciding, `fail_late` now and then. `word` gives a word that no pod carries yet, `timeout` is in
+    Call `fence` before deciding, `fail_late` now and then. `word` gives a word that no pod carries yet, `timeout` is in
     seconds for one write, and `failed` is told of every pod that was failed.
     """
 
@@ -44,47 +44,45 @@ class Fencer:
         self._kube, self._controller, self._word = kube, controller, word
         self._timeout, self._writers, self._failed = timeout, writers, failed
 
-    def bar(self) -> None:
+    def fence(self) -> None:
         """Touch every pod that is still to be touched, once."""
-        tenure, waiting = self._controller.to_bar()
+        term, waiting = self._controller.to_fence()
         if not waiting:
             return
         started, word = time.perf_counter(), self._word()
         failed = [
-            error
-            for error in self._writers.map(lambda entry: self._try_to_touch(entry, word, tenure), waiting)
-            if error
+            error for error in self._writers.map(lambda entry: self._try_to_touch(entry, word, term), waiting) if error
         ]
-        _, left = self._controller.to_bar()
+        _, left = self._controller.to_fence()
         took = {"pods": len(waiting), "left": len(left), "seconds": round(time.perf_counter() - started, 3)}
-        log.info("pending pods fenced", extra={"term": tenure, **took})
+        log.info("pending pods fenced", extra={"term": term, **took})
         if failed:
             raise failed[0]  # nothing is decided until all are touched, and somebody must learn why that is not so
 
-    def _try_to_touch(self, entry: QueuedPodInfo, word: str, tenure: int | None) -> Exception | None:
+    def _try_to_touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> Exception | None:
         """The error of ours that came of this pod; others are touched all the same."""
         try:
-            self._touch(entry, word, tenure)
+            self._touch(entry, word, term)
         except Exception as error:
             return error
         return None
 
-    def _touch(self, entry: QueuedPodInfo, word: str, tenure: int | None) -> None:
-        if not self._controller.may_write_in(tenure):
+    def _touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> None:
+        if not self._controller.may_write_in(term):
             return
         touch: JSON = {"metadata": {"uid": entry.uid, "annotations": {str(names.FENCE): word}}}
         fields = {"pod": entry.key}
         try:
             pod = self._kube.patch_merge(paths.pods(*entry.key.split("/", 1)), touch, timeout=self._timeout)
         except (KubeNotFound, KubeConflict):
-            self._controller.barred(entry.uid, None)
+            self._controller.fenced(entry.uid, None)
         except (KubeForbidden, KubeInvalid) as error:
             log.warning("pod not fenced, and skipped", extra={**fields, "reason": str(error)})
-            self._controller.untouchable(entry, str(error))
+            self._controller.fence_refused(entry, str(error))
         except KubeError as error:
             log.info("pod not fenced yet", extra={**fields, "reason": str(error)})
         else:
-            self._controller.barred(entry.uid, pod)
+            self._controller.fenced(entry.uid, pod)
 
     def fail_late(self) -> None:
         """Fail every pod that came when its share had been given away; what was not answered is asked again."""

@@ -103,7 +103,7 @@ class Informers:
         for informer in self.informers:
             informer.stop()
 
-    def relist(self, tenure: int | None) -> None:
+    def relist(self, term: int | None) -> None:
         """
         Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call; None where
         there is no election.
@@ -114,26 +114,26 @@ class Informers:
         self._retired.set()
         for informer in self._booked:
             informer.stop()
-        self._without_shares(tenure)
-        self._booked = self._booked_informers(tenure)
+        self._without_shares(term)
+        self._booked = self._booked_informers(term)
         for informer in self._booked:
             informer.start()
 
-    def _without_shares(self, tenure: int | None) -> None:
+    def _without_shares(self, term: int | None) -> None:
         """Where claims are not followed, a pod that has one's share holds it by itself."""
         if not self._follows.claims:
-            self._controller.replace_claims(objects.SHARES, (), tenure=tenure)
+            self._controller.replace_claims(objects.SHARES, (), term=term)
 
-    def _booked_informers(self, tenure: int | None) -> tuple[Informer, ...]:
+    def _booked_informers(self, term: int | None) -> tuple[Informer, ...]:
         retired = self._retired = threading.Event()
 
         def pods_event(event: Event) -> None:
             if not retired.is_set():  # one that could not be stopped in time must not speak any more
-                _pod(self._controller, event, self._see, tenure)
+                _pod(self._controller, event, self._see, term)
 
         def shares_event(event: Event) -> None:
             if not retired.is_set():
-                claims.handle(self._controller, objects.SHARES, event, tenure)
+                claims.handle(self._controller, objects.SHARES, event, term)
 
         followed = self._informer("pods", paths.pods(), pods_event, pods.trim, parts=True)
         if not self._follows.claims:
@@ -190,10 +190,10 @@ class Informers:
         return careful
 
 
-def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], tenure: int | None) -> None:
+def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], term: int | None) -> None:
     match event:
         case Part(items, first, last):
-            controller.replace_pods(items, first=first, last=last, tenure=tenure)
+            controller.replace_pods(items, first=first, last=last, term=term)
             for pod in items:
                 seen(pod)
         case Put(pod):
@@ -232,9 +232,9 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
         case Replaced(items):
             controller.replace_inventories(_each(items, inventory_from_object, "gpunode", faulted))
             for item in items:
-                controller.said_beyond(_name(item), _beyond(item))
+                controller.put_held_beyond(_name(item), _beyond(item))
         case Put(gpunode):
-            controller.said_beyond(_name(gpunode), _beyond(gpunode))
+            controller.put_held_beyond(_name(gpunode), _beyond(gpunode))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.put_inventory(found[0])

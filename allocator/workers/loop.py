@@ -51,10 +51,10 @@ class LoopCounters:
     @classmethod
     def of(cls, metrics: Metrics) -> LoopCounters:
         """The metrics."""
-        commits, evictions = metrics.counter(specs.BINDINGS), metrics.counter(specs.EVICTIONS)
+        bindings, evictions = metrics.counter(specs.BINDINGS), metrics.counter(specs.EVICTIONS)
         return cls(
             passed=metrics.histogram(specs.SCHEDULING_CYCLE_SECONDS).observe,
-            written=lambda outcome: commits.labels(outcome=outcome).inc(),
+            written=lambda outcome: bindings.labels(outcome=outcome).inc(),
             evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
             late=metrics.counter(specs.LATE_PODS).inc,
         )
@@ -68,10 +68,10 @@ class SchedulingLoop:
         *,
         kube: Kube,
         controller: Controller,
-        teller: EventRecorder,
+        recorder: EventRecorder,
         woken: threading.Event,
         now_ns: Callable[[], int],
-        relist: Callable[[int | None], None] = lambda tenure: None,
+        relist: Callable[[int | None], None] = lambda term: None,
         write_timeout: float = 10.0,
         writers: int = 4,
         counted: LoopCounters | None = None,
@@ -81,15 +81,15 @@ class SchedulingLoop:
         faulted: Faulted = surfaced,
     ) -> None:
         self._workers, self._faulted = workers or Unsupervised(), faulted
-        self._missed = False
+        self._cycle_due = False
         """A wake-up was heard, and the line has not been gone down since."""
-        self._kube, self._controller, self._teller = kube, controller, teller
+        self._kube, self._controller, self._recorder = kube, controller, recorder
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
         self._relisted: int | None = None
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
-        self._barrier = Fencer(
+        self._fencer = Fencer(
             kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
         )
 
@@ -100,7 +100,7 @@ class SchedulingLoop:
                 woken = self._woken.wait(_SETTLE_EVERY)
                 if woken:  # a wake-up that comes after the wait must not be lost
                     self._woken.clear()
-                self._missed |= woken
+                self._cycle_due |= woken
                 self._turn()
         finally:
             if stop.is_set():  # else this is called again
@@ -109,12 +109,12 @@ class SchedulingLoop:
     def _turn(self) -> None:
         attempt = self._workers.attempt
         attempt("placing-take-over", self._take_over)
-        attempt("placing-late", self._barrier.fail_late)
-        if self._missed:
-            self._missed = not attempt("placing-line", self.once)
-        attempt("placing-settle", self._controller.settle)
+        attempt("placing-late", self._fencer.fail_late)
+        if self._cycle_due:
+            self._cycle_due = not attempt("placing-line", self.once)
+        attempt("placing-settle", self._controller.tick)
         attempt("placing-write", self._write_the_rest)
-        attempt("placing-doubtful", self._end_doubts)
+        attempt("placing-doubtful", self._resolve)
         attempt("placing-overdue", self._check_overdue)
         attempt("placing-evict", self._evictor.carry_out)
         attempt("placing-preempt", self._evictor.preempt)
@@ -126,42 +126,42 @@ class SchedulingLoop:
 
         They are listed anew too where repair has found that what we know is not so.
         """
-        tenure = self._controller.untrusted()
-        if tenure is not None and tenure != self._relisted:
-            self._relisted = tenure
-            log.info("listing pods for a new leadership", extra={"term": tenure})
-            self._relist(tenure)
-        elif tenure is None and self._controller.take_relist():
-            self._relist(self._controller.tenure())
-        self._barrier.bar()
+        term = self._controller.unlisted()
+        if term is not None and term != self._relisted:
+            self._relisted = term
+            log.info("listing pods for a new leadership", extra={"term": term})
+            self._relist(term)
+        elif term is None and self._controller.take_relist():
+            self._relist(self._controller.term())
+        self._fencer.fence()
 
     def _write_the_rest(self) -> None:
         for each in self._controller.to_write():
-            self._teller.put(each)
+            self._recorder.put(each)
 
     def once(self) -> None:
         """One pass: decide for the line, then write."""
         started = time.perf_counter()
-        commits, told = self._controller.place_waiting()
+        bindings, told = self._controller.schedule_pending()
         self._counted.passed(time.perf_counter() - started)
         self._decided()
-        self._write(commits)
+        self._write(bindings)
         for news in told:
-            self._teller.put(news)
+            self._recorder.put(news)
 
-    def _write(self, commits: Sequence[Binding]) -> None:
-        list(self._pool.map(self._commit, commits))
+    def _write(self, bindings: Sequence[Binding]) -> None:
+        list(self._pool.map(self._bind, bindings))
 
-    def _end_doubts(self) -> None:
+    def _resolve(self) -> None:
         """Commits of which nobody knows what became: written once more where that is ours to do, else looked for."""
-        self._write(self._controller.doubtful())
-        list(self._pool.map(self._look_for, self._controller.unresolved()))
+        self._write(self._controller.unresolved())
+        list(self._pool.map(self._look_for, self._controller.to_read_back()))
 
-    def _look_for(self, commit: Binding) -> None:
+    def _look_for(self, binding: Binding) -> None:
         try:
-            self._settle(commit, read_back(self._kube, commit, timeout=self._write_timeout))
+            self._settle(binding, read_back(self._kube, binding, timeout=self._write_timeout))
         except Exception:
-            self._controller.commit_faulted(commit)
+            self._controller.bind_faulted(binding)
 
     def _check_overdue(self) -> None:
         """
@@ -198,36 +198,36 @@ class SchedulingLoop:
             return None
         return {item["id"] for item in listing.items}
 
-    def _commit(self, commit: Binding) -> None:
+    def _bind(self, binding: Binding) -> None:
         """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""
         try:
-            self._commit_one(commit)
+            self._commit_one(binding)
         except Unwritable:
-            self._controller.commit_faulted(commit, sent=False)
+            self._controller.bind_faulted(binding, sent=False)
         except Exception:
             # Whether it went out is not known, so its share stays reserved until the pod has been looked at.
-            self._controller.commit_faulted(commit)
+            self._controller.bind_faulted(binding)
 
-    def _commit_one(self, commit: Binding) -> None:
-        fields = {"pod": commit.pod.key, "node": commit.allocation.node}
-        if not self._controller.may_write(commit):
-            self._controller.abandon(commit)
+    def _commit_one(self, binding: Binding) -> None:
+        fields = {"pod": binding.pod.key, "node": binding.allocation.node}
+        if not self._controller.may_write(binding):
+            self._controller.abandon(binding)
             self._counted.written("fenced")
             log.info("pod not placed", extra={**fields, "reason": "leadership lost before binding"})
             return
-        self._settle(commit, write(self._kube, commit, self._now_ns(), timeout=self._write_timeout))
+        self._settle(binding, write(self._kube, binding, self._now_ns(), timeout=self._write_timeout))
 
-    def _settle(self, commit: Binding, outcome: BindSucceeded | BindFailed | BindUnknown) -> None:
-        fields = {"pod": commit.pod.key, "node": commit.allocation.node}
+    def _settle(self, binding: Binding, outcome: BindSucceeded | BindFailed | BindUnknown) -> None:
+        fields = {"pod": binding.pod.key, "node": binding.allocation.node}
         match outcome:
             case BindSucceeded(pod):
-                self._controller.committed(commit, pod)
+                self._controller.bind_succeeded(binding, pod)
                 log.info("pod placed", extra=fields)
             case BindFailed(pod, why, refused):
-                self._controller.not_committed(commit, pod, why, refused=refused)
+                self._controller.bind_failed(binding, pod, why, refused=refused)
                 log.info("pod not placed", extra={**fields, "reason": why})
             case BindUnknown(why):
-                self._controller.commit_unknown(commit)
+                self._controller.bind_unknown(binding)
                 log.warning("outcome of the binding unknown", extra={**fields, "reason": why})
         self._counted.written(_OUTCOMES[type(outcome)])
 

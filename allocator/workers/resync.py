@@ -163,7 +163,7 @@ class Resync:
             "ledger differed from the API server, and is corrected",
             extra={"gone": len(gone), "changed": len(differing), "some": shown},
         )
-        self._controller.mistrust()
+        self._controller.request_relist()
 
     def _is_still_so(self, pod: ListedPod) -> bool:
         """Whether the pod has not changed since it was listed, so that the watch has had time to bring it."""

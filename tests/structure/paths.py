@@ -21,7 +21,7 @@ from contract.metrics import metrics_of
 from runtime import unixhttp
 from runtime.metrics import Metrics
 from runtime.process import Request
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.unit.webhook.builders import container, pod, review
 from webhook.admission.admit import Configuration
@@ -42,7 +42,7 @@ class Walked:
 
 def walked() -> Walked:
     """One AdmissionReview that is placed; one pod that the watch brings; one waiting pod that is placed."""
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
 
     class Beside:
@@ -60,17 +60,17 @@ def walked() -> Walked:
     answers: list[Any] = []
     passed = modules_of(lambda: answers.append(client.post("/mutate", data=body)))
     assert answers[0].get_json()["response"]["allowed"] is True
-    waits = Desk([ONE_GPU])
+    waits = SchedulerHarness([ONE_GPU])
     gated = admitted(worker("waits"), gated=True)
     event = modules_of(lambda: waits.controller.put_pod(pods.trim(gated)))
     placement = modules_of(lambda: _place(waits))
     return Walked(passed, event, placement)
 
 
-def _place(desk: Desk) -> None:
-    commits, _ = desk.controller.place_waiting()
-    assert [commit.pod.key for commit in commits] == ["default/waits"]
-    operations(commits[0], 0)
+def _place(desk: SchedulerHarness) -> None:
+    bindings, _ = desk.controller.schedule_pending()
+    assert [binding.pod.key for binding in bindings] == ["default/waits"]
+    operations(bindings[0], 0)
 
 
 def modules_of(act: Callable[[], object]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 
 
 @dataclass
-class Desk:
+class SchedulerHarness:
     """A controller with what it is told and what it does."""
 
     nodes: Iterable[NodeBuilder] = ()
@@ -37,7 +37,7 @@ class Desk:
     now: float = 100.0
     leads: bool = True
     elected: bool = False
-    tenure: int | None = None
+    term: int | None = None
     made: int = 0
     woken: int = 0
     forgotten: list[str] = field(default_factory=list)
@@ -51,13 +51,13 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.controller = Controller(
-            cluster=Cache(engine=self.engine or Engine(limits=self.limits, policy=self.policy), faulted=self._faulted),
+            cache=Cache(engine=self.engine or Engine(limits=self.limits, policy=self.policy), faulted=self._faulted),
             options=self.options,
             clock=lambda: self.now,
             new_id=self._new_id,
             leading=lambda: self.leads,
             wake=self._wake,
-            tenure=(lambda: self.tenure) if self.elected else None,
+            term=(lambda: self.term) if self.elected else None,
             forgotten=self.forgotten.append,
             asked=lambda request, cpu: self.asked.append((request, cpu)),
             faulted=self._faulted,
@@ -104,9 +104,9 @@ def request_of(pod: JSON) -> PodRequest:
     return request
 
 
-def remade(commit: Binding) -> PodBuilder:
+def remade(binding: Binding) -> PodBuilder:
     """The pod of a commit as its author wrote it: one container, in our own dialect. The line keeps an outline only."""
-    entry, (fraction,) = commit.pod, commit.pod.ask.request.containers
+    entry, (fraction,) = binding.pod, binding.pod.ask.request.containers
     made = pod(entry.key.split("/", 1)[1]).uid(entry.uid).created(entry.created).spec(priority=entry.priority)
     made = made.asks("gpufraction.io/gpu-memory", fraction.memory)
     return made.asks("gpufraction.io/gpu-count", fraction.count) if fraction.count > 1 else made

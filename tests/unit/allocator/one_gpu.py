@@ -8,7 +8,7 @@ from allocator.queue.reporting import Binding
 from contract.encoding.protocol import Placed
 from contract.model import Allocation
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 JSON = dict[str, Any]
 ONE_GPU = node("t4").gpus(1)
@@ -27,15 +27,15 @@ def running(builder: PodBuilder, allocation: Allocation) -> JSON:
     return admitted(builder.on(allocation.node), allocation=allocation)
 
 
-def occupied() -> tuple[Desk, Allocation]:
+def occupied() -> tuple[SchedulerHarness, Allocation]:
     """A desk whose only GPU is taken by the pod `first`."""
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     answer = desk.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)
     desk.controller.put_pod(running(worker("first"), answer.allocation))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     return desk, answer.allocation
 
 
-def keys(commits: list[Binding]) -> list[str]:
-    return [commit.pod.key for commit in commits]
+def keys(bindings: list[Binding]) -> list[str]:
+    return [binding.pod.key for binding in bindings]

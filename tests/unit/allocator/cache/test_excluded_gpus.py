@@ -7,22 +7,22 @@ from contract.encoding.protocol import Placed, Wait
 from contract.model import NodeState
 from contract.nodes.excluded import KeptOut
 from tests.builders import node, pod
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 
 T4 = node("t4").gpus(2)
 ASKS = pod("p").generated("p-").asks("aliyun.com/gpu-mem", 8)
 
 
-def first(desk: Desk) -> NodeState:
+def first(desk: SchedulerHarness) -> NodeState:
     return desk.controller.nodes()[0]
 
 
-def open_cards(desk: Desk) -> list[int]:
+def open_cards(desk: SchedulerHarness) -> list[int]:
     return [gpu.index for gpu in first(desk).gpus if gpu.healthy]
 
 
 def test_a_card_is_kept_out_and_let_in_again_while_everything_runs() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     desk.controller.put_kept_out("t4", KeptOut("t4", frozenset({"0"})))
     placed = desk.controller.reserve(question(ASKS))
     assert isinstance(placed, Placed)
@@ -36,7 +36,7 @@ def test_a_card_is_kept_out_and_let_in_again_while_everything_runs() -> None:
 
 
 def test_the_list_outlives_what_the_agent_publishes() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     desk.controller.replace_kept_out([KeptOut("t4", frozenset({"1"})), KeptOut("other", frozenset({"0"}))])
     assert open_cards(desk) == [0]
     desk.controller.put_inventory(node("t4").gpus(3).inventory())
@@ -55,10 +55,10 @@ def test_the_list_outlives_what_the_agent_publishes() -> None:
 
 
 def test_a_list_that_names_no_card_is_told_once_for_as_long_as_it_lasts() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
 
     def told() -> list[str]:
-        return [each.code for each in desk.controller.place_waiting()[1] if isinstance(each, EventRecord)]
+        return [each.code for each in desk.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
 
     desk.controller.put_kept_out("t4", KeptOut("t4", frozenset({"7"})))
     assert told() == ["ListNamesNoGPU"]
@@ -77,7 +77,7 @@ def test_a_list_that_names_no_card_is_told_once_for_as_long_as_it_lasts() -> Non
 
 
 def test_nothing_is_decided_before_the_lists_are_known() -> None:
-    desk = Desk([T4], synced=False)
+    desk = SchedulerHarness([T4], synced=False)
     desk.controller.replace_inventories([T4.inventory()])
     desk.controller.replace_pods([])
     assert "configmaps" in desk.controller.ready()

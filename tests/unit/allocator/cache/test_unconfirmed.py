@@ -13,7 +13,7 @@ from contract.encoding.protocol import STORED_FIRST, Answer, Never, Placed, Wait
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 NODES = [node(name).gpus(4, mib=16 * 1024) for name in ("a", "b")]
 """Eight GPUs of 16 GiB: a quarter of them is two, the half four."""
@@ -24,11 +24,11 @@ def asks(size: str, namespace: str = "default") -> PodBuilder:
     return pod("p", namespace).generated("p-").asks("gpufraction.io/gpu-memory", size)
 
 
-def desk(**options: object) -> Desk:
-    return Desk(NODES, options=SchedulerOptions(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
+def desk(**options: object) -> SchedulerHarness:
+    return SchedulerHarness(NODES, options=SchedulerOptions(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
 
 
-def verdicts(it: Desk, *asked: PodBuilder) -> list[str]:
+def verdicts(it: SchedulerHarness, *asked: PodBuilder) -> list[str]:
     return [_said(it.controller.reserve(question(each))) for each in asked]
 
 
@@ -113,8 +113,8 @@ def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> N
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Wait)
     assert _said(it.controller.reserve(question(asks("17Gi")))) == "Memory"
     it.controller.put_pod(admitted(named("p"), gated=True))
-    commits, _ = it.controller.place_waiting()
-    assert len(commits) == 1
+    bindings, _ = it.controller.schedule_pending()
+    assert len(bindings) == 1
 
 
 # -- one name ----------------------------------------------------------------------------------------------------------

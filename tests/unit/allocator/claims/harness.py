@@ -27,7 +27,7 @@ from playground.api.api import Api
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.builders import NodeBuilder, pod
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.wires import Wire
 
 JSON = dict[str, Any]
@@ -51,7 +51,7 @@ class Bench:
         self.noted: list[EventRecord] = []
         """Events on claims, of all replicas."""
         self.options = options or SchedulerOptions()
-        self.tenure = 0
+        self.term = 0
         self.now = 100.0
         self.take_over()
 
@@ -132,9 +132,9 @@ class Bench:
         and classes it knows what it saw as a follower.
         """
         self.wire.carry_out_late()
-        self.tenure += 1
-        self.desk = Desk(
-            self.nodes.values(), synced=False, elected=True, tenure=self.tenure, now=self.now, options=self.options
+        self.term += 1
+        self.desk = SchedulerHarness(
+            self.nodes.values(), synced=False, elected=True, term=self.term, now=self.now, options=self.options
         )
         self.news: dict[str, str] = {}
         self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
@@ -142,9 +142,9 @@ class Bench:
         for kind in KINDS:
             found = list(self.seen[kind].values())
             if kind == "pods":
-                self.desk.controller.replace_pods(map(pods.trim, found), tenure=self.tenure)
+                self.desk.controller.replace_pods(map(pods.trim, found), term=self.term)
             else:
-                self.desk.controller.replace_claims(kind, found, tenure=self.tenure)
+                self.desk.controller.replace_claims(kind, found, term=self.term)
         self._bar()
 
     def _bar(self) -> None:
@@ -153,11 +153,11 @@ class Bench:
             Fencer(
                 Kube(Wire(self.api)),
                 self.desk.controller,
-                word=lambda: f"word-{self.tenure}",
+                word=lambda: f"word-{self.term}",
                 timeout=1,
                 writers=writers,
                 failed=lambda: None,
-            ).bar()
+            ).fence()
         self.look("pods")
 
     def cards(self) -> None:
@@ -203,19 +203,19 @@ class Bench:
 
     def decide(self) -> None:
         """Go down the line and write the commits."""
-        commits, news = self.desk.controller.place_waiting()
+        bindings, news = self.desk.controller.schedule_pending()
         for told in news:
             self.news[told.uid] = told.code
             if isinstance(told, EventRecord):
                 self.noted.append(told)
-        for commit in commits:
-            outcome = pod_writer.write(self.kube, commit, 0)
+        for binding in bindings:
+            outcome = pod_writer.write(self.kube, binding, 0)
             if isinstance(outcome, BindSucceeded):
-                self.desk.controller.committed(commit, outcome.pod)
+                self.desk.controller.bind_succeeded(binding, outcome.pod)
             elif isinstance(outcome, BindFailed):
-                self.desk.controller.not_committed(commit, outcome.pod)
+                self.desk.controller.bind_failed(binding, outcome.pod)
             else:
-                self.desk.controller.commit_unknown(commit)
+                self.desk.controller.bind_unknown(binding)
 
     def work(self, most: int = 1000) -> int:
         """Write what claims need, at most so many writes; how many there were."""
@@ -237,15 +237,15 @@ class Bench:
         """Time passes, and what it brings is done."""
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.settle()
-        for commit in self.desk.controller.doubtful():
-            outcome = pod_writer.write(self.kube, commit, 0)
+        self.desk.controller.tick()
+        for binding in self.desk.controller.unresolved():
+            outcome = pod_writer.write(self.kube, binding, 0)
             if isinstance(outcome, BindSucceeded):
-                self.desk.controller.committed(commit, outcome.pod)
+                self.desk.controller.bind_succeeded(binding, outcome.pod)
             elif isinstance(outcome, BindFailed):
-                self.desk.controller.not_committed(commit, outcome.pod)
+                self.desk.controller.bind_failed(binding, outcome.pod)
             else:
-                self.desk.controller.commit_unknown(commit)
+                self.desk.controller.bind_unknown(binding)
 
     def quiet(self) -> None:
         """Everybody sees, decides and writes until nothing changes any more."""

@@ -122,6 +122,6 @@ def test_a_node_that_has_not_changed_is_not_looked_at() -> None:
 def test_none_are_written_where_the_administrator_wants_none_or_another_leads() -> None:
     on = Bench(node("a").gpus(1))
     writer(on, 0).write_cards()
-    on.desk.leads, on.desk.tenure = False, None
+    on.desk.leads, on.desk.term = False, None
     writer(on, 5).write_cards()
     assert on.wire.asked == []

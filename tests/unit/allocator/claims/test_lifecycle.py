@@ -327,7 +327,7 @@ def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
     on.look()
     on.decide()
     assert len(taken(on)) == 1
-    on.desk.leads, on.desk.tenure = False, None
+    on.desk.leads, on.desk.term = False, None
     on.work()
     assert (taken(on), on.wire.asked) == ({}, [])
 

@@ -40,7 +40,7 @@ from contract.scheduling.needs import PodNeeds
 from contract.scheduling.reasons import Reason
 from contract.scheduling.request import SchedulingRequest
 from tests.builders import PodBuilder, node
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, worker
 
 JSON = dict[str, Any]
@@ -183,13 +183,13 @@ MANY = (FractionRequest("main"), *containers(POISON - 1, 8 * MIB))
 
 
 def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     waits = stored("many")
     waits["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
     desk.controller.put_pod(pods.trim(waits))
     desk.controller.put_pod(pods.trim(admitted(worker("other", mib=1000), gated=True)))
-    commits, news = desk.controller.place_waiting()
-    assert keys(commits) == ["default/other"]
+    bindings, news = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/other"]
     (told,) = news
     assert isinstance(told, StatusUpdate)
     assert told.reason.startswith("waiting: spec.containers: found 1050 containers; ")
@@ -197,7 +197,7 @@ def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
 
 def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
     """Its cards would be given away a second time otherwise, the moment that a version with a bound starts."""
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     shares = tuple(
         ContainerAllocation(each.container, (GpuShare("GPU-t4-0", 0, 8 * MIB, 0, 15109 * MIB),)) for each in MANY
     )

@@ -17,7 +17,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Compute
 from contract.scheduling.needs import needs_of
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 
 A_NODE = node("n").gpus(1)
 PLAIN = pod("p").asks("gpufraction.io/gpu-memory", "1Gi").needs(cpu="1", memory="1Gi")
@@ -123,7 +123,7 @@ def test_who_is_pending(made: PodBuilder, want: bool) -> None:
 
 
 def test_a_pod_is_bound_by_kube_scheduler_while_others_wait_for_it() -> None:
-    desk = Desk([A_NODE])
+    desk = SchedulerHarness([A_NODE])
     asked = question(PLAIN.generated("p-"))
     assert _pin(desk, asked) == "nodeName"
     for number in range(30):
@@ -136,7 +136,7 @@ def test_a_pod_is_bound_by_kube_scheduler_while_others_wait_for_it() -> None:
     assert _pin(desk, asked) == "nodeName"
 
 
-def _pin(desk: Desk, asked: Question) -> str:
+def _pin(desk: SchedulerHarness, asked: Question) -> str:
     answer = desk.controller.reserve(dataclasses.replace(asked, dry_run=True))
     assert isinstance(answer, Placed)
     return answer.pin

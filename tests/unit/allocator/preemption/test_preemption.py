@@ -16,7 +16,7 @@ from contract import pods
 from contract.encoding.protocol import Placed, Wait
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question, remade
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
@@ -29,7 +29,7 @@ def worker(name: str, size: str = "8Gi", *, priority: int = 0, at: str = "2030-0
     return made.spec(priority=priority)
 
 
-class Bench(Desk):
+class Bench(SchedulerHarness):
     """One card of 16 GiB on node `a`, taken by `old` and `young`, and the pod `vip` that waits for all of it."""
 
     def run(self, builder: PodBuilder) -> JSON:
@@ -41,17 +41,17 @@ class Bench(Desk):
 
     def wait(self, builder: PodBuilder) -> None:
         self.controller.put_pod(pods.trim(admitted(builder, gated=True)))
-        self.controller.place_waiting()
+        self.controller.schedule_pending()
 
     def second(self) -> list[Report]:
         """A second passes, and the line is tried where that was asked for."""
         self.now += 1
-        self.controller.settle()
-        commits, told = self.controller.place_waiting()
-        for commit in commits:
-            self.controller.committed(commit, pods.trim(admitted(remade(commit), allocation=commit.allocation)))
+        self.controller.tick()
+        bindings, told = self.controller.schedule_pending()
+        for binding in bindings:
+            self.controller.bind_succeeded(binding, pods.trim(admitted(remade(binding), allocation=binding.allocation)))
         self.controller.check_invariants()
-        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in commits)]
+        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in bindings)]
 
     @property
     def kept(self) -> str:
@@ -127,7 +127,7 @@ def test_nobody_goes_where(case: tuple[SchedulerOptions, PodBuilder]) -> None:
     if not vip.json()["spec"].get("schedulingGates", [0]):
         made["spec"]["schedulingGates"].append({"name": "example.com/hold"})
     desk.controller.put_pod(pods.trim(made))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     assert (desk.controller.preempt(), desk.kept) == ([], "")
 
 
@@ -192,7 +192,7 @@ def test_whoever_leads_next_waits_for_those_who_end_already() -> None:
     ending = {**young, "metadata": {**young["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
     then = Bench([node("a").gpu(mib=16384)], options=ON)
     then.controller.replace_pods(map(pods.trim, (old, ending, admitted(worker("vip", priority=10), gated=True))))
-    then.controller.place_waiting()
+    then.controller.schedule_pending()
     assert (then.controller.preempt(), then.kept) == ([], "a for uid-vip")
     then.controller.drop_pod("uid-young")
     assert "default/vip" in [news.key for news in then.second()]

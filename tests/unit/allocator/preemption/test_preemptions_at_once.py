@@ -29,7 +29,7 @@ from contract.scheduling.nodeinfo import AllocatedPod
 from contract.scheduling.reasons import Reason
 from contract.scheduling.request import SchedulingRequest
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question, remade
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
 SIZES = st.sampled_from(("4Gi", "8Gi", "8Gi", "16Gi"))
@@ -52,7 +52,7 @@ class SideBySide(RuleBasedStateMachine):
     )
     def begin(self, cards: list[int], sizes: list[str]) -> None:
         nodes = [node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)]
-        self.desk = Desk(nodes, options=SchedulerOptions(preemption=True, starvation_timeout=0))
+        self.desk = SchedulerHarness(nodes, options=SchedulerOptions(preemption=True, starvation_timeout=0))
         for size in sizes:
             self.come(size, 1, 0)
         for size in sizes[:3]:
@@ -107,11 +107,11 @@ class SideBySide(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((1, 1, 1, 31)))
     def time_passes(self, seconds: int) -> None:
         self.desk.now += seconds
-        self.desk.controller.settle()
-        commits, _ = self.desk.controller.place_waiting()
-        for commit in commits:
-            self.running[commit.pod.uid] = placed = admitted(remade(commit), allocation=commit.allocation)
-            self.desk.controller.committed(commit, pods.trim(placed))
+        self.desk.controller.tick()
+        bindings, _ = self.desk.controller.schedule_pending()
+        for binding in bindings:
+            self.running[binding.pod.uid] = placed = admitted(remade(binding), allocation=binding.allocation)
+            self.desk.controller.bind_succeeded(binding, pods.trim(placed))
 
     @rule(fates=st.lists(FATES, min_size=8, max_size=8))
     def make_room(self, fates: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from allocator.queue.overwritten import PAUSE, PAUSE_CAP, Missing, Overwritten
 from allocator.queue.reporting import StatusUpdate
 from contract import names
-from tests.unit.allocator.harness import Desk
+from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker
 
 JSON = dict[str, Any]
@@ -23,18 +23,18 @@ def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -
     return {**pod, "metadata": metadata, "status": status_of}
 
 
-def after(desk: Desk, seconds: float) -> list[Any]:
+def after(desk: SchedulerHarness, seconds: float) -> list[Any]:
     """What is to be written of pods' conditions so many seconds later."""
     desk.now += seconds
     return [each for each in desk.controller.to_write() if isinstance(each, StatusUpdate)]
 
 
-def settled() -> tuple[Desk, JSON, JSON, StatusUpdate, StatusUpdate]:
+def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:
     """A pod that runs and one that waits, who say what they were told."""
     desk, allocation = occupied()
     there, second = running(worker("first"), allocation), waiting(worker("second"))
     desk.controller.put_pod(second)
-    told = {each.uid: each for each in desk.controller.place_waiting()[1] if isinstance(each, StatusUpdate)}
+    told = {each.uid: each for each in desk.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
     first = told.get("uid-first") or StatusUpdate(
         "default/first", "uid-first", True, "Allocated", "1 GPU share on node t4"
     )

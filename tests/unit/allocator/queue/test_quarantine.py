@@ -21,7 +21,7 @@ from runtime.kubernetes.client import Kube
 from runtime.supervision import Workers
 from tests.builders import node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
 from tests.unit.allocator.poison import Fuse, Picky, poisoned
 
@@ -72,11 +72,11 @@ def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> No
 
 
 def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
-    desk = Desk([ONE_GPU], faults=[])
+    desk = SchedulerHarness([ONE_GPU], faults=[])
     bad, bomb = poisoned(waiting(worker("bad")))
     desk.controller.replace_pods([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))])
-    commits, news = desk.controller.place_waiting()
-    assert keys(commits) == ["default/a", "default/z"]
+    bindings, news = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/a", "default/z"]
     assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
     assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
     desk.controller.put_pod(bad)
@@ -88,7 +88,7 @@ def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
 
 
 def test_a_bad_pod_that_is_gone_is_forgotten() -> None:
-    desk = Desk([ONE_GPU], faults=[])
+    desk = SchedulerHarness([ONE_GPU], faults=[])
     bad, _ = poisoned(waiting(worker("bad")))
     desk.controller.put_pod(bad)
     desk.controller.drop_pod("uid-bad")
@@ -105,32 +105,32 @@ def share(uuid: str, mib: int) -> Allocation:
 
 def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
     """The pod came with its share while nobody could read it: what it holds there is not known."""
-    desk = Desk([ONE_GPU, node("other").gpus(1)], faults=[])
+    desk = SchedulerHarness([ONE_GPU, node("other").gpus(1)], faults=[])
     bad, bomb = poisoned(running(worker("bad"), share("GPU-t4-0", 10_000)))
     desk.controller.put_pod(bad)
     for name in ("a", "b"):
         desk.controller.put_pod(waiting(worker(name, mib=15_000)))
-    commits, _ = desk.controller.place_waiting()
-    assert [commit.allocation.node for commit in commits] == ["other"]
+    bindings, _ = desk.controller.schedule_pending()
+    assert [binding.allocation.node for binding in bindings] == ["other"]
     bomb.armed = False
     desk.controller.put_pod(bad)
     desk.controller.check_invariants()
     assert desk.controller.look().confirmed == 1
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     assert isinstance(desk.controller.reserve(question(worker("c", mib=15_000))), Wait)
     assert isinstance(desk.controller.reserve(question(worker("d", mib=5_000))), Placed)
 
 
 def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -> None:
-    desk = Desk([ONE_GPU], faults=[])
+    desk = SchedulerHarness([ONE_GPU], faults=[])
     good = running(worker("bad"), share("GPU-t4-0", 10_000))
     desk.controller.put_pod(good)
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     bad, _ = poisoned(good)
     desk.controller.put_pod(bad)
     assert desk.controller.look().confirmed == 1
     assert isinstance(desk.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
-    assert desk.controller.place_waiting()[1] == [EventRecord("Pod", "default/bad", "uid-bad", INTERNAL_ERROR, SAID)]
+    assert desk.controller.schedule_pending()[1] == [EventRecord("Pod", "default/bad", "uid-bad", INTERNAL_ERROR, SAID)]
     desk.controller.check_invariants()
     desk.controller.drop_pod("uid-bad")
     assert desk.controller.look().confirmed == 0
@@ -141,9 +141,9 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
 # -- what is done for a pod ---------------------------------------------------------------------------------------
 
 
-def odd_line(engine: Picky, **options: Any) -> Desk:
+def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:
     """Three in line, the second of whom no decision survives."""
-    desk = Desk([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(**options))
+    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(**options))
     for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
         desk.controller.put_pod(waiting(worker(name, mib=mib)))
     return desk
@@ -152,10 +152,10 @@ def odd_line(engine: Picky, **options: Any) -> Desk:
 def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
     engine = Picky(ODD * MIB)
     desk = odd_line(engine)
-    commits, news = desk.controller.place_waiting()
-    assert keys(commits) == ["default/a", "default/z"]
+    bindings, news = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/a", "default/z"]
     assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
-    assert desk.controller.place_waiting() == ([], [])
+    assert desk.controller.schedule_pending() == ([], [])
     assert (engine.looked, desk.faults) == (1, [("decision", "default/bad")]), "it is left alone"
     desk.controller.check_invariants()
 
@@ -163,18 +163,18 @@ def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
 def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
     engine = Picky(ODD * MIB)
     desk = odd_line(engine)
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     desk.controller.put_pod(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"})))
     for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
         desk.now = now
-        desk.controller.settle()
-        desk.controller.place_waiting()
+        desk.controller.tick()
+        desk.controller.schedule_pending()
         assert engine.looked == looked, now
     engine.memory, desk.now = 0, 1400.0
     desk.controller.put_pod(waiting(worker("bad", mib=ODD)))
-    desk.controller.settle()
-    commits, _ = desk.controller.place_waiting()
-    assert (keys(commits), desk.controller.look().quarantined) == (["default/bad"], 0)
+    desk.controller.tick()
+    bindings, _ = desk.controller.schedule_pending()
+    assert (keys(bindings), desk.controller.look().quarantined) == (["default/bad"], 0)
 
 
 def test_a_pod_that_cannot_be_decided_at_admission_reserves_nothing() -> None:
@@ -186,19 +186,19 @@ def test_a_pod_that_cannot_be_decided_at_admission_reserves_nothing() -> None:
 
 def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
     desk = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     desk.now += 60.0
-    desk.controller.settle()
+    desk.controller.tick()
     assert desk.controller.look().kept == 0
 
 
 def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
     engine = Picky(0)
-    desk = Desk([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(preemption=True))
+    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(preemption=True))
     desk.controller.put_pod(running(worker("low"), share("GPU-t4-0", 10_000)))
     for name, mib in (("a-bad", 12_000), ("b-good", 10_000)):
         desk.controller.put_pod(waiting(worker(name, mib=mib).spec(priority=5)))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     engine.memory = 12_000 * MIB
     assert [order.key for order in desk.controller.preempt()] == ["default/low"]
     assert desk.faults == [("preemption", "default/a-bad")]
@@ -208,13 +208,13 @@ class Written:
     """The loop over an API server, with two in line; `arm` is called between decision and write."""
 
     def __init__(self) -> None:
-        self.desk, self.api = Desk([ONE_GPU], faults=[]), ApiServer()
+        self.desk, self.api = SchedulerHarness([ONE_GPU], faults=[]), ApiServer()
         self.woken = threading.Event()
         kube = Kube(self.api.wire)
         self.loop = SchedulingLoop(
             kube=kube,
             controller=self.desk.controller,
-            teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
             woken=self.woken,
             now_ns=lambda: 0,
             decided=lambda: self.arm(True),
@@ -257,7 +257,7 @@ class Choking(Picky):
 
 
 def test_a_node_that_cannot_be_taken_in_is_none_and_others_are_placed_on() -> None:
-    desk = Desk([node("bad").gpus(4), ONE_GPU], engine=Choking(0), faults=[])
+    desk = SchedulerHarness([node("bad").gpus(4), ONE_GPU], engine=Choking(0), faults=[])
     answer = desk.controller.reserve(question(worker("x", mib=1000)))
     assert isinstance(answer, Placed)
     assert (answer.allocation.node, set(desk.faults or ())) == ("t4", {("node", "bad")})

@@ -14,7 +14,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Usage
 from contract.scheduling.filters import Limits
 from tests.builders import NodeBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.allocator.queue.test_starvation import ask, gpus
 
 AFTER, FOR = 30.0, 100.0
@@ -106,9 +106,9 @@ def test_what_its_own_namespace_holds_does_not_come_free(
 # -- all together -----------------------------------------------------------------------------------------------------
 
 
-def world(holder: str) -> Desk:
+def world(holder: str) -> SchedulerHarness:
     """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
-    desk = Desk(
+    desk = SchedulerHarness(
         [node("n").gpus(2, mib=16384)],
         options=SchedulerOptions(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
     )
@@ -119,19 +119,19 @@ def world(holder: str) -> Desk:
         desk.controller.put_pod(admitted(made.uid(f"uid-{holder}-{number}").on("n"), allocation=answer.allocation))
     large = pod("large").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
     desk.controller.put_pod(pods.trim(admitted(large.uid("uid-large"), gated=True)))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     passes(desk, AFTER + 5)  # it is looked at every five seconds
     return desk
 
 
-def passes(desk: Desk, seconds: float) -> None:
+def passes(desk: SchedulerHarness, seconds: float) -> None:
     for _ in range(int(seconds)):
         desk.now += 1
-        desk.controller.settle()
-        desk.controller.place_waiting()
+        desk.controller.tick()
+        desk.controller.schedule_pending()
 
 
-def is_placed(desk: Desk, namespace: str) -> bool:
+def is_placed(desk: SchedulerHarness, namespace: str) -> bool:
     asked = question(pod("more", namespace).asks("gpufraction.io/gpu-memory", "1Gi"), dry_run=True)
     return isinstance(desk.controller.reserve(asked), Placed)
 
@@ -158,7 +158,7 @@ def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
     desk.controller.drop_pod("uid-large")
     again = pod("again").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
     desk.controller.put_pod(pods.trim(admitted(again.uid("uid-again"), gated=True)))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     passes(desk, AFTER + 6)
     assert desk.controller.view().kept
     passes(desk, 45)
@@ -169,7 +169,7 @@ def test_it_is_placed_when_the_others_go() -> None:
     desk = world(NEIGHBOUR)
     for number in (0, 1):
         desk.controller.drop_pod(f"uid-{NEIGHBOUR}-{number}")
-    commits, _ = desk.controller.place_waiting()
-    assert [commit.pod.uid for commit in commits] == ["uid-large"]
-    desk.controller.settle()
+    bindings, _ = desk.controller.schedule_pending()
+    assert [binding.pod.uid for binding in bindings] == ["uid-large"]
+    desk.controller.tick()
     assert not desk.controller.view().kept

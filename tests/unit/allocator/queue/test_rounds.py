@@ -15,7 +15,7 @@ from contract.encoding.protocol import Placed, Wait
 from contract.model import FractionRequest, PodRequest, Wishes
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 
 NEEDS = PodNeeds()
@@ -122,7 +122,7 @@ def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_pa
 # -- in the allocator ---------------------------------------------------------------------------------------------
 
 
-def flooded(shapes: int = 1_000) -> Desk:
+def flooded(shapes: int = 1_000) -> SchedulerHarness:
     """One tenant's pods of as many shapes, none of which fits, in line since before everybody else."""
     desk, _ = occupied()
     for i in range(shapes):
@@ -136,29 +136,29 @@ def test_a_neighbours_pod_is_placed_in_the_first_cycle() -> None:
     neighbour["metadata"]["namespace"] = "other"
     desk.controller.put_pod(neighbour)
     woken = desk.woken
-    commits, news = desk.controller.place_waiting()
-    assert (keys(commits), len(news), desk.woken > woken) == (["other/x"], 200, True)
+    bindings, news = desk.controller.schedule_pending()
+    assert (keys(bindings), len(news), desk.woken > woken) == (["other/x"], 200, True)
     told = len(news)
     for _ in range(5):
-        told += len(desk.controller.place_waiting()[1])
+        told += len(desk.controller.schedule_pending()[1])
     assert told == 1_000, "and everybody is told why it waits"
     desk.controller.check_invariants()
 
 
 def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_left() -> None:
     desk = flooded()
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     mine = question(worker("x", mib=1000))
     assert isinstance(desk.controller.reserve(mine), Wait)
     assert isinstance(desk.controller.reserve(replace(mine, namespace="other")), Placed)
     for _ in range(5):
-        desk.controller.place_waiting()
+        desk.controller.schedule_pending()
     assert isinstance(desk.controller.reserve(question(worker("y", mib=1000))), Placed)
 
 
 def test_a_share_that_comes_back_is_offered_to_the_first_in_line_in_the_next_cycle() -> None:
     desk = flooded()
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     desk.controller.drop_pod("uid-first")
-    commits, _ = desk.controller.place_waiting()
-    assert keys(commits) == ["default/w0000"]
+    bindings, _ = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/w0000"]

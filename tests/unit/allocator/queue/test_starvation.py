@@ -22,7 +22,7 @@ from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest
 from tests.builders import NodeBuilder, PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question, remade
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
 AFTER = 60.0
@@ -43,7 +43,7 @@ class World:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.nodes, options=SchedulerOptions(starvation_timeout=self.starvation_timeout))
+        self.desk = SchedulerHarness(self.nodes, options=SchedulerOptions(starvation_timeout=self.starvation_timeout))
 
     def fill(self, runs: Iterator[float], size: str = "8Gi") -> None:
         while True:
@@ -62,14 +62,14 @@ class World:
         for uid in [uid for uid, at in self.ends.items() if at <= self.desk.now]:
             del self.ends[uid]
             self.desk.controller.drop_pod(uid)
-        self.desk.controller.settle()
-        commits, _ = self.desk.controller.place_waiting()
-        for commit in commits:
-            placed = admitted(remade(commit), allocation=commit.allocation)
-            self.desk.controller.committed(commit, placed)
+        self.desk.controller.tick()
+        bindings, _ = self.desk.controller.schedule_pending()
+        for binding in bindings:
+            placed = admitted(remade(binding), allocation=binding.allocation)
+            self.desk.controller.bind_succeeded(binding, placed)
         self.fill(runs)
         self.desk.controller.check_invariants()
-        return [commit.pod.key for commit in commits]
+        return [binding.pod.key for binding in bindings]
 
     def wait(self, builder: PodBuilder) -> None:
         self.desk.controller.put_pod(admitted(builder, gated=True))
@@ -135,9 +135,9 @@ def kept_world() -> World:
         assert isinstance(answer, Placed)
         world.desk.controller.put_pod(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation))
     world.wait(worker("large", "16Gi"))
-    world.desk.controller.place_waiting()
+    world.desk.controller.schedule_pending()
     world.desk.now += AFTER
-    world.desk.controller.settle()
+    world.desk.controller.tick()
     assert world.kept == "b"
     text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
     (outcome,) = debug.down_the_line(world.desk.controller.view())
@@ -166,8 +166,8 @@ def test_it_is_placed_elsewhere_if_that_comes_first() -> None:
     world = kept_world()
     for uid in ("uid-a1", "uid-a2"):
         world.desk.controller.drop_pod(uid)
-    assert [c.allocation.node for c in world.desk.controller.place_waiting()[0]] == ["a"]
-    world.desk.controller.settle()
+    assert [c.allocation.node for c in world.desk.controller.schedule_pending()[0]] == ["a"]
+    world.desk.controller.tick()
     assert world.kept == ""
 
 
@@ -177,8 +177,8 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
         world.wait(worker(name, size, priority=priority))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(world.desk.controller.view()))))
     outcomes = {outcome.pod.key: outcome for outcome in debug.down_the_line(view)}
-    commits, told = world.desk.controller.place_waiting()
-    assert [(c.pod.key, c.allocation.node) for c in commits] == [("default/urgent", "b")]
+    bindings, told = world.desk.controller.schedule_pending()
+    assert [(c.pod.key, c.allocation.node) for c in bindings] == [("default/urgent", "b")]
     assert outcomes["default/urgent"].reason == "placed on node b (main: GPU-b-0)"
     assert [(t.key, t.reason) for t in told] == [(t.key, outcomes[t.key].reason) for t in told]
     assert {t.key for t in told} == {"default/large", "default/small", "default/other"}
@@ -200,7 +200,7 @@ def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
     world = kept_world()
     leave(world.desk)
     world.desk.now += 5
-    world.desk.controller.settle()
+    world.desk.controller.tick()
     assert world.kept == ""
 
 
@@ -208,7 +208,7 @@ def test_a_kept_node_that_can_no_longer_serve_it_is_let_go_for_another() -> None
     world = kept_world()
     world.desk.controller.drop_inventory("b")
     world.desk.now += 5
-    world.desk.controller.settle()
+    world.desk.controller.tick()
     assert world.kept == "a"
 
 

@@ -8,7 +8,7 @@ from allocator.queue.reporting import StatusUpdate
 from contract import names
 from contract.encoding.protocol import Placed
 from contract.nodes.attributes import facts, trim
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import FULL, ONE_GPU, occupied, running, waiting, worker
 
 LESS = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 2037 MiB, wanted 10000)"
@@ -16,22 +16,22 @@ MINUTE = 60.0
 SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": FULL}
 
 
-def shrunken() -> Desk:
+def shrunken() -> SchedulerHarness:
     """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
     desk, _ = occupied()
     desk.controller.put_pod(waiting(worker("second")))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     answer = desk.controller.reserve(question(worker("third", mib=3072)))
     assert isinstance(answer, Placed)
     desk.controller.put_pod(running(worker("third", mib=3072), answer.allocation))
     return desk
 
 
-def about(desk: Desk, name: str) -> list[object]:
+def about(desk: SchedulerHarness, name: str) -> list[object]:
     """What a pass tells the pod."""
     return [
         told
-        for told in desk.controller.place_waiting()[1]
+        for told in desk.controller.schedule_pending()[1]
         if isinstance(told, StatusUpdate) and told.key.endswith(name)
     ]
 
@@ -50,7 +50,7 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
     for _ in range(4):
         desk.now += MINUTE / 4
         woken = desk.woken
-        desk.controller.settle()
+        desk.controller.tick()
         assert desk.woken == woken + 1
         last = about(desk, "second")
     assert last == [StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
@@ -59,17 +59,17 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
 def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
     desk, _ = occupied()
     desk.controller.put_pod(waiting(worker("second")))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     desk.now += MINUTE
-    desk.controller.settle()
+    desk.controller.tick()
     woken = desk.woken
     desk.controller.drop_node("elsewhere")
     assert desk.woken == woken, "nobody is helped by a node that goes"
-    desk.controller.settle()
+    desk.controller.tick()
     assert desk.woken == woken + 1
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     for _ in range(2):
-        desk.controller.settle()
+        desk.controller.tick()
     assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
 
 
@@ -80,10 +80,10 @@ def test_who_does_not_lead_is_not_woken_to_tell() -> None:
     desk.now += MINUTE
     woken = desk.woken
     for _ in range(3):
-        desk.controller.settle()
+        desk.controller.tick()
     assert desk.woken == woken
     desk.leads = True
-    desk.controller.settle()
+    desk.controller.tick()
     assert desk.woken == woken + 1
 
 
@@ -91,11 +91,13 @@ def test_new_figures_are_told_to_so_many_at_once() -> None:
     desk = shrunken()
     for number in range(60):
         desk.controller.put_pod(waiting(worker(f"w{number}")))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     desk.now += MINUTE
     answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
     assert isinstance(answer, Placed)
-    fresh = [told for told in desk.controller.place_waiting()[1] if isinstance(told, StatusUpdate) and not told.event]
+    fresh = [
+        told for told in desk.controller.schedule_pending()[1] if isinstance(told, StatusUpdate) and not told.event
+    ]
     assert len(fresh) == 50
 
 

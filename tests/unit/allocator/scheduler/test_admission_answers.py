@@ -17,7 +17,7 @@ from contract.encoding.quantity import GIB, MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.scheduling.filters import Limits
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 T4 = node("t4").gpus(2)
 TRAIN = pod("train").generated("train-").asks("aliyun.com/gpu-mem", 5)
@@ -33,7 +33,7 @@ def allocation(identity: str, *shares: GpuShare, at: str = "t4") -> Allocation:
 
 
 def test_a_pod_that_fits_is_placed_and_its_share_is_reserved() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-1", share(0, 5 * GIB)), "nodeName")
     assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-2", share(0, 5 * GIB)), "nodeName")
     assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-3", share(1, 5 * GIB)), "nodeName")
@@ -41,7 +41,7 @@ def test_a_pod_that_fits_is_placed_and_its_share_is_reserved() -> None:
 
 
 def test_a_dry_run_decides_and_reserves_nothing() -> None:
-    desk = Desk([node("t4").gpus(1)])
+    desk = SchedulerHarness([node("t4").gpus(1)])
     for _ in range(3):
         answer = desk.controller.reserve(question(ALL_OF_IT, dry_run=True))
         assert isinstance(answer, Placed)
@@ -49,7 +49,7 @@ def test_a_dry_run_decides_and_reserves_nothing() -> None:
 
 
 def test_a_second_pass_through_admission_gets_the_same_allocation() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     first = desk.controller.reserve(question(TRAIN))
     assert desk.controller.reserve(question(TRAIN, held="id-1", uid="review-2")) == first
     assert desk.controller.look().assumed == 1
@@ -64,7 +64,7 @@ STALE = {
 
 @pytest.mark.parametrize("case", STALE.values(), ids=STALE.keys())
 def test_an_allocation_that_is_not_this_pods_is_replaced(case: dict[str, object]) -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     desk.controller.reserve(question(TRAIN))
     asked = question(case.get("builder", TRAIN), held=str(case.get("held", "id-1")))  # type: ignore[arg-type]
     asked = dataclasses.replace(asked, namespace=str(case.get("namespace", "default")))
@@ -74,7 +74,7 @@ def test_an_allocation_that_is_not_this_pods_is_replaced(case: dict[str, object]
 
 
 def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     placed = desk.controller.reserve(question(TRAIN))
     assert isinstance(placed, Placed)
     desk.controller.put_pod(
@@ -86,7 +86,7 @@ def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> Non
 
 
 def test_no_room_now_is_told_with_figures() -> None:
-    desk = Desk([T4, node("old").gpu(mib=8192).cordoned()])
+    desk = SchedulerHarness([T4, node("old").gpu(mib=8192).cordoned()])
     for _ in range(2):
         desk.controller.reserve(question(pod("p").generated("p-").asks("gpufraction.io/gpu-memory", "10000Mi")))
     answer = desk.controller.reserve(question(pod("late").asks("gpufraction.io/gpu-memory", "8Gi")))
@@ -95,14 +95,14 @@ def test_no_room_now_is_told_with_figures() -> None:
 
 
 def test_a_share_by_percent_that_waits_has_the_least_it_may_become_as_its_floor() -> None:
-    desk = Desk([node("a").gpus(2, mib=10_000).cordoned(), node("b").gpu(mib=20_000).cordoned()])
+    desk = SchedulerHarness([node("a").gpus(2, mib=10_000).cordoned(), node("b").gpu(mib=20_000).cordoned()])
     answer = desk.controller.reserve(question(pod("p").asks("nano-gpu/gpu-percent", 20)))
     assert isinstance(answer, Wait)
     assert answer.floor == {"main": 2000 * MIB}
 
 
 def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() -> None:
-    desk = Desk([T4, node("v100").gpu("V100", mib=32768)])
+    desk = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
     answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert answer == Never(
         "Memory",
@@ -112,19 +112,19 @@ def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() ->
 
 
 def test_the_administrator_may_let_the_impossible_wait() -> None:
-    desk = Desk([T4], options=SchedulerOptions(unsatisfiable="wait"))
+    desk = SchedulerHarness([T4], options=SchedulerOptions(unsatisfiable="wait"))
     answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert isinstance(answer, Wait)
 
 
 def test_a_cluster_whose_gpu_nodes_are_still_to_come_lets_wait() -> None:
-    desk = Desk([])
+    desk = SchedulerHarness([])
     answer = desk.controller.reserve(question(TRAIN))
     assert answer == Wait("NoGpus", "no GPU node has reported its GPUs yet", {"main": 5 * GIB})
 
 
 def test_a_pod_held_by_somebody_elses_gate_takes_no_share_yet() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     answer = desk.controller.reserve(question(TRAIN.gated("kueue.x-k8s.io/admission")))
     text = "the pod is held by the scheduling gate kueue.x-k8s.io/admission first"
     assert answer == Wait("ForeignGate", text, {"main": 5 * GIB})
@@ -132,7 +132,7 @@ def test_a_pod_held_by_somebody_elses_gate_takes_no_share_yet() -> None:
 
 
 def test_before_the_first_lists_nothing_is_decided() -> None:
-    desk = Desk([T4], synced=False)
+    desk = SchedulerHarness([T4], synced=False)
     with pytest.raises(NotReady, match=r"still listing configmaps, elasticgpuclaims, .*, gpunodes, nodes, pods"):
         desk.controller.reserve(question(TRAIN))
 
@@ -171,13 +171,13 @@ BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
 def test_a_replica_that_does_not_lead_says_what_it_sees_and_reserves_nothing(
     asked: PodBuilder, want: Wait | Never
 ) -> None:
-    desk = Desk(MIXED, leads=False)
+    desk = SchedulerHarness(MIXED, leads=False)
     assert desk.controller.reserve(question(asked)) == want
     assert desk.controller.look().assumed == 0
 
 
 def test_a_follower_confirms_no_allocation() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     desk.controller.reserve(question(TRAIN))
     desk.leads = False
     answer = desk.controller.reserve(question(TRAIN, held="id-1"))
@@ -199,20 +199,20 @@ def test_the_floor_is_that_of_the_gpus_that_are_wished_for(wishes: dict[str, str
     asked = pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem-percentage", 20).gated("others/gate")
     for key, value in wishes.items():
         asked = asked.annotated(key, value)
-    answer = Desk(MIXED).controller.reserve(question(asked))
+    answer = SchedulerHarness(MIXED).controller.reserve(question(asked))
     assert isinstance(answer, Wait)
     assert answer.floor == {"main": want * MIB}
 
 
 def test_the_pods_own_word_on_pinning_counts() -> None:
-    desk = Desk([T4])
+    desk = SchedulerHarness([T4])
     answer = desk.controller.reserve(question(TRAIN.annotated(names.PLACEMENT, "affinity")))
     assert isinstance(answer, Placed)
     assert answer.pin == "affinity"
 
 
 def test_limits_are_the_administrators() -> None:
-    desk = Desk([node("t4").gpus(1)], limits=Limits(max_sharers=1))
+    desk = SchedulerHarness([node("t4").gpus(1)], limits=Limits(max_sharers=1))
     desk.controller.reserve(question(TRAIN))
     answer = desk.controller.reserve(question(TRAIN))
     assert isinstance(answer, Wait)
@@ -221,7 +221,7 @@ def test_limits_are_the_administrators() -> None:
 
 def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:
     """Best fit takes the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
-    desk = Desk([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
+    desk = SchedulerHarness([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
     for gib in (10, 7):
         desk.controller.reserve(
             question(pod("before").generated("before-").asks("gpufraction.io/gpu-memory", f"{gib}Gi"))

@@ -15,7 +15,7 @@ from contract.nodes.attributes import MOST_TAINTS, TOO_MANY, facts, trim
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.needs import Toleration, untolerated
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 JSON = dict[str, Any]
 MOST = str((1 << 63) - 1)
@@ -26,8 +26,8 @@ def worker(name: str) -> PodBuilder:
     return pod(name).uid(f"uid-{name}").asks("gpufraction.io/gpu-memory", "1000Mi")
 
 
-def asking(**amounts: str) -> Callable[[Desk], str]:
-    def comes(desk: Desk) -> str:
+def asking(**amounts: str) -> Callable[[SchedulerHarness], str]:
+    def comes(desk: SchedulerHarness) -> str:
         desk.controller.reserve(question(worker("odd").needs(**amounts)))
         desk.controller.put_pod(pods.trim(admitted(worker("odd").needs(**amounts), gated=True)))
         return "default/odd"
@@ -35,7 +35,7 @@ def asking(**amounts: str) -> Callable[[Desk], str]:
     return comes
 
 
-def running(desk: Desk) -> str:
+def running(desk: SchedulerHarness) -> str:
     """Without a share, and bound by hand: anybody who may create pods can."""
     for number in range(3):
         builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
@@ -43,14 +43,14 @@ def running(desk: Desk) -> str:
     return ""
 
 
-def its_kubelet(desk: Desk) -> str:
+def its_kubelet(desk: SchedulerHarness) -> str:
     odd = node("t4").gpus(1).json()
     odd["status"]["allocatable"].update({"cpu": MOST, "memory": "1e60", "ephemeral-storage": "-1e60", "pods": MOST})
     desk.controller.put_node(facts(trim(odd)))
     return ""
 
 
-ODD: dict[str, Callable[[Desk], str]] = {
+ODD: dict[str, Callable[[SchedulerHarness], str]] = {
     "a pod that wants all CPUs there are": asking(cpu=MOST),
     "a pod that wants all memory there is": asking(memory=MOST),
     "pods that have all of a node": running,
@@ -59,12 +59,12 @@ ODD: dict[str, Callable[[Desk], str]] = {
 
 
 @pytest.mark.parametrize("comes", ODD.values(), ids=ODD.keys())
-def test_others_are_placed_beside(comes: Callable[[Desk], str]) -> None:
-    desk = Desk([node("t4").gpus(1), node("u").gpus(1)])
+def test_others_are_placed_beside(comes: Callable[[SchedulerHarness], str]) -> None:
+    desk = SchedulerHarness([node("t4").gpus(1), node("u").gpus(1)])
     odd = comes(desk)
     desk.controller.put_pod(pods.trim(admitted(worker("p"), gated=True)))
-    commits, _ = desk.controller.place_waiting()
-    assert [commit.pod.key for commit in commits] == ["default/p"]
+    bindings, _ = desk.controller.schedule_pending()
+    assert [binding.pod.key for binding in bindings] == ["default/p"]
     assert [each.key for each in desk.controller.view().line if each.key == odd] == ([odd] if odd else [])
     desk.controller.check_invariants()
 

@@ -12,7 +12,7 @@ from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
 from tests.unit.contract.strategies import JSON as ANYTHING
 
@@ -51,12 +51,12 @@ def trimmed(pod: JSON) -> JSON:
 @settings(max_examples=400, deadline=None)
 def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: JSON, value: Any) -> None:
     odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
-    desk = Desk([ONE_GPU], faults=[])
+    desk = SchedulerHarness([ONE_GPU], faults=[])
     desk.controller.replace_pods([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))])
-    desk.controller.settle()
-    commits, _ = desk.controller.place_waiting()
+    desk.controller.tick()
+    bindings, _ = desk.controller.schedule_pending()
     closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
-    assert closed or {"default/a", "default/z"} <= set(keys(commits))
+    assert closed or {"default/a", "default/z"} <= set(keys(bindings))
     desk.controller.look()
     desk.controller.report_overfull()
     desk.controller.preempt()
@@ -72,7 +72,7 @@ def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.Da
     """But for its annotations and its phase, which say whether it has one."""
     places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]
     odd = with_another(HOLDS, data.draw(st.sampled_from([path for path in places if path != ("metadata",)])), value)
-    desk = Desk([ONE_GPU], faults=[])
+    desk = SchedulerHarness([ONE_GPU], faults=[])
     desk.controller.put_pod(trimmed(HOLDS))
     desk.controller.put_pod(trimmed(odd))
     if desk.faults:  # what it has is not known by what it says now

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contract.encoding.protocol import Placed, Wait
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 
 
-def long_line(desk: Desk, length: int = 30) -> None:
+def long_line(desk: SchedulerHarness, length: int = 30) -> None:
     """Pods of as many shapes as there are pods, none of which fits."""
     for i in range(length):
         desk.controller.put_pod(waiting(worker(f"w{i:02}", mib=12_000 + i)))
@@ -18,8 +18,8 @@ def test_a_long_line_is_gone_down_in_turns_and_others_have_the_state_in_between(
     long_line(desk)
     seen: list[int] = []
     desk.give_way = lambda: seen.append(desk.controller.look().waiting)
-    commits, news = desk.controller.place_waiting()
-    assert (commits, len(news), seen) == ([], 30, [30, 30])
+    bindings, news = desk.controller.schedule_pending()
+    assert (bindings, len(news), seen) == ([], 30, [30, 30])
 
 
 def test_who_comes_between_two_turns_is_not_placed_before_the_line() -> None:
@@ -27,7 +27,7 @@ def test_who_comes_between_two_turns_is_not_placed_before_the_line() -> None:
     long_line(desk)
     answers: list[object] = []
     desk.give_way = lambda: answers.append(desk.controller.reserve(question(worker("late", mib=1000))))
-    desk.controller.place_waiting()
+    desk.controller.schedule_pending()
     assert [type(answer) for answer in answers] == [Wait, Wait]
     assert isinstance(desk.controller.reserve(question(worker("later", mib=1000))), Placed)
 
@@ -44,8 +44,8 @@ def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> Non
         desk.controller.drop_pod("uid-z-gone")
 
     desk.give_way = change
-    [commit], _ = desk.controller.place_waiting()
-    assert (commit.pod.key, commit.pod.pod["metadata"]["labels"]) == ("default/z-labelled", {"a": "b"})
+    [binding], _ = desk.controller.schedule_pending()
+    assert (binding.pod.key, binding.pod.pod["metadata"]["labels"]) == ("default/z-labelled", {"a": "b"})
     desk.controller.check_invariants()
 
 
@@ -58,18 +58,18 @@ def test_who_leads_no_more_after_a_turn_decides_no_more() -> None:
         desk.leads = False
 
     desk.give_way = lose
-    assert desk.controller.place_waiting() == ([], [])
+    assert desk.controller.schedule_pending() == ([], [])
     desk.leads, desk.give_way = True, lambda: None
-    commits, _ = desk.controller.place_waiting()
-    assert keys(commits) == ["default/z-last"]
+    bindings, _ = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/z-last"]
 
 
 def test_a_share_that_comes_back_between_two_turns_is_for_the_next_pass() -> None:
     desk, _ = occupied()
     long_line(desk)
     desk.give_way = lambda: desk.controller.drop_pod("uid-first")
-    commits, _ = desk.controller.place_waiting()
+    bindings, _ = desk.controller.schedule_pending()
     assert desk.woken > 0
-    more, _ = desk.controller.place_waiting()
-    assert len([*commits, *more]) == 1, "the card has room for one"
+    more, _ = desk.controller.schedule_pending()
+    assert len([*bindings, *more]) == 1, "the card has room for one"
     desk.controller.check_invariants()

@@ -14,7 +14,7 @@ from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
@@ -27,7 +27,7 @@ def worker(name: str) -> PodBuilder:
     return asks.annotated(names.PLACEMENT, "affinity")
 
 
-def placed(desk: Desk, *, owned: bool = False) -> JSON:
+def placed(desk: SchedulerHarness, *, owned: bool = False) -> JSON:
     """A pod pinned by affinity, as it stands on the API server, not bound yet."""
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
@@ -52,34 +52,34 @@ TEXT = (
 
 
 def test_a_pod_that_is_not_bound_within_the_bound_is_told_once_and_keeps_its_share() -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     made = conditions(placed(desk))
     desk.controller.put_pod(made)
-    assert desk.controller.place_waiting() == ([], [])
+    assert desk.controller.schedule_pending() == ([], [])
     desk.now += 299
     desk.controller.put_pod(made)
-    desk.controller.settle()
-    assert desk.controller.place_waiting() == ([], [])
+    desk.controller.tick()
+    assert desk.controller.schedule_pending() == ([], [])
     desk.now += 1
-    desk.controller.settle()
+    desk.controller.tick()
     want = StatusUpdate("default/p", "uid-p", True, "NotScheduled", TEXT, warning="GPUShareUnused")
-    assert desk.controller.place_waiting() == ([], [want])
-    desk.controller.settle()
-    assert desk.controller.place_waiting() == ([], [])
+    assert desk.controller.schedule_pending() == ([], [want])
+    desk.controller.tick()
+    assert desk.controller.schedule_pending() == ([], [])
     assert (desk.controller.look().confirmed, desk.controller.look().unbound) == (1, 1)
     assert desk.controller.take_evictions() == []
 
 
 def test_when_it_is_bound_after_all_it_is_told_so() -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     desk.controller.put_pod(conditions(made))
     desk.now += 300
-    desk.controller.settle()
-    desk.controller.place_waiting()
+    desk.controller.tick()
+    desk.controller.schedule_pending()
     bound = {**conditions(made, scheduled="True", reason=""), "spec": {**made["spec"], "nodeName": "t4"}}
     desk.controller.put_pod(bound)
-    assert [t.code for t in desk.controller.place_waiting()[1]] == ["Allocated"]
+    assert [t.code for t in desk.controller.schedule_pending()[1]] == ["Allocated"]
     assert desk.controller.look().unbound == 0
 
 
@@ -96,34 +96,34 @@ NOT_STUCK = {
 
 @pytest.mark.parametrize("change", NOT_STUCK.values(), ids=NOT_STUCK.keys())
 def test_not_stuck(change: Any) -> None:
-    desk = Desk([ONE_GPU], options=SchedulerOptions(unbound="delete"))
+    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
     made = placed(desk, owned=True)
     desk.controller.put_pod(conditions(made))
     desk.now += 200
     desk.controller.put_pod(change(made))
     desk.now += 1000
-    desk.controller.settle()
+    desk.controller.tick()
     assert (desk.controller.take_evictions(), desk.controller.look().unbound) == ([], 0)
 
 
 def test_a_break_begins_the_time_anew() -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     for state in (conditions(made), made, conditions(made)):
         desk.now += 200
         desk.controller.put_pod(state)
     desk.now += 200
-    desk.controller.settle()
+    desk.controller.tick()
     assert desk.controller.look().unbound == 0
 
 
 def test_where_the_administrator_says_so_it_is_evicted_if_a_controller_makes_another() -> None:
     orders = []
     for owned in (False, True):
-        desk = Desk([ONE_GPU], options=SchedulerOptions(unbound="delete"))
+        desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
         desk.controller.put_pod(conditions(placed(desk, owned=owned)))
         desk.now += 300
-        desk.controller.settle()
+        desk.controller.tick()
         orders += desk.controller.take_evictions()
     assert orders == [Eviction("default/p", "uid-p", 7, "unbound", TEXT)]
 
@@ -153,7 +153,7 @@ def test_an_eviction_names_the_very_pod_that_was_judged(case: tuple[Answer, str]
 
 
 def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves() -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     made["spec"]["nodeName"] = "t4"
     desk.controller.put_pod(made)
@@ -163,9 +163,9 @@ def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves
     desk.controller.put_pod(admitted(worker("next"), gated=True))
     desk.controller.put_node(facts(ONE_GPU.json()))
     desk.controller.put_inventory(ONE_GPU.inventory())
-    assert desk.controller.place_waiting()[0] == [], "the node came back, and the pod still runs there"
+    assert desk.controller.schedule_pending()[0] == [], "the node came back, and the pod still runs there"
     desk.controller.drop_pod("uid-p")
-    assert [c.pod.key for c in desk.controller.place_waiting()[0]] == ["default/next"]
+    assert [c.pod.key for c in desk.controller.schedule_pending()[0]] == ["default/next"]
     desk.controller.check_invariants()
 
 
@@ -181,7 +181,7 @@ ENDS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
-    desk = Desk([ONE_GPU])
+    desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     made["spec"]["nodeName"] = "t4"
     desk.controller.put_pod(made)
@@ -208,24 +208,24 @@ def neighbour(cpu: int) -> JSON:
 
 
 def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
-    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
     desk.controller.put_pod(neighbour(cpu=3))
     desk.controller.put_pod(admitted(worker("p").needs(cpu=2), gated=True))
-    commits, [told] = desk.controller.place_waiting()
-    assert (commits, told.reason) == (
+    bindings, [told] = desk.controller.schedule_pending()
+    assert (bindings, told.reason) == (
         [],
         "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
     )
     before = desk.woken
     desk.controller.put_pod(neighbour(cpu=2))
     assert desk.woken > before
-    commits, _ = desk.controller.place_waiting()
-    assert [commit.allocation.node for commit in commits] == ["t4"]
+    bindings, _ = desk.controller.schedule_pending()
+    assert [binding.allocation.node for binding in bindings] == ["t4"]
     desk.controller.check_invariants()
 
 
 def test_a_pod_that_grew_on_its_node_takes_what_it_says_now() -> None:
-    desk = Desk([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
     desk.controller.put_pod(neighbour(cpu=1))
     desk.controller.put_pod(neighbour(cpu=3))
     answer = desk.controller.reserve(question(worker("p").needs(cpu=2)))

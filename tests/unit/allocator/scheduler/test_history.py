@@ -35,7 +35,7 @@ from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.wires import Fate, Wire
 
 JSON = dict[str, Any]
@@ -58,7 +58,7 @@ class Admission:
 class Written:
     """A commit whose outcome is known to its writer and not yet to the controller."""
 
-    commit: Binding
+    binding: Binding
     outcome: BindSucceeded | BindFailed | BindUnknown
 
 
@@ -68,7 +68,7 @@ class History(RuleBasedStateMachine):
         self.api = ApiServer()
         self.kube = Kube(self.api.wire)
         self.admissions: list[Admission] = []
-        self.commits: list[Binding] = []
+        self.bindings: list[Binding] = []
         self.written: list[Written] = []
         self.orphans: list[Binding] = []
         """Commits of leaders before, held up somewhere on their way."""
@@ -100,24 +100,24 @@ class History(RuleBasedStateMachine):
     def _start(self) -> None:
         self.generation += 1
         options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True)
-        tenure = self.generation
-        self.desk = Desk(NODES, options=options, now=self.now, made=1000 * tenure, elected=True, tenure=tenure)
-        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), tenure=tenure)
-        self.desk.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        term = self.generation
+        self.desk = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
+        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), term=term)
+        self.desk.controller.replace_claims(objects.SHARES, [], term=term)
         self.api.events.clear()
         self.strays.clear()
-        self.commits, self.written, self.told = [], [], {}
+        self.bindings, self.written, self.told = [], [], {}
         self.listing = None
         with ThreadPoolExecutor(1) as writers:
             self.barrier = Fencer(
                 Kube(Wire(self.api)),
                 self.desk.controller,
-                word=lambda: f"word-{tenure}",
+                word=lambda: f"word-{term}",
                 timeout=1,
                 writers=writers,
                 failed=lambda: None,
             )
-            self.barrier.bar()
+            self.barrier.fence()
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
@@ -180,8 +180,8 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def decide(self) -> None:
-        commits, told = self.desk.controller.place_waiting()
-        self.commits += commits
+        bindings, told = self.desk.controller.schedule_pending()
+        self.bindings += bindings
         self.told.update({news.uid: news.code for news in told})
 
     @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
@@ -200,15 +200,15 @@ class History(RuleBasedStateMachine):
                 self.api.change(order.key)
             self.desk.controller.preempted(order, fate)
 
-    @precondition(lambda self: self.commits)
+    @precondition(lambda self: self.bindings)
     @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
     def write(self, data: st.DataObject, fate: Fate, reachable: bool) -> None:
-        commit = self.commits.pop(data.draw(st.integers(0, len(self.commits) - 1)))
-        self._write(commit, fate, reachable)
+        binding = self.bindings.pop(data.draw(st.integers(0, len(self.bindings) - 1)))
+        self._write(binding, fate, reachable)
 
-    def _write(self, commit: Binding, fate: Fate, reachable: bool = True) -> None:
+    def _write(self, binding: Binding, fate: Fate, reachable: bool = True) -> None:
         self.api.wire.fates, self.api.wire.down = [fate], None if reachable else "dropped"
-        self.written.append(Written(commit, binder.write(self.kube, commit, 0)))
+        self.written.append(Written(binding, binder.write(self.kube, binding, 0)))
         self.api.wire.fates, self.api.wire.down = [], None
 
     @precondition(lambda self: self.written)
@@ -219,11 +219,11 @@ class History(RuleBasedStateMachine):
     def _report(self, written: Written) -> None:
         match written.outcome:
             case BindSucceeded(made):
-                self.desk.controller.committed(written.commit, made)
+                self.desk.controller.bind_succeeded(written.binding, made)
             case BindFailed(found, why, refused):
-                self.desk.controller.not_committed(written.commit, found, why, refused=refused)
+                self.desk.controller.bind_failed(written.binding, found, why, refused=refused)
             case BindUnknown():
-                self.desk.controller.commit_unknown(written.commit)
+                self.desk.controller.bind_unknown(written.binding)
 
     @precondition(lambda self: self.api.wire.late)
     @rule()
@@ -275,8 +275,8 @@ class History(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.settle()
-        self.commits += self.desk.controller.doubtful()
+        self.desk.controller.tick()
+        self.bindings += self.desk.controller.unresolved()
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
         self.desk.controller.expire(self.desk.controller.overdue(), exist)
 
@@ -289,18 +289,18 @@ class History(RuleBasedStateMachine):
                 if names.GATE in pods.gates(admission.pod) or self._held(admission):
                     self._store(admission)
             self.admissions = []
-            for commit in self.commits:
-                binder.write(self.kube, commit, 0)
+            for binding in self.bindings:
+                binder.write(self.kube, binding, 0)
             self.api.wire.carry_out_late()
         else:  # the next one leads before any of it is there
-            self.orphans += self.commits
+            self.orphans += self.bindings
         self._start()
 
     @precondition(lambda self: self.orphans)
     @rule(data=st.data())
     def what_a_leader_before_has_written_arrives(self, data: st.DataObject) -> None:
-        commit = self.orphans.pop(data.draw(st.integers(0, len(self.orphans) - 1)))
-        assert isinstance(binder.write(Kube(Wire(self.api)), commit, 0), BindFailed)
+        binding = self.orphans.pop(data.draw(st.integers(0, len(self.orphans) - 1)))
+        assert isinstance(binder.write(Kube(Wire(self.api)), binding, 0), BindFailed)
 
     # -- promises -------------------------------------------------------------------------------------------------
 
@@ -335,9 +335,9 @@ class History(RuleBasedStateMachine):
             assert isinstance(binder.write(Kube(Wire(self.api)), self.orphans.pop(), 0), BindFailed)
         for _ in range(50):
             self.api.wire.carry_out_late()
-            for commit in self.commits:
-                self._write(commit, "answered")
-            self.commits = []
+            for binding in self.bindings:
+                self._write(binding, "answered")
+            self.bindings = []
             while self.written:
                 self._report(self.written.pop())
             while self.listing is not None:
@@ -346,7 +346,7 @@ class History(RuleBasedStateMachine):
                 self.watch(4, False)
             self.time_passes(61)
             self.decide()
-            if not self.commits and not self.api.events:
+            if not self.bindings and not self.api.events:
                 return
         raise AssertionError("it never becomes quiet")
 
@@ -354,7 +354,7 @@ class History(RuleBasedStateMachine):
         carried = self._carried()
         look = self.desk.controller.look()
         assert (look.assumed, look.confirmed, look.overfull) == (0, len(carried), 0)
-        again = Desk(NODES, now=self.now)
+        again = SchedulerHarness(NODES, now=self.now)
         again.controller.replace_pods(map(pods.trim, self.api.listed()))
         assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"
         assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)

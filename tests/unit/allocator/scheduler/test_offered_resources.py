@@ -14,7 +14,7 @@ from runtime.httpserver import serve_http
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from tests.builders import JSON, node
-from tests.unit.allocator.harness import Desk
+from tests.unit.allocator.harness import SchedulerHarness
 from webhook.serving.asking import offers
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -36,7 +36,7 @@ def offering(name: str, amounts: dict[str, str]) -> JSON:
 
 @pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
 def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_path: Path, leads: bool) -> None:
-    desk = Desk([node("n").gpus(1)], leads=leads)
+    desk = SchedulerHarness([node("n").gpus(1)], leads=leads)
     desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
     server = serve_http(
         http.socket_routes(desk.controller, Metrics(metrics_of("allocator"))), tmp_path / "a.sock", name="a"
@@ -55,7 +55,7 @@ def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_pat
 
 
 def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
-    desk = Desk([node("n").gpus(1)], synced=False)
+    desk = SchedulerHarness([node("n").gpus(1)], synced=False)
     desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
     routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="a")

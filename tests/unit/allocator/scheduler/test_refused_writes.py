@@ -12,7 +12,7 @@ from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods
 from runtime.kubernetes.client import Kube
-from tests.unit.allocator.harness import Desk
+from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, waiting, worker
 from tests.wires import Answer, Script, status_body
 
@@ -25,54 +25,54 @@ SAID = (
 TOLD = StatusUpdate("default/a", "uid-a", False, "PlacementRefused", SAID, warning="PlacementRefused")
 
 
-def one() -> tuple[Desk, Binding]:
-    desk = Desk([ONE_GPU])
+def one() -> tuple[SchedulerHarness, Binding]:
+    desk = SchedulerHarness([ONE_GPU])
     desk.controller.put_pod(waiting(worker("a", mib=1000)))
-    ((commit,), _) = desk.controller.place_waiting()
-    return desk, commit
+    ((binding,), _) = desk.controller.schedule_pending()
+    return desk, binding
 
 
 def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again() -> None:
-    desk, commit = one()
-    desk.controller.not_committed(commit, waiting(worker("a", mib=1000)), WORDS, refused=True)
-    assert desk.controller.place_waiting() == ([], [TOLD])
+    desk, binding = one()
+    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
+    assert desk.controller.schedule_pending() == ([], [TOLD])
     tried = []
     for second in range(1, 130):
         desk.now = 100.0 + second
-        desk.controller.settle()
-        commits, _ = desk.controller.place_waiting()
-        for commit in commits:
+        desk.controller.tick()
+        bindings, _ = desk.controller.schedule_pending()
+        for binding in bindings:
             tried.append(second)
-            desk.controller.not_committed(commit, waiting(worker("a", mib=1000)), WORDS, refused=True)
+            desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
     assert tried == [1, 2, 4, 8, 16, 32, 64, 124]
     assert desk.controller.look().assumed == 0
     desk.controller.check_invariants()
 
 
 def test_who_is_refused_keeps_nobody_waiting() -> None:
-    desk, commit = one()
-    desk.controller.not_committed(commit, waiting(worker("a", mib=1000)), WORDS, refused=True)
+    desk, binding = one()
+    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
     desk.controller.put_pod(waiting(worker("b", mib=15_000)))
-    assert keys(desk.controller.place_waiting()[0]) == ["default/b"]
+    assert keys(desk.controller.schedule_pending()[0]) == ["default/b"]
 
 
 def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
     """Another webhook that is down, say: each time it says so, and not that it never will."""
-    desk, commit = one()
+    desk, binding = one()
     for failure in range(3):
-        desk.controller.not_committed(commit, waiting(worker("a", mib=1000)), "500 a webhook failed")
+        desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), "500 a webhook failed")
         desk.now += 60.0
-        desk.controller.settle()
-        commits, news = desk.controller.place_waiting()
-        commit = commits[0]
+        desk.controller.tick()
+        bindings, news = desk.controller.schedule_pending()
+        binding = bindings[0]
         codes = [each.code for each in news if isinstance(each, StatusUpdate)]
         assert codes == (["PlacementRefused"] if failure == 2 else [])
 
 
 def test_long_words_are_cut() -> None:
-    desk, commit = one()
-    desk.controller.not_committed(commit, waiting(worker("a", mib=1000)), "no\n" * 10_000, refused=True)
-    (told,) = desk.controller.place_waiting()[1]
+    desk, binding = one()
+    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), "no\n" * 10_000, refused=True)
+    (told,) = desk.controller.schedule_pending()[1]
     assert isinstance(told, StatusUpdate)
     assert ("\n" in told.reason, len(told.reason) < 500) == (False, True)
 
@@ -84,8 +84,8 @@ REFUSALS = {"a policy": 403, "not as it is": 422, "too large": 413}
 @pytest.mark.parametrize("code", REFUSALS.values(), ids=REFUSALS.keys())
 def test_where_the_condition_is_refused_the_event_is_tried(code: int) -> None:
     transport = Script(Answer(code, status_body(code, "Forbidden")), OK)
-    teller = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert teller.tell(TOLD, lambda seconds: False)
+    recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert recorder.tell(TOLD, lambda seconds: False)
     assert [each.path.rsplit("/", 1)[-1] for each in transport.sent] == ["status", "events"]
     assert (transport.sent[1].body["type"], transport.sent[1].body["reason"]) == ("Warning", "PlacementRefused")
 
@@ -98,9 +98,9 @@ class Inline:
 
 
 def test_who_may_not_be_touched_is_told_so_and_passed_over() -> None:
-    desk = Desk([ONE_GPU], elected=True, tenure=1)
-    desk.controller.replace_pods([pods.trim(waiting(worker("a", mib=1000)))], tenure=1)
-    desk.controller.replace_claims("elasticgpus", [], tenure=1)
+    desk = SchedulerHarness([ONE_GPU], elected=True, term=1)
+    desk.controller.replace_pods([pods.trim(waiting(worker("a", mib=1000)))], term=1)
+    desk.controller.replace_claims("elasticgpus", [], term=1)
     refusing = Kube(Script(Answer(403, status_body(403, "Forbidden", "no touching here")), holds=True))
     Fencer(
         refusing,
@@ -109,6 +109,6 @@ def test_who_may_not_be_touched_is_told_so_and_passed_over() -> None:
         timeout=1.0,
         writers=Inline(),  # type: ignore[arg-type]
         failed=lambda: None,
-    ).bar()
-    news = desk.controller.place_waiting()[1]
+    ).fence()
+    news = desk.controller.schedule_pending()[1]
     assert [(each.code, "no touching here" in each.reason) for each in news] == [("PlacementRefused", True)]

@@ -18,7 +18,7 @@ from contract.encoding.protocol import Placed
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeTooManyRequests, KubeUnavailable
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.wires import Sent, Transport
 
@@ -37,11 +37,11 @@ class Failing(Transport):
         raise self.error()
 
 
-def loop_over(desk: Desk, kube: Kube) -> SchedulingLoop:
+def loop_over(desk: SchedulerHarness, kube: Kube) -> SchedulingLoop:
     return SchedulingLoop(
         kube=kube,
         controller=desk.controller,
-        teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+        recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
         woken=threading.Event(),
         now_ns=lambda: 0,
         writers=1,
@@ -49,8 +49,8 @@ def loop_over(desk: Desk, kube: Kube) -> SchedulingLoop:
     )
 
 
-def reserved(*namespaces: str) -> Desk:
-    desk = Desk([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+def reserved(*namespaces: str) -> SchedulerHarness:
+    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
     for namespace in namespaces:
         asked = replace(question(worker("p", mib=100)), namespace=namespace)
         assert isinstance(desk.controller.reserve(asked), Placed)
@@ -117,7 +117,7 @@ def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_onc
 
 def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     """What makes the end safe: it is failed before it uses what others were given meanwhile."""
-    desk = Desk([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.now += 3 * TTL + 1

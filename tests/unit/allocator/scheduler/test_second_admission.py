@@ -12,7 +12,7 @@ from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
 from contract.scheduling import node_pin
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 
 FIRST = (
     pod("train")
@@ -29,11 +29,11 @@ ZONE_B = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["b"]
 ELSEWHERE = FIRST.spec(nodeSelector={"pool": "b"})
 
 
-def desk(placement: str = "auto") -> Desk:
-    return Desk(NODES, options=SchedulerOptions(placement=placement))
+def desk(placement: str = "auto") -> SchedulerHarness:
+    return SchedulerHarness(NODES, options=SchedulerOptions(placement=placement))
 
 
-def asked_again(it: Desk, changed: PodBuilder, **more: object) -> Answer:
+def asked_again(it: SchedulerHarness, changed: PodBuilder, **more: object) -> Answer:
     first = it.controller.reserve(question(FIRST))
     assert isinstance(first, Placed)
     assert (first.allocation.id, first.allocation.node) == ("id-1", "a1")
@@ -115,7 +115,7 @@ def test_an_authors_requirement_that_reads_like_our_pin_changes_nothing_by_being
     assert it.forgotten == []
 
 
-IGNORED: dict[str, Callable[[Desk], Answer]] = {
+IGNORED: dict[str, Callable[[SchedulerHarness], Answer]] = {
     "a dry run": lambda it: asked_again(it, ELSEWHERE, dry_run=True),
     "another namespace": lambda it: asked_again(it, ELSEWHERE, namespace="elsewhere"),
     "another name": lambda it: asked_again(it, pod("other").asks("aliyun.com/gpu-mem", 5).tolerates("dedicated")),
@@ -123,7 +123,7 @@ IGNORED: dict[str, Callable[[Desk], Answer]] = {
 
 
 @pytest.mark.parametrize("case", IGNORED.values(), ids=IGNORED.keys())
-def test_whoever_is_not_the_pod_itself_takes_nothing_from_it(case: Callable[[Desk], Answer]) -> None:
+def test_whoever_is_not_the_pod_itself_takes_nothing_from_it(case: Callable[[SchedulerHarness], Answer]) -> None:
     it = desk()
     case(it)
     assert it.forgotten == []

@@ -17,7 +17,7 @@ from contract.encoding.protocol import NOT_LEADING, Placed, Wait
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.wires import Fate
 
 JSON = dict[str, Any]
@@ -28,20 +28,20 @@ OTHERS = "example.com/hold"
 class Leader:
     """A desk that was elected, its barrier over the shared API server, and the words that it writes."""
 
-    def __init__(self, api: ApiServer, tenure: int) -> None:
-        self.api, self.desk = api, Desk([ONE_GPU], elected=True, tenure=tenure)
+    def __init__(self, api: ApiServer, term: int) -> None:
+        self.api, self.desk = api, SchedulerHarness([ONE_GPU], elected=True, term=term)
         self.controller = self.desk.controller
         self.failed = 0
         self.barrier = Fencer(
             Kube(api.wire),
             self.controller,
-            word=lambda: f"word-{tenure}",
+            word=lambda: f"word-{term}",
             timeout=1,
             writers=ThreadPoolExecutor(1),
             failed=self._count,
         )
-        self.controller.replace_pods([pods.trim(p) for p in api.listed()], tenure=tenure)
-        self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+        self.controller.replace_pods([pods.trim(p) for p in api.listed()], term=term)
+        self.controller.replace_claims(objects.SHARES, [], term=term)
         api.events.clear()
 
     def _count(self) -> None:
@@ -70,35 +70,35 @@ def words(api: ApiServer) -> dict[str, str]:
 def an_orphan(api: ApiServer) -> Any:
     """A placement that a leader has decided, and whose write is held up on its way."""
     before = Leader(api, 1)
-    before.barrier.bar()
+    before.barrier.fence()
     api.create(admitted(worker("a"), gated=True))
     before.see()
-    ((commit,), _) = before.controller.place_waiting()
-    return commit
+    ((binding,), _) = before.controller.schedule_pending()
+    return binding
 
 
 def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
     api = ApiServer()
-    commit = an_orphan(api)
+    binding = an_orphan(api)
     leader = Leader(api, 2)
     answer = leader.controller.reserve(question(worker("b")))
     assert isinstance(answer, Wait)
     assert answer.code == NOT_LEADING
-    assert leader.controller.place_waiting() == ([], [])
-    leader.barrier.bar()
+    assert leader.controller.schedule_pending() == ([], [])
+    leader.barrier.fence()
     assert words(api) == {"default/a": "word-2"}
-    assert isinstance(binder.write(Kube(api.wire), commit, 0), BindFailed)
-    assert [each.pod.key for each in leader.controller.place_waiting()[0]] == ["default/a"]
+    assert isinstance(binder.write(Kube(api.wire), binding, 0), BindFailed)
+    assert [each.pod.key for each in leader.controller.schedule_pending()[0]] == ["default/a"]
 
 
 def test_the_leaders_own_placement_names_the_version_that_it_made() -> None:
     api = ApiServer()
     an_orphan(api)
     leader = Leader(api, 2)
-    leader.barrier.bar()
+    leader.barrier.fence()
     leader.see()
-    ((commit,), _) = leader.controller.place_waiting()
-    assert isinstance(binder.write(Kube(api.wire), commit, 0), binder.BindSucceeded)
+    ((binding,), _) = leader.controller.schedule_pending()
+    assert isinstance(binder.write(Kube(api.wire), binding, 0), binder.BindSucceeded)
 
 
 def test_only_those_are_touched_who_may_have_been_placed() -> None:
@@ -108,9 +108,9 @@ def test_only_those_are_touched_who_may_have_been_placed() -> None:
     api.create(held)
     api.create(pod("none").json())
     leader = Leader(api, 1)
-    leader.barrier.bar()
+    leader.barrier.fence()
     assert (words(api), api.wire.asked) == ({}, [])
-    assert leader.controller.to_bar() == (None, ())
+    assert leader.controller.to_fence() == (None, ())
 
 
 def test_nobody_is_touched_twice_in_one_leadership() -> None:
@@ -118,7 +118,7 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
     for _ in range(3):
-        leader.barrier.bar()
+        leader.barrier.fence()
     assert len(api.wire.asked) == 1
 
 
@@ -137,7 +137,7 @@ def test_until_all_are_touched_nothing_is_decided(fates: list[Fate], passes: int
     api.wire.fates = list(fates)
     for done in range(passes):
         assert leader.controller.decides() is False, f"after {done} passes"
-        leader.barrier.bar()
+        leader.barrier.fence()
     assert leader.controller.decides() is True
 
 
@@ -149,7 +149,7 @@ def test_who_is_gone_or_has_been_made_anew_need_not_be_touched() -> None:
     api.delete("default/gone")
     api.delete("default/anew")
     api.create(admitted(worker("anew"), gated=True))
-    leader.barrier.bar()
+    leader.barrier.fence()
     assert (words(api), leader.controller.decides()) == ({}, True)
 
 
@@ -157,8 +157,8 @@ def test_a_leader_whose_time_is_over_touches_nobody() -> None:
     api = ApiServer()
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
-    _, waiting = leader.controller.to_bar()
-    leader.desk.leads, leader.desk.tenure = False, None
+    _, waiting = leader.controller.to_fence()
+    leader.desk.leads, leader.desk.term = False, None
     leader.barrier._touch(waiting[0], "word", 1)
     assert words(api) == {}
 
@@ -176,10 +176,10 @@ def admitted_by(leader: Leader, name: str, size: str = "16Gi") -> JSON:
 def successor(api: ApiServer) -> tuple[Leader, JSON]:
     """A leader, and a pod with half of a GPU that the leader before has admitted and that is not stored yet."""
     before = Leader(api, 1)
-    before.barrier.bar()
+    before.barrier.fence()
     made = admitted_by(before, "late", "8Gi")
     leader = Leader(api, 2)
-    leader.barrier.bar()
+    leader.barrier.fence()
     return leader, made
 
 
@@ -199,7 +199,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     api.end_what_is_past_its_deadline()
     leader.see()
     assert (leader.failed, leader.controller.look().overfull, leader.controller.look().confirmed) == (1, 0, 1)
-    told = {n.key: n for n in leader.controller.place_waiting()[1] if isinstance(n, StatusUpdate)}
+    told = {n.key: n for n in leader.controller.schedule_pending()[1] if isinstance(n, StatusUpdate)}
     said = told["default/late"]
     assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
     assert said.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
@@ -237,7 +237,7 @@ def test_nothing_more_is_placed_on_a_gpu_that_is_promised_twice() -> None:
     leader.see()
     api.create(admitted(worker("tiny", "1Mi"), gated=True))
     leader.see()
-    assert leader.controller.place_waiting()[0] == []
+    assert leader.controller.schedule_pending()[0] == []
 
 
 def test_it_is_found_in_a_list_too_once_all_of_it_is_there() -> None:
@@ -271,7 +271,7 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))
     leader.see()
-    leader.desk.leads, leader.desk.tenure = False, None
+    leader.desk.leads, leader.desk.term = False, None
     api.create(made)
     leader.see()
     leader.barrier.fail_late()
@@ -284,5 +284,5 @@ def test_what_is_overfull_when_a_leadership_begins_is_only_said() -> None:
     api.create(admitted_by(leader, "b"))
     api.create(made)
     third = Leader(api, 3)
-    third.barrier.bar()
+    third.barrier.fence()
     assert (third.controller.late(), third.controller.look().overfull) == ((), 1)

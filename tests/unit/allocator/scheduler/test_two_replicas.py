@@ -18,7 +18,7 @@ from contract.encoding.protocol import NOT_LEADING, Placed, Wait
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.wires import Fate
 
 JSON = dict[str, Any]
@@ -32,8 +32,8 @@ def worker(name: str) -> PodBuilder:
 class Replica:
     """A desk with an election, and the real loop over the shared API server."""
 
-    def __init__(self, api: ApiServer, *, tenure: int | None = None) -> None:
-        self.desk = Desk([ONE_GPU], elected=True, tenure=tenure, leads=tenure is not None)
+    def __init__(self, api: ApiServer, *, term: int | None = None) -> None:
+        self.desk = SchedulerHarness([ONE_GPU], elected=True, term=term, leads=term is not None)
         self.controller, self.api = self.desk.controller, api
         self.written: list[str] = []
         self.relists: list[int | None] = []
@@ -41,7 +41,7 @@ class Replica:
         self.loop = SchedulingLoop(
             kube=kube,
             controller=self.controller,
-            teller=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
             woken=threading.Event(),
             now_ns=lambda: 0,
             relist=self.relists.append,
@@ -56,15 +56,15 @@ class Replica:
             else:
                 self.controller.drop_pod(pods.uid(seen))
 
-    def lead(self, tenure: int) -> None:
-        self.desk.leads, self.desk.tenure = True, tenure
+    def lead(self, term: int) -> None:
+        self.desk.leads, self.desk.term = True, term
 
     def follow(self) -> None:
-        self.desk.leads, self.desk.tenure = False, None
+        self.desk.leads, self.desk.term = False, None
 
-    def relist(self, tenure: int) -> None:
-        self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], tenure=tenure)
-        self.controller.replace_claims(objects.SHARES, [], tenure=tenure)
+    def relist(self, term: int) -> None:
+        self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], term=term)
+        self.controller.replace_claims(objects.SHARES, [], term=term)
         self.loop._take_over()
 
 
@@ -74,7 +74,7 @@ def allocated(api: ApiServer) -> set[str]:
 
 def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> None:
     api = ApiServer()
-    old, new = Replica(api, tenure=1), Replica(api)
+    old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
     for name in ("a", "b"):
         api.create(admitted(worker(name), gated=True))
@@ -91,22 +91,22 @@ def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> No
     answer = new.controller.reserve(question(worker("c")))
     assert isinstance(answer, Wait)
     assert answer.code == NOT_LEADING
-    assert new.controller.untrusted() == 2
+    assert new.controller.unlisted() == 2
     new.relist(2)
-    assert new.controller.untrusted() is None
+    assert new.controller.unlisted() is None
     new.loop.once()
     assert allocated(api) == {"default/a"}, "the GPU is taken"
     assert new.controller.look().confirmed == 1
 
 
 def test_a_list_that_was_asked_for_in_an_earlier_leadership_does_not_count() -> None:
-    replica = Replica(ApiServer(), tenure=1)
+    replica = Replica(ApiServer(), term=1)
     replica.relist(1)
     replica.follow()
     replica.lead(3)
     replica.relist(1)
     replica.controller.replace_pods([])
-    assert replica.controller.untrusted() == 3
+    assert replica.controller.unlisted() == 3
 
 
 LOSSES: dict[str, Callable[[Replica], None]] = {
@@ -118,21 +118,21 @@ LOSSES: dict[str, Callable[[Replica], None]] = {
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES.keys())
 def test_what_was_decided_in_a_leadership_that_is_over_is_not_written(lose: Callable[[Replica], None]) -> None:
     api = ApiServer()
-    replica = Replica(api, tenure=1)
+    replica = Replica(api, term=1)
     replica.relist(1)
     api.create(admitted(worker("a"), gated=True))
     replica.watch(list(api.events))
-    ((commit,), _) = replica.controller.place_waiting()
+    ((binding,), _) = replica.controller.schedule_pending()
     lose(replica)
-    replica.loop._commit(commit)
+    replica.loop._bind(binding)
     assert (allocated(api), replica.written, replica.desk.forgotten) == (set(), ["fenced"], ["fenced"])
     assert replica.controller.look().assumed == 0
-    assert not replica.controller.may_write(Binding(commit.pod, commit.allocation)), "nor one of no tenure"
+    assert not replica.controller.may_write(Binding(binding.pod, binding.allocation)), "nor one of no tenure"
 
 
 def test_the_same_leader_goes_on() -> None:
     api = ApiServer()
-    replica = Replica(api, tenure=1)
+    replica = Replica(api, term=1)
     replica.relist(1)
     api.create(admitted(worker("a"), gated=True))
     replica.watch(list(api.events))
@@ -141,7 +141,7 @@ def test_the_same_leader_goes_on() -> None:
 
 
 def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
-    replica = Replica(ApiServer(), tenure=7)
+    replica = Replica(ApiServer(), term=7)
     for _ in range(3):
         replica.loop._take_over()
     replica.lead(8)
@@ -151,45 +151,45 @@ def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
 
 def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> None:
     api = ApiServer()
-    old, new = Replica(api, tenure=1), Replica(api)
+    old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
     answer = old.controller.reserve(question(worker("a")))
     assert isinstance(answer, Placed)
     stored = api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
     new.watch(list(api.events))
-    assert new.controller.place_waiting() == ([], [])
+    assert new.controller.schedule_pending() == ([], [])
     new.lead(2)
     new.relist(2)
-    assert [t.key for t in new.controller.place_waiting()[1]] == ["default/a"]
+    assert [t.key for t in new.controller.schedule_pending()[1]] == ["default/a"]
     conditions = [{"type": str(names.ALLOCATED_CONDITION), "status": "True"}]
     api.change(pods.key(stored), conditions=conditions)
-    third = Replica(api, tenure=3)
+    third = Replica(api, term=3)
     third.relist(3)
-    assert third.controller.place_waiting() == ([], [])
+    assert third.controller.schedule_pending() == ([], [])
 
 
 def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
-    desk = Desk([ONE_GPU])
-    assert desk.controller.untrusted() is None
+    desk = SchedulerHarness([ONE_GPU])
+    assert desk.controller.unlisted() is None
     assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)
 
 
 def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_something_else() -> None:
     api = ApiServer()
-    replica = Replica(api, tenure=1)
+    replica = Replica(api, term=1)
     replica.relist(1)
     for name in ("a", "b"):
         api.create(admitted(worker(name), gated=True))
     replica.relist(1)
     replica.loop.once()
     replica.watch(list(api.events))
-    replica.controller.place_waiting()
+    replica.controller.schedule_pending()
     replica.relist(1)
-    assert replica.controller.place_waiting() == ([], []), "nothing new to tell"
+    assert replica.controller.schedule_pending() == ([], []), "nothing new to tell"
     replica.follow()
     replica.lead(3)
     replica.relist(3)
-    _, again = replica.controller.place_waiting()
+    _, again = replica.controller.schedule_pending()
     told = {news.key: news.code for news in again if isinstance(news, StatusUpdate)}
     assert told == {"default/a": "Allocated", "default/b": "Memory"}
     replica.controller.check_invariants()
@@ -215,7 +215,7 @@ class WokenAtTheEnd(threading.Event):
 def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
     api = ApiServer()
     api.create(admitted(worker("a"), gated=True))
-    replica, stop = Replica(api, tenure=1), threading.Event()
+    replica, stop = Replica(api, term=1), threading.Event()
     replica.relist(1)
     replica.loop._woken = WokenAtTheEnd(stop)
     replica.loop.run(stop)
@@ -228,7 +228,7 @@ def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
 def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
     """A pod of whose placement the leader has no answer, and which it cannot read; then another leads."""
     api = ApiServer()
-    old, new = Replica(api, tenure=1), Replica(api)
+    old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
     api.create(admitted(worker("a"), gated=True))
     for replica in (old, new):
@@ -244,10 +244,10 @@ def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
 @pytest.mark.parametrize("fate", ["dropped", "lost"])
 def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: Fate) -> None:
     api, old, new = in_doubt(fate)
-    old.loop._end_doubts()
+    old.loop._resolve()
     assert old.controller.look().assumed == 1, "it may still be carried out"
     new.relist(2)
-    old.loop._end_doubts()
+    old.loop._resolve()
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 0), "the new leader has touched it"
     new.loop.once()
     api.wire.carry_out_late()
@@ -261,7 +261,7 @@ def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: F
 def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.carry_out_late()
-    old.loop._end_doubts()
+    old.loop._resolve()
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
     old.controller.check_invariants()
 
@@ -270,9 +270,9 @@ def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.down = "unreachable"
     for _ in range(3):
-        old.loop._end_doubts()
+        old.loop._resolve()
     assert old.controller.look().assumed == 1
     api.wire.down = None
     api.delete("default/a")
-    old.loop._end_doubts()
+    old.loop._resolve()
     assert old.controller.look().assumed == 0

@@ -15,7 +15,7 @@ from contract.metrics import metrics_of
 from runtime.metrics import Metrics
 from runtime.process import Health, Request, health_routes, serve_http
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 
 def worker(name: str, size: str = "8Gi") -> PodBuilder:
@@ -32,7 +32,7 @@ def scrape(controller: Controller) -> dict[str, float]:
 
 
 def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> None:
-    desk = Desk([node("n").gpus(2, mib=16384)])
+    desk = SchedulerHarness([node("n").gpus(2, mib=16384)])
     answer = desk.controller.reserve(question(worker("a")))
     assert isinstance(answer, Placed)
     desk.controller.put_pod(admitted(worker("a").on("n"), allocation=answer.allocation))
@@ -53,7 +53,7 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
 
 
 def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_counted() -> None:
-    desk = Desk([node("n").gpus(1, mib=16384)])
+    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
     answer = desk.controller.reserve(question(worker("a", "10Gi")))
     assert isinstance(answer, Placed)
     for name in ("a", "copy"):
@@ -66,7 +66,7 @@ def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_
 
 
 def test_why_reservations_were_given_back_is_counted() -> None:
-    desk = Desk([node("n").gpus(1, mib=16384)])
+    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
     desk.controller.reserve(question(worker("never-came")))
     desk.now += 66
     desk.controller.expire(desk.controller.overdue(), exist=())
@@ -76,14 +76,14 @@ def test_why_reservations_were_given_back_is_counted() -> None:
     for after in (seen, moved, None):
         desk.controller.put_pod(seen)
         desk.now += 60
-        desk.controller.settle()
-        ((commit,), _) = desk.controller.place_waiting()
-        desk.controller.not_committed(commit, after)
+        desk.controller.tick()
+        ((binding,), _) = desk.controller.schedule_pending()
+        desk.controller.bind_failed(binding, after)
     assert desk.forgotten == ["expired", "refused", "conflict", "deleted"]
 
 
 def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path: Path) -> None:
-    desk = Desk([node("n").gpus(1, mib=16384)])
+    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
         desk.controller.put_pod(admitted(worker(name, size), gated=True))
     routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))

@@ -22,7 +22,7 @@ from contract.scheduling.filters import Limits
 from contract.scheduling.request import SchedulingRequest
 from tests.builders import node, pod
 from tests.unit.allocator.engine.test_engine_equals_reference import NAMES, asks, nodes
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 
 JSON = dict[str, Any]
 SIZES = st.integers(1, 20).map(lambda gib: f"{gib}Gi")
@@ -62,23 +62,23 @@ def test_a_view_comes_back_whole_from_its_text(view: SchedulerView) -> None:
 def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
     cards: list[int], sizes: list[str], priorities: list[int]
 ) -> None:
-    desk = Desk([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)])
+    desk = SchedulerHarness([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)])
     for i, size in enumerate(sizes):
         waiting = pod(f"p{i}").uid(f"u{i}").asks("gpufraction.io/gpu-memory", size).spec(priority=priorities[i])
         desk.controller.put_pod(admitted(waiting, gated=True))
     text = json.dumps(debug.to_json(desk.controller.view()))
-    commits, told = desk.controller.place_waiting()
+    bindings, told = desk.controller.schedule_pending()
     outcomes = list(debug.down_the_line(debug.from_json(json.loads(text))))
     placed = [
         (o.pod.key, o.decision.node, o.decision.containers) for o in outcomes if isinstance(o.decision, Placement)
     ]
-    assert placed == [(c.pod.key, c.allocation.node, c.allocation.containers) for c in commits]
+    assert placed == [(c.pod.key, c.allocation.node, c.allocation.containers) for c in bindings]
     unplaced = [(o.pod.key, o.code, o.reason) for o in outcomes if not isinstance(o.decision, Placement)]
     assert unplaced == [(t.key, t.code, t.reason) for t in told]
 
 
 def test_a_snapshot_holds_no_environment_and_no_annotation() -> None:
-    desk = Desk([node("n").gpus(1)])
+    desk = SchedulerHarness([node("n").gpus(1)])
     secret = pod("p").uid("u").asks("gpufraction.io/gpu-memory", "1Gi").env("TOKEN", "hunter2")
     secret = secret.annotated("team/password", "hunter2").labelled("team", "hunter2")
     desk.controller.put_pod(admitted(secret, gated=True))
@@ -122,7 +122,7 @@ def test_what_a_pod_asks_comes_back_whole(ask: SchedulingRequest) -> None:
 
 
 def written(tmp_path: Path) -> str:
-    desk = Desk([node("a").gpus(1, mib=16384), node("b").gpus(2, mib=8192).cordoned()])
+    desk = SchedulerHarness([node("a").gpus(1, mib=16384), node("b").gpus(2, mib=8192).cordoned()])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
         waiting = pod(name).uid(name).asks("gpufraction.io/gpu-memory", size)
         desk.controller.put_pod(admitted(waiting, gated=True))

@@ -11,58 +11,58 @@ from contract import names, pods
 from runtime.kubernetes.client import Kube
 from tests.builders import node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 
 JSON = dict[str, Any]
 
 
 def decided() -> tuple[ApiServer, Kube, Binding]:
     """A waiting pod on the API server, and the commit that was decided for it."""
-    api, desk = ApiServer(), Desk([node("n").gpus(1)])
+    api, desk = ApiServer(), SchedulerHarness([node("n").gpus(1)])
     stored = api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
     desk.controller.put_pod(pods.trim(stored))
-    ((commit,), _) = desk.controller.place_waiting()
-    return api, Kube(api.wire), commit
+    ((binding,), _) = desk.controller.schedule_pending()
+    return api, Kube(api.wire), binding
 
 
 def test_a_commit_takes_the_gate_away_and_pins_the_pod() -> None:
-    api, kube, commit = decided()
-    outcome = binder.write(kube, commit, 0)
+    api, kube, binding = decided()
+    outcome = binder.write(kube, binding, 0)
     assert outcome == BindSucceeded(pods.trim(api.pods["default/p"]))
     assert pods.gates(api.pods["default/p"]) == ()
-    assert pods.allocation_id(api.pods["default/p"]) == commit.allocation.id
+    assert pods.allocation_id(api.pods["default/p"]) == binding.allocation.id
 
 
 def test_a_lost_answer_is_found_out_by_reading_back() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.wire.fates = ["lost-and-done"]
-    assert isinstance(binder.write(kube, commit, 0), BindSucceeded)
+    assert isinstance(binder.write(kube, binding, 0), BindSucceeded)
 
 
 def test_a_lost_write_may_still_be_carried_out_until_the_same_commit_settles_it() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.wire.fates = ["lost"]
-    assert isinstance(binder.write(kube, commit, 0), BindUnknown)
-    assert isinstance(binder.write(kube, commit, 0), BindSucceeded)
+    assert isinstance(binder.write(kube, binding, 0), BindUnknown)
+    assert isinstance(binder.write(kube, binding, 0), BindSucceeded)
     written = api.pods["default/p"]["metadata"]["resourceVersion"]
     api.wire.carry_out_late()
     assert api.pods["default/p"]["metadata"]["resourceVersion"] == written, "the late write finds another version"
 
 
 def test_the_late_write_may_win_and_the_second_finds_it() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.wire.fates = ["lost"]
-    binder.write(kube, commit, 0)
+    binder.write(kube, binding, 0)
     api.wire.carry_out_late()
-    assert isinstance(binder.write(kube, commit, 0), BindSucceeded)
+    assert isinstance(binder.write(kube, binding, 0), BindSucceeded)
 
 
 def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.wire.fates = ["refused"]
-    refused = binder.write(kube, commit, 0)
+    refused = binder.write(kube, binding, 0)
     api.change("default/p", touched="by somebody")
-    overtaken = binder.write(kube, commit, 0)
+    overtaken = binder.write(kube, binding, 0)
     assert [(type(o), o.refused) for o in (refused, overtaken) if isinstance(o, BindFailed)] == [
         (BindFailed, True),
         (BindFailed, False),
@@ -71,15 +71,15 @@ def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
 
 
 def test_a_pod_that_is_gone_or_is_another_by_now_is_not_done() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.delete("default/p")
-    gone = binder.write(kube, commit, 0)
+    gone = binder.write(kube, binding, 0)
     api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
-    another = binder.write(kube, commit, 0)
+    another = binder.write(kube, binding, 0)
     assert [getattr(o, "pod", "?") for o in (gone, another)] == [None, None]
 
 
 def test_an_api_server_that_is_away_leaves_it_unknown() -> None:
-    api, kube, commit = decided()
+    api, kube, binding = decided()
     api.wire.down = "dropped"
-    assert isinstance(binder.write(kube, commit, 0), BindUnknown)
+    assert isinstance(binder.write(kube, binding, 0), BindUnknown)

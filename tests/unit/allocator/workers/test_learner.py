@@ -21,7 +21,7 @@ from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 HALF = PodRequest("any", (FractionRequest("main", percent=50),))
 
@@ -35,7 +35,7 @@ def _worker(name: str) -> PodBuilder:
 
 
 def test_a_pod_counts_once_however_it_comes() -> None:
-    desk = Desk([node("t4").gpus(1)])
+    desk = SchedulerHarness([node("t4").gpus(1)])
     answer = desk.controller.reserve(question(_worker("first")))
     assert isinstance(answer, Placed)
     assert desk.asked == [], "its creation may still be refused"
@@ -43,16 +43,16 @@ def test_a_pod_counts_once_however_it_comes() -> None:
     desk.controller.put_pod(on_node)
     desk.controller.put_pod(on_node)
     desk.controller.put_pod(admitted(_worker("second"), gated=True))
-    commits, _ = desk.controller.place_waiting()
-    desk.controller.committed(commits[0], admitted(_worker("second").on("t4"), allocation=commits[0].allocation))
+    bindings, _ = desk.controller.schedule_pending()
+    desk.controller.bind_succeeded(bindings[0], admitted(_worker("second").on("t4"), allocation=bindings[0].allocation))
     assert [cpu for _, cpu in desk.asked] == [2000, 2000]
 
 
 def test_a_leader_learns_from_the_pods_that_it_lists() -> None:
-    first = Desk([node("t4").gpus(1)])
+    first = SchedulerHarness([node("t4").gpus(1)])
     answer = first.controller.reserve(question(_worker("first")))
     assert isinstance(answer, Placed)
-    second = Desk([node("t4").gpus(1)], synced=False)
+    second = SchedulerHarness([node("t4").gpus(1)], synced=False)
     second.sync([admitted(_worker("first").on("t4"), allocation=answer.allocation)])
     assert len(second.asked) == 1
 

@@ -6,7 +6,7 @@ from contract import pods
 from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts, trim
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 NODES = [node("a").gpus(1), node("b").gpus(1)]
 
@@ -16,7 +16,7 @@ def worker(name: str) -> PodBuilder:
 
 
 def test_nodes_states_are_made_when_everything_has_been_seen() -> None:
-    desk, whole = Desk(NODES, synced=False), Desk(NODES)
+    desk, whole = SchedulerHarness(NODES, synced=False), SchedulerHarness(NODES)
     desk.controller.replace_pods([worker("plain").on("a").json()])
     desk.controller.replace_nodes(facts(trim(each.json())) for each in NODES)
     assert desk.controller.nodes() == ()
@@ -31,7 +31,7 @@ def test_nodes_states_are_made_when_everything_has_been_seen() -> None:
 
 
 def test_what_no_part_named_is_gone_and_only_after_the_last() -> None:
-    desk = Desk(NODES, synced=False)
+    desk = SchedulerHarness(NODES, synced=False)
     held = []
     desk.sync()
     for name in ("one", "two"):
@@ -49,15 +49,15 @@ def test_what_no_part_named_is_gone_and_only_after_the_last() -> None:
 
 
 def test_a_share_that_comes_back_between_parts_is_for_who_waits() -> None:
-    desk = Desk(NODES[:1])
+    desk = SchedulerHarness(NODES[:1])
     answer = desk.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)
     running = pods.trim(admitted(worker("first").on("a"), allocation=answer.allocation))
     waits = pods.trim(admitted(worker("second"), gated=True))
     desk.controller.put_pod(running)
     desk.controller.put_pod(waits)
-    assert desk.controller.place_waiting()[0] == []
+    assert desk.controller.schedule_pending()[0] == []
     desk.controller.replace_pods([{**running, "status": {"phase": "Succeeded"}}], last=False)
     assert isinstance(desk.controller.reserve(question(worker("third"))), Wait), "the second was there before"
     desk.controller.replace_pods([waits], first=False)
-    assert [commit.pod.key for commit in desk.controller.place_waiting()[0]] == ["default/second"]
+    assert [binding.pod.key for binding in desk.controller.schedule_pending()[0]] == ["default/second"]

@@ -61,22 +61,22 @@ def test_a_pod_is_told(case: Case) -> None:
         return False
 
     clock = datetime(2030, 1, 1, tzinfo=UTC)
-    teller = EventRecorder(Kube(transport), clock=lambda: clock, leading=lambda: next(leads, True))
-    assert (teller.tell(NEWS, wait), sent(transport), pauses) == (case.told, case.sent, case.pauses)
+    recorder = EventRecorder(Kube(transport), clock=lambda: clock, leading=lambda: next(leads, True))
+    assert (recorder.tell(NEWS, wait), sent(transport), pauses) == (case.told, case.sent, case.pauses)
 
 
 def test_nothing_is_waited_for_when_the_program_ends() -> None:
     transport = Script(AWAY, holds=True)
-    teller = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert (teller.tell(NEWS, lambda seconds: True), sent(transport)) == (False, [STATUS])
+    recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert (recorder.tell(NEWS, lambda seconds: True), sent(transport)) == (False, [STATUS])
 
 
 def backlog(*news: Report, size: int = 10) -> list[Tellable]:
     """What is told, in order, of news that came while nobody was being told anything."""
-    teller = EventRecorder(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
+    recorder = EventRecorder(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
     for each in news:
-        teller.put(each)
-    return [taken for _ in range(len(news) + 1) if (taken := teller.take(0.0)) is not None]
+        recorder.put(each)
+    return [taken for _ in range(len(news) + 1) if (taken := recorder.take(0.0)) is not None]
 
 
 def test_a_pod_for_which_there_is_newer_news_is_told_that_alone() -> None:
@@ -120,8 +120,8 @@ def test_the_time_of_transition_stays_with_the_status(
     news: StatusUpdate, time: dict[str, Any], want: list[str]
 ) -> None:
     transport = Script(OK, holds=True)
-    teller = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert teller.tell(news, lambda seconds: False)
+    recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert recorder.tell(news, lambda seconds: False)
     (condition,) = transport.sent[0].body["status"]["conditions"]
     said = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
     assert (condition, sent(transport)) == ({**said, **time}, want)
@@ -129,9 +129,11 @@ def test_the_time_of_transition_stays_with_the_status(
 
 def test_an_event_on_a_claim_names_its_kind_and_warns_where_it_should() -> None:
     transport = Script(OK, holds=True)
-    teller = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     for code, warns in (("ClaimBound", False), ("ClaimLost", True)):
-        assert teller.tell(EventRecord("ElasticGPUClaim", "team/c", "uid-c", code, "why", warns), lambda seconds: False)
+        assert recorder.tell(
+            EventRecord("ElasticGPUClaim", "team/c", "uid-c", code, "why", warns), lambda seconds: False
+        )
     about = {
         "apiVersion": "elasticgpu.io/v1alpha1",
         "kind": "ElasticGPUClaim",

@@ -21,7 +21,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import Desk, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 
 JSON = dict[str, Any]
 CARD = 16384
@@ -52,7 +52,7 @@ class Bench:
     uncounted: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api, self.desk = ApiServer(), Desk([node("a").gpu(mib=CARD)], options=self.options)
+        self.api, self.desk = ApiServer(), SchedulerHarness([node("a").gpu(mib=CARD)], options=self.options)
         found = ResyncCounters(
             self.passes.append, lambda kind, count: self.drift.append((kind, count)), self.uncounted.append
         )
@@ -88,7 +88,7 @@ class Bench:
         return wanted
 
     def news(self) -> list[Any]:
-        return [news for news in self.desk.controller.place_waiting()[1] if isinstance(news, EventRecord)]
+        return [news for news in self.desk.controller.schedule_pending()[1] if isinstance(news, EventRecord)]
 
 
 def full() -> Bench:
@@ -228,7 +228,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
     bench.tick()
     bench.tick(5)
     bench.relist()
-    again = Desk([node("a").gpu(mib=CARD)])
+    again = SchedulerHarness([node("a").gpu(mib=CARD)])
     again.controller.replace_pods(map(pods.trim, bench.api.listed()))
     assert bench.desk.controller.look() == again.controller.look()
     assert bench.desk.controller.nodes() == again.controller.nodes()
@@ -338,7 +338,7 @@ def test_whole_gpus_that_are_the_vendors_plugins_are_not_missed() -> None:
 
 
 def test_a_fresh_look_says_what_the_watch_would() -> None:
-    desk = Desk([node("a").gpu(mib=CARD)])
+    desk = SchedulerHarness([node("a").gpu(mib=CARD)])
     api = ApiServer()
     for made in (placed("p"), gated("q"), worker("r").on("a").json(), placed("s") | {"status": {"phase": "Failed"}}):
         api.create(made)

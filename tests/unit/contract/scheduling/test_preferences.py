@@ -7,7 +7,7 @@ import pytest
 from contract.encoding.protocol import Placed
 from contract.scheduling.request import MOST
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import Desk, question
+from tests.unit.allocator.harness import SchedulerHarness, question
 
 NODES = (
     node("a").gpu("Tesla T4", mib=15109),
@@ -44,7 +44,7 @@ PLACES: dict[str, tuple[PodBuilder, list[str]]] = {
 @pytest.mark.parametrize(("builder", "models"), PLACES.values(), ids=PLACES.keys())
 def test_which_models_are_taken(builder: PodBuilder, models: list[str]) -> None:
     model_of = {gpu.uuid: gpu.model for each in NODES for gpu in each.state().gpus}
-    answer = Desk(NODES).controller.reserve(question(builder))
+    answer = SchedulerHarness(NODES).controller.reserve(question(builder))
     assert isinstance(answer, Placed)
     given = [share.uuid for container in answer.allocation.containers for share in container.shares]
     assert [model_of[uuid] for uuid in given] == models
@@ -52,6 +52,6 @@ def test_which_models_are_taken(builder: PodBuilder, models: list[str]) -> None:
 
 def test_a_set_of_models_has_no_order() -> None:
     made = pod("p").annotated("nvidia.com/use-gputype", "H100,T4").asks("nvidia.com/gpumem", 1024)
-    answer = Desk(NODES).controller.reserve(question(made))
+    answer = SchedulerHarness(NODES).controller.reserve(question(made))
     assert isinstance(answer, Placed)
     assert answer.allocation.node in ("a", "b"), "the smaller card, as for any other pod"
