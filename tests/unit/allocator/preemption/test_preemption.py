@@ -21,7 +21,7 @@ from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ON = SchedulerOptions(preemption=True)
-WHY = "a pod of higher priority waits for a GPU share, and node a is where the fewest pods must go"
+WHY = "a pod of higher priority waits for a GPU share, and node a needs the fewest evictions"
 
 
 def worker(name: str, size: str = "8Gi", *, priority: int = 0, at: str = "2030-01-01T00:00:00Z") -> PodBuilder:
