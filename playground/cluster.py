@@ -193,16 +193,13 @@ class Cluster:
         self.await_account(name)
 
     def await_account(self, namespace: str) -> None:
-        """No pod can be created before the namespace has its default service account, a moment after itself."""
-
-        def there() -> bool:
-            try:
-                return bool(self.kube.get(paths.path("v1", "serviceaccounts", namespace, "default")))
-            except KubeNotFound:
-                return False
-
+        """Wait until pods can be created there. Raises `NotUp`."""
         try:
-            wait_for(there, f"namespace {namespace} has no default service account", _ACCOUNT_SECONDS)
+            wait_for(
+                lambda: installing.takes_pods(self.kube, namespace),
+                f"namespace {namespace} has no default service account",
+                _ACCOUNT_SECONDS,
+            )
         except NotInTime as error:
             raise NotUp(str(error)) from error
 

@@ -157,11 +157,11 @@ def remove(kube: Kube, made: Iterable[JSON]) -> None:
     retire(kube, made)
     for document in made:
         kube.delete(installing.path_of(document, named=True), {"propagationPolicy": "Background"})
-    wait_for(lambda: not any(_belongs(pod, made) for pod in all_pods(kube)), lambda: "pods are still there")
+    wait_for(lambda: not any(_belongs(pod, made) for pod in all_pods(kube)), "pods are still there")
     names_of_claims = {document["metadata"]["name"] for document in made if document["kind"] == "ElasticGPUClaim"}
     wait_for(
         lambda: not names_of_claims & {claim["metadata"]["name"] for claim in all_claims(kube)},
-        lambda: "claims are still there",
+        "claims are still there",
     )
 
 
@@ -182,7 +182,7 @@ def retire(kube: Kube, owners: Iterable[JSON]) -> None:
         except KubeNotFound:
             return True  # its owner took it along
 
-    wait_for(lambda: all(map(settled, paths)), lambda: "controllers have not come to rest")
+    wait_for(lambda: all(map(settled, paths)), "controllers have not come to rest")
 
 
 def clear(kube: Kube, namespace: str = "default") -> None:
@@ -201,15 +201,15 @@ def clear(kube: Kube, namespace: str = "default") -> None:
         with contextlib.suppress(KubeNotFound):  # its owner took it along
             # A Job would leave its pods behind, and wait for who tells them so.
             kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
-    wait_for(lambda: not owners(), lambda: "controllers are still there")
+    wait_for(lambda: not owners(), "controllers are still there")
     kube.delete(kubepaths.pods(namespace))
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))
-    wait_for(lambda: not all_pods(kube, namespace), lambda: "pods are still there")
-    wait_for(lambda: not all_claims(kube, namespace), lambda: "claims are still there")
+    wait_for(lambda: not all_pods(kube, namespace), "pods are still there")
+    wait_for(lambda: not all_claims(kube, namespace), "claims are still there")
     shares = kubepaths.path(ELASTIC, "elasticgpus")
     kube.delete(shares)
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclasses"))
-    wait_for(lambda: not kube.list(shares).items, lambda: "ElasticGPUs are still there")
+    wait_for(lambda: not kube.list(shares).items, "ElasticGPUs are still there")
 
 
 _STILL: dict[str, JSON] = {"Deployment": {"replicas": 0}, "ReplicaSet": {"replicas": 0}, "Job": {"suspend": True}}

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeConflict
+from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
 
 JSON = dict[str, Any]
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
@@ -82,3 +82,11 @@ def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON
     """Every shipped object that the playground applies, those of the named components too."""
     for folder in (base, *(COMPONENTS / name for name in components)):
         yield from (document for document in shipped(folder) if document["kind"] not in _RUN_AS_PROCESSES)
+
+
+def takes_pods(kube: Kube, namespace: str) -> bool:
+    """Whether pods can be created there: a new namespace gets its default service account a moment after itself."""
+    try:
+        return bool(kube.get(paths.path("v1", "serviceaccounts", namespace, "default")))
+    except KubeNotFound:
+        return False

@@ -16,12 +16,13 @@ from typing import Any
 
 from playground.api.http.certificates import Authority
 from playground.api.kinds.values import ADMIN, User
+from playground.programs.installing import takes_pods
 from playground.programs.process import Program, ProgramFailed
 from playground.realapi import components
 from playground.realapi.components import Assets, Files, Ports
 from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.transport import Transport, connect_transport
 
 JSON = dict[str, Any]
@@ -104,16 +105,9 @@ class ApiServer:
         self._await_ready()
 
     def await_namespace(self, name: str) -> None:
-        """Wait until pods can be created there: a new namespace gets its default service account a moment later."""
-        kube, path = self.kube(), paths.path("v1", "serviceaccounts", name, "default")
-
-        def there() -> bool:
-            try:
-                return bool(kube.get(path))
-            except KubeNotFound:
-                return False
-
-        self._await(there, f"namespace {name} has no default service account")
+        """Wait until pods can be created there. Raises `NotReady`."""
+        kube = self.kube()
+        self._await(lambda: takes_pods(kube, name), f"namespace {name} has no default service account")
 
     # -- credentials ----------------------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     finally:
         cluster.kube.delete(paths.pods("legacy", "foreign"))
         path = paths.pods("legacy")
-        wait_for(lambda: not cluster.kube.list(path).items, lambda: "the foreign pod is still there")
+        wait_for(lambda: not cluster.kube.list(path).items, "the foreign pod is still there")
 
 
 @contextmanager
@@ -190,11 +190,11 @@ def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
 
     cluster.kube.delete(path)
     try:
-        wait_for(lambda: not refused(), lambda: "the policy refuses the pod still")
+        wait_for(lambda: not refused(), "the policy refuses the pod still")
         yield
     finally:
         cluster.kube.create(path.rpartition("/")[0], again)
-        wait_for(refused, lambda: "the policy lets the pod through still")
+        wait_for(refused, "the policy lets the pod through still")
 
 
 def _overfull(cluster: Cluster) -> float:

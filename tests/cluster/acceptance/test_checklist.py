@@ -325,11 +325,11 @@ def test_row_40_without_an_allocator_pods_wait_and_others_do_not(cluster: Cluste
     allocator.wait()
     try:
         create(cluster, gpu_mem("share", 5), pod("plain").container("main"))
-        wait_for(lambda: scenarios.is_running(get(cluster, "plain")), lambda: "the pod without a share does not run")
+        wait_for(lambda: scenarios.is_running(get(cluster, "plain")), "the pod without a share does not run")
         assert pods.gates(get(cluster, "share")) == (names.GATE,)
     finally:
         allocator.start()
-    wait_for(lambda: scenarios.is_running(get(cluster, "share")), lambda: "the share was not placed")
+    wait_for(lambda: scenarios.is_running(get(cluster, "share")), "the share was not placed")
 
 
 def test_row_19_each_card_has_its_own_memory(

@@ -117,7 +117,7 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
     )
     watching.start()
     try:
-        wait_for(lambda: "No pod asks" in out.getvalue(), lambda: "nothing printed")
+        wait_for(lambda: "No pod asks" in out.getvalue(), "nothing printed")
         create(cluster, gpu_mem("seen", 1))
         wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
     finally:

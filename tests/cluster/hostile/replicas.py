@@ -59,7 +59,7 @@ def _ask_only(hostile: Hostile, number: int | None) -> None:
             return True
         return True
 
-    wait_for(lambda: asks() and asks(), lambda: "the API server does not reach the replica")
+    wait_for(lambda: asks() and asks(), "the API server does not reach the replica")
 
 
 def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:

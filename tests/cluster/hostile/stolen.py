@@ -115,7 +115,7 @@ def prepare(cluster: Cluster) -> None:
     asks = {"resources": {"requests": {"example.com/gpu-core": 1}}, "elasticGPUClassName": "nobodys"}
     claim = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": "claim"}, "spec": asks}
     kube.create(paths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED), claim)
-    wait_for(lambda: allocated(kube, "placed"), lambda: "the pod is not placed")
+    wait_for(lambda: allocated(kube, "placed"), "the pod is not placed")
     gates = kube.get(paths.pods(SERVED, "waiting"))["spec"]["schedulingGates"]
     assert [gate["name"] for gate in gates] == [FOREIGN_GATE, str(names.GATE)], gates
 

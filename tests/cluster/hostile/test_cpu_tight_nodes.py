@@ -74,4 +74,4 @@ def test_a_node_with_room_takes_a_neighbour_by_name(hostile: Hostile) -> None:
         stored = hostile.create(made, NEIGHBOUR, dry_run=True)
         return bool(stored["spec"].get("nodeName") == "tight")
 
-    wait_for(bound, lambda: "pods are not bound at admission", 10)
+    wait_for(bound, "pods are not bound at admission", 10)

@@ -39,7 +39,7 @@ def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         made.kube.patch_merge(f"{NODE}/status", {"status": {"capacity": {MIG: "2"}}})
         wait_for(
             lambda: MIG in made.kube.get(NODE)["status"]["allocatable"],  # noqa: B023
-            lambda: "the node does not offer the slice",
+            "the node does not offer the slice",
         )
         yield made
 
@@ -64,7 +64,7 @@ def _hide_gpus(made: Hostile) -> None:
             return False
         return "env" in tried["spec"]["containers"][0]
 
-    wait_for(hides, lambda: "the API server does not go by hide-gpus")
+    wait_for(hides, "the API server does not go by hide-gpus")
 
 
 def greedy(name: str, resource: str = "", amount: int = 1) -> PodBuilder:

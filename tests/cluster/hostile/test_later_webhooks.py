@@ -116,7 +116,7 @@ def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hos
     assert names.ALLOCATION not in pods.annotations_of(found)
     assert not found["spec"].get("nodeName")
     assert not found["spec"].get("affinity")
-    wait_for(lambda: scenarios.waits(hostile.pods()[0]) == "ForeignGate", lambda: "it is not told")
+    wait_for(lambda: scenarios.waits(hostile.pods()[0]) == "ForeignGate", "it is not told")
     for replica in (0, 1):
         assert hostile.figures(replica).get('gpufraction_reservations{state="assumed"}', 0) == 0
     hostile.kube.patch_merge(paths.pods(TENANT, "small"), {"spec": {"schedulingGates": [{"name": str(names.GATE)}]}})
@@ -158,6 +158,6 @@ def changing(hostile: Hostile, spec: Mapping[str, Any], container: Mapping[str, 
     with another.registered(hostile.kube, change, label=LABEL):
         wait_for(
             lambda: SEEN in pods.annotations_of(hostile.create(probe, dry_run=True)),
-            lambda: "the other webhook is not called",
+            "the other webhook is not called",
         )
         yield

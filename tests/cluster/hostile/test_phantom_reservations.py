@@ -79,7 +79,7 @@ def no_quota(hostile: Hostile) -> Iterator[None]:
     quotas = paths.path("v1", "resourcequotas", TENANT)
     hostile.kube.create(quotas, QUOTA)
     try:
-        wait_for(lambda: refused(hostile, small("probe"), dry_run=True), lambda: "the quota does not count")
+        wait_for(lambda: refused(hostile, small("probe"), dry_run=True), "the quota does not count")
         yield
     finally:
         hostile.kube.delete(f"{quotas}/none")
@@ -171,7 +171,7 @@ def test_a_creation_that_another_webhook_makes_us_refuse_holds_nothing(hostile: 
 
     with another.registered(hostile.kube, foul, label="foul"):
         made = small("fouled").labelled("foul", "yes")
-        wait_for(lambda: _denied(hostile, made, dry_run=True), lambda: "the other webhook is not called")
+        wait_for(lambda: _denied(hostile, made, dry_run=True), "the other webhook is not called")
         for number in range(5):
             assert _denied(hostile, small(f"fouled-{number}").labelled("foul", "yes"))
             assert assumed(hostile) == 0

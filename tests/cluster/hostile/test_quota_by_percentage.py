@@ -40,7 +40,7 @@ def quota(hostile: Hostile) -> Iterator[Hostile]:
     path = paths.path("v1", "resourcequotas", TENANT)
     hostile.kube.create(path, {"metadata": {"name": "none"}, "spec": {"hard": {MEMORY: "0"}}})
     try:
-        wait_for(lambda: bool(hostile.kube.get(f"{path}/none").get("status", {}).get("hard")), lambda: "no status")
+        wait_for(lambda: bool(hostile.kube.get(f"{path}/none").get("status", {}).get("hard")), "no status")
         yield hostile
     finally:
         hostile.kube.delete(f"{path}/none")

@@ -53,7 +53,7 @@ def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[Non
     bound = {"policyName": NAME, "validationActions": ["Deny"]}
     hostile.kube.create(bindings, {"metadata": {"name": NAME}, "spec": bound})
     try:
-        wait_for(lambda: is_refused(hostile), lambda: "the policy does not count yet")
+        wait_for(lambda: is_refused(hostile), "the policy does not count yet")
         yield
     finally:
         hostile.kube.delete(f"{bindings}/{NAME}")
@@ -110,7 +110,7 @@ def test_a_placement_that_a_policy_refuses_is_told_in_its_words(hostile: Hostile
         let_go(hostile)
         wait_for(lambda: condition(hostile).get("reason") == "PlacementRefused", lambda: f"told {condition(hostile)}")
         assert SAID in condition(hostile)["message"]
-        wait_for(lambda: bool(warnings(hostile)), lambda: "there is no Event")
+        wait_for(lambda: bool(warnings(hostile)), "there is no Event")
         assert [SAID in each for each in warnings(hostile)] == [True]
         assert warnings(hostile)[0].startswith("PlacementRefused: waiting: node ")
         hostile.neighbour_is_served()

@@ -53,7 +53,7 @@ def test_what_a_tenant_holds_closes_no_node_to_others(hostile: Hostile) -> None:
     """A5: the same tenant's small pods sit on each card."""
     sit(hostile, TENANT)
     hostile.create(WANTS)
-    wait_for(lambda: kept(hostile), lambda: "no node is kept", 30)
+    wait_for(lambda: kept(hostile), "no node is kept", 30)
     hostile.neighbour_is_served(DELAY)
     more = hostile.create(pod("more").asks("gpufraction.io/gpu-memory", "1Gi"))
     assert [gate["name"] for gate in more["spec"]["schedulingGates"]] == [str(names.GATE)]
@@ -63,9 +63,9 @@ def test_a_node_is_kept_for_a_while_only(hostile: Hostile) -> None:
     """A5: a limit in time, then a pause."""
     sit(hostile, NEIGHBOUR)
     hostile.create(WANTS)
-    wait_for(lambda: kept(hostile), lambda: "no node is kept", 30)
+    wait_for(lambda: kept(hostile), "no node is kept", 30)
     since = time.monotonic()
-    wait_for(lambda: not kept(hostile), lambda: "it is kept for ever", 30)
+    wait_for(lambda: not kept(hostile), "it is kept for ever", 30)
     assert time.monotonic() - since < 15
     hostile.neighbour_is_served(DELAY)
     hostile.kube.delete(paths.pods(TENANT, "wants"), {"gracePeriodSeconds": 0})

@@ -61,7 +61,7 @@ def test_one_that_has_not_started_is_not_started(hollow: Cluster) -> None:
     try:
         # Another pod of the node starts meanwhile: the kubelet is at work.
         create(hollow, t4("next"))
-        wait_for(lambda: scenarios.is_running(found(hollow, "next")), lambda: "the kubelet starts nobody")
+        wait_for(lambda: scenarios.is_running(found(hollow, "next")), "the kubelet starts nobody")
         assert ended(hollow, "late") == FAILED
         assert "running" not in states(hollow, "late")
     finally:

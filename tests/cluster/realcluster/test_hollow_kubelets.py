@@ -35,7 +35,7 @@ def test_capacity_survives_the_kubelets_own_writes(hollow: Cluster) -> None:
     path = paths.nodes("t4", "status")
     cpu = status_of(hollow, "t4")["capacity"]["cpu"]
     hollow.kube.patch_merge(path, {"status": {"capacity": {"cpu": "7"}, "allocatable": {"cpu": "7"}}})
-    wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == cpu, lambda: "the kubelet has not written")
+    wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == cpu, "the kubelet has not written")
     assert ours_of(hollow, "t4") == [CAPACITY, CAPACITY]
 
 
@@ -106,7 +106,7 @@ def cloud_node(hollow: Cluster) -> Iterator[str]:
     scenarios.clear(hollow.kube)
     kubelets(hollow).kill(name)
     hollow.kube.delete(paths.nodes(name))
-    wait_for(lambda: not gpunode(hollow, name), lambda: "the GPUNode outlives its Node")
+    wait_for(lambda: not gpunode(hollow, name), "the GPUNode outlives its Node")
 
 
 def test_what_nvml_says_becomes_capacity(
@@ -161,7 +161,7 @@ def test_a_pod_beyond_capacity_is_refused_and_its_share_comes_back(hollow: Clust
         path = paths.nodes("t4", "status")
         hollow.kube.patch_merge(path, {"status": {"capacity": less, "allocatable": less}})
         # What it has mended it has read.
-        wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == "1", lambda: "the kubelet has not looked")
+        wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == "1", "the kubelet has not looked")
         create(hollow, t4("beyond", 10_000))
         wait_for(lambda: found(hollow, "beyond")["status"]["phase"] == "Failed", lambda: str(found(hollow, "beyond")))
         status = found(hollow, "beyond")["status"]
@@ -176,7 +176,7 @@ def test_a_pod_beyond_capacity_is_refused_and_its_share_comes_back(hollow: Clust
         agent.start()
     wait_for(lambda: ours_of(hollow, "t4") == [CAPACITY, CAPACITY], lambda: str(ours_of(hollow, "t4")))
     hollow.kube.delete(paths.pods("default", "beyond"))
-    wait_for(lambda: len(scenarios.all_pods(hollow.kube)) == 1, lambda: "it is still there")
+    wait_for(lambda: len(scenarios.all_pods(hollow.kube)) == 1, "it is still there")
     create(hollow, t4("again", 10_000))
     assert scenarios.outcome(scenarios.settled(hollow.kube, 2, running=2)).gpus == 2
 
@@ -205,8 +205,8 @@ def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
     manifest = kubelets(hollow).static_pods("v100") / "static.json"
     manifest.write_text(json.dumps(pod("static").asks("gpufraction.io/gpu-memory", "1Gi").manifest()))
     try:
-        wait_for(lambda: len(scenarios.all_pods(hollow.kube)) == 1, lambda: "the kubelet has not shown it")
-        wait_for(lambda: scenarios.is_running(found(hollow, "static-v100")), lambda: "it does not run")
+        wait_for(lambda: len(scenarios.all_pods(hollow.kube)) == 1, "the kubelet has not shown it")
+        wait_for(lambda: scenarios.is_running(found(hollow, "static-v100")), "it does not run")
         mirror = found(hollow, "static-v100")
         assert not any(key.startswith(names.GROUP) for key in mirror["metadata"]["annotations"])
         assert "env" not in mirror["spec"]["containers"][0]
@@ -214,7 +214,7 @@ def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
         assert invariants.figures(hollow)['gpufraction_reservations{state="confirmed"}'] == 0
     finally:
         manifest.unlink()
-    wait_for(lambda: not scenarios.all_pods(hollow.kube), lambda: "the mirror is left")
+    wait_for(lambda: not scenarios.all_pods(hollow.kube), "the mirror is left")
 
 
 @pytest.mark.timeout(300)  # kube-controller-manager waits for 40 s before it removes the pods of a node that is gone
@@ -227,7 +227,7 @@ def test_a_node_that_is_deleted_gives_back_all_that_was_on_it(hollow: Cluster) -
     invariants.check(hollow, looking=False)
     # It comes back as a new Node. The agent's token named the old one; a DaemonSet starts a new pod with a new token.
     kubelets(hollow).restart("t4")
-    wait_for(lambda: bool(status_of(hollow, "t4")), lambda: "the node is not back")
+    wait_for(lambda: bool(status_of(hollow, "t4")), "the node is not back")
     program = hollow.programs["nodeagent-t4"]
     program.kill()
     kubeconfig = hollow.control_plane.kubeconfig(account("gpufraction-nodeagent", node="t4"))

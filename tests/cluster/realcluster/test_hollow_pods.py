@@ -67,7 +67,7 @@ def test_what_a_limit_range_gives_is_asked_for_and_what_it_forbids_is_not_kept(h
     try:
         # The API server's plugin reads limits from a watch of its own.
         with_default = pod("given").container("main").spec(nodeSelector={"gpushare": "true"})
-        wait_for(lambda: has_share(hollow, with_default), lambda: "the LimitRange gives nothing yet")
+        wait_for(lambda: has_share(hollow, with_default), "the LimitRange gives nothing yet")
         create(hollow, with_default)
         with pytest.raises(KubeForbidden, match=r"maximum gpufraction.io/gpu-memory usage per Container is 4Gi"):
             create(hollow, t4("beyond", 8192))

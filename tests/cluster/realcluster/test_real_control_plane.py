@@ -90,22 +90,20 @@ def test_a_user_is_who_its_certificate_says(plane: Real, kube: Kube, tmp_path: A
 
 
 def test_a_new_node_is_ready_for_pods(kube: Kube) -> None:
-    wait_for(lambda: not kube.get(paths.nodes("n1"))["spec"].get("taints"), lambda: "the node is still tainted")
+    wait_for(lambda: not kube.get(paths.nodes("n1"))["spec"].get("taints"), "the node is still tainted")
 
 
 def test_a_deployment_runs_prints_and_takes_its_pods_with_it(kube: Kube) -> None:
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": CHILD}
     path = paths.deployments("default")
     kube.create(path, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
-    wait_for(lambda: [scenarios.is_running(p) for p in scenarios.all_pods(kube)] == [True, True], lambda: "not running")
-    wait_for(
-        lambda: kube.get(f"{path}/web").get("status", {}).get("readyReplicas") == 2, lambda: "its status does not say"
-    )
+    wait_for(lambda: [scenarios.is_running(p) for p in scenarios.all_pods(kube)] == [True, True], "not running")
+    wait_for(lambda: kube.get(f"{path}/web").get("status", {}).get("readyReplicas") == 2, "its status does not say")
     for pod in scenarios.all_pods(kube):
         assert pod["spec"]["nodeName"] == "n1"
         assert scenarios.printed(kube, pod) == "NVIDIA_VISIBLE_DEVICES=void\n"
     kube.delete(f"{path}/web", {"propagationPolicy": "Background"})
-    wait_for(lambda: not scenarios.all_pods(kube), lambda: "pods are left behind")
+    wait_for(lambda: not scenarios.all_pods(kube), "pods are left behind")
 
 
 def test_a_quota_is_counted_in_and_out(kube: Kube) -> None:
@@ -131,7 +129,7 @@ def test_a_quota_is_counted_in_and_out(kube: Kube) -> None:
 def test_kubelets_go_on_after_the_api_server_crashed(plane: Real, kube: Kube) -> None:
     plane.server.restart(crash=True)
     kube.create(paths.pods("default"), {**CHILD, "metadata": {"name": "after"}})
-    wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "after"))), lambda: "it does not run")
+    wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "after"))), "it does not run")
     kube.delete(paths.pods("default", "after"))
 
 

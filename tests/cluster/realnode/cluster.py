@@ -110,7 +110,7 @@ class RealNodeCluster:
         before = self._plugin_starts()
         self.node.runtime.restart()
         if self._plugin is not None:
-            wait_for(lambda: self._plugin_starts() > before, lambda: "the NRI plugin does not come back")
+            wait_for(lambda: self._plugin_starts() > before, "the NRI plugin does not come back")
 
     def _plugin_starts(self) -> int:
         return self._plugin.log.read_text().count("Started plugin") if self._plugin is not None else 0
@@ -131,7 +131,7 @@ class RealNodeCluster:
                 return False
             return "env" in made["spec"]["containers"][0]
 
-        wait_for(hides, lambda: "the API server does not go by hide-gpus")
+        wait_for(hides, "the API server does not go by hide-gpus")
 
     def use(self, way: Way) -> None:
         """Have GPUs come into containers that way, and the agent know it."""

@@ -145,7 +145,7 @@ def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(clust
         return False
 
     try:
-        wait_for(refuses, lambda: "the policy does not count yet")
+        wait_for(refuses, "the policy does not count yet")
         make(cluster, "mine")
         create(cluster, user_of("p", "mine"))
         assert said in told(cluster, "p", "ClaimWriteRefused")

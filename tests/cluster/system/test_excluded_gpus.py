@@ -33,7 +33,7 @@ def keep_out(cluster: Cluster) -> Iterator[Keep]:
     yield write
     scenarios.clear(cluster.kube)
     cluster.kube.delete(paths.configmaps(excluded.NAMESPACE, NAME))
-    wait_for(lambda: taken(cluster) != "", lambda: "the T4 node takes no pods any more")
+    wait_for(lambda: taken(cluster) != "", "the T4 node takes no pods any more")
 
 
 def t4(name: str) -> PodBuilder:

@@ -111,9 +111,7 @@ def test_a_quota_that_refuses_after_us_leaves_nothing_reserved(cluster: Cluster)
     path = paths.path("v1", "resourcequotas", "default")
     cluster.kube.create(path, quota)
     try:
-        wait_for(
-            lambda: bool(cluster.kube.get(f"{path}/gpus").get("status", {}).get("hard")), lambda: "quota has no status"
-        )
+        wait_for(lambda: bool(cluster.kube.get(f"{path}/gpus").get("status", {}).get("hard")), "quota has no status")
         create(cluster, t4("within"))
         with pytest.raises(KubeError, match="exceeded quota"):
             create(cluster, t4("beyond"))
@@ -145,7 +143,7 @@ def test_a_killed_webhook_stops_only_pods_that_ask_for_a_share(cluster: Cluster)
             create(cluster, t4("asks"))
     finally:
         webhook.start()
-        wait_for(cluster.webhook_answers, lambda: "the webhook is not back")
+        wait_for(cluster.webhook_answers, "the webhook is not back")
     create(cluster, t4("asks"))
     scenarios.settled(cluster.kube, 2)
 
@@ -162,14 +160,14 @@ def test_a_cordoned_node_takes_no_new_pod_and_the_pod_starts_when_it_is_back(clu
     node = paths.path("v1", "nodes", name="t4")
     cluster.kube.patch_merge(node, {"spec": {"unschedulable": True}})
     try:
-        wait_for(lambda: _gated(create(cluster, t4("late"), dry_run=True)), lambda: "still placed there")
+        wait_for(lambda: _gated(create(cluster, t4("late"), dry_run=True)), "still placed there")
         create(cluster, t4("late"))
         (found,) = scenarios.settled(cluster.kube, 1)
         assert scenarios.condition(found)["message"].startswith("waiting: 0 of 3 GPU nodes fit: ")
         assert "1 cordoned" in scenarios.condition(found)["message"]
     finally:
         cluster.kube.patch_merge(node, {"spec": {"unschedulable": None}})
-    wait_for(lambda: scenarios.is_running(scenarios.all_pods(cluster.kube)[0]), lambda: "the pod did not start")
+    wait_for(lambda: scenarios.is_running(scenarios.all_pods(cluster.kube)[0]), "the pod did not start")
 
 
 def _gated(pod: JSON) -> bool:

@@ -84,7 +84,7 @@ def look_after_it(cluster: Cluster) -> None:
         cluster.programs["certs"].run()
         return asks(cluster, vgpu("probe")) and hides(cluster, pod("probe"))
 
-    wait_for(goes_by_it, lambda: "the API server does not go by the configuration")
+    wait_for(goes_by_it, "the API server does not go by the configuration")
 
 
 def asks(cluster: Cluster, builder: PodBuilder) -> bool:
@@ -160,9 +160,9 @@ def test_it_is_one_again_after_the_manifests_were_applied_again(cluster: Cluster
     # With hide-gpus even a pod that the conditions do not name comes by, as one of the others.
     gone = [{"name": name, "$patch": "delete"} for name in ("others.gpufraction.io", "debuggers.gpufraction.io")]
     cluster.kube.patch_strategic(CONFIGURATION, {"webhooks": gone})
-    wait_for(lambda: not asks(cluster, vgpu("probe")), lambda: "the conditions are still the old ones")
+    wait_for(lambda: not asks(cluster, vgpu("probe")), "the conditions are still the old ones")
     cluster.programs["certs"].run()
-    wait_for(lambda: asks(cluster, vgpu("probe")), lambda: "the conditions do not follow")
+    wait_for(lambda: asks(cluster, vgpu("probe")), "the conditions do not follow")
     created(cluster, vgpu("renamed"))
     scenarios.settled(cluster.kube, 1, running=1)
     apply_configuration(cluster)
@@ -189,7 +189,7 @@ def test_an_upgrade_leaves_running_pods_alone(cluster: Cluster) -> None:
             program.terminate()
             program.wait()
             program.start()
-        wait_for(partial(serves, cluster, replica.number), lambda: "the new replica does not serve")
+        wait_for(partial(serves, cluster, replica.number), "the new replica does not serve")
     assert versions(cluster, before) == before
     cluster.kube.delete(paths.pods("default", "a"))
     scenarios.settled(cluster.kube, 2, running=2)
@@ -216,13 +216,13 @@ def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
     for program in doomed.programs.values():
         program.wait()
     remove(doomed, [each for each in installing.shipped() if each not in policies])
-    wait_for(lambda: not gpunodes(doomed), lambda: "our objects are still there")
+    wait_for(lambda: not gpunodes(doomed), "our objects are still there")
     assert versions(doomed) == before
     created(doomed, pod("plain"))
-    wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), lambda: "pods do not start")
+    wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), "pods do not start")
     # A pod that waits does so for ever; now that the policies are gone, whoever may write it may delete it.
     kube.delete(paths.pods("default", "waits"))
-    wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, lambda: "it does not go")
+    wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, "it does not go")
     assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}
 
 
@@ -246,7 +246,7 @@ def quiet(cluster: Cluster, count: int) -> dict[str, str]:
     invariants.check(cluster)
     wait_for(
         lambda: all(scenarios.condition(p).get("status") == "True" for p in scenarios.all_pods(cluster.kube)),
-        lambda: "pods were not told of their share",
+        "pods were not told of their share",
     )
     found = versions(cluster)
     assert len(found) == count

@@ -74,7 +74,7 @@ def test_describe_says_why_a_pod_waits(kubectl: Kubectl, cluster: Cluster) -> No
     reason = "1 short of memory (largest free 2768 MiB, wanted 10000)"
     wait_for(
         lambda: re.search(rf"GPUWaiting .*{re.escape(reason)}", kubectl("describe", "pod", waiting)) is not None,
-        lambda: "no Event that says why",
+        "no Event that says why",
     )
     assert reason in kubectl("get", "pod", waiting, "-o", "jsonpath={.status.conditions}")
 

@@ -32,7 +32,7 @@ class Team:
         spec = {"limits": [{"type": "Container", **item}]}
         path = paths.path("v1", "limitranges", self.name)
         self.kube.create(path, {"metadata": {"name": "shares"}, "spec": spec})
-        wait_for(self._acts, lambda: "the LimitRange does nothing")
+        wait_for(self._acts, "the LimitRange does nothing")
 
     def _acts(self) -> bool:
         try:

@@ -33,7 +33,7 @@ def options(cluster: Cluster) -> Iterator[Set]:
     write("")
     wait_for(
         lambda: all(not status(cluster, node.spec.name)["options"] for node in cluster.nodes),
-        lambda: "the options of the test are still published",
+        "the options of the test are still published",
     )
 
 
@@ -62,9 +62,7 @@ def dry_run(cluster: Cluster, made: PodBuilder) -> JSON:
 
 def would_wait(cluster: Cluster, made: PodBuilder) -> None:
     """Wait until the allocator has heard that there is no room for this pod."""
-    wait_for(
-        lambda: bool(dry_run(cluster, made)["spec"].get("schedulingGates")), lambda: "the pod would still be placed"
-    )
+    wait_for(lambda: bool(dry_run(cluster, made)["spec"].get("schedulingGates")), "the pod would still be placed")
 
 
 def t4(name: str, mib: int) -> PodBuilder:
@@ -145,5 +143,5 @@ def test_core_limits_are_off_where_the_pool_says_so(cluster: Cluster, options: S
     options(pools(disablecorelimit=True))
     published(cluster, "t4", disablecorelimit="true")
     made.append("free")
-    wait_for(freed, lambda: "the allocator places by the old options")
+    wait_for(freed, "the allocator places by the old options")
     assert limit("free") == "0"

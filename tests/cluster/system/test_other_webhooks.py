@@ -26,7 +26,7 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
         # A configuration takes a moment until every API server calls it.
         wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
-            lambda: "the other webhook is not called",
+            "the other webhook is not called",
         )
         _create(cluster, builder)
     (found,) = scenarios.settled(cluster.kube, 1)
@@ -48,7 +48,7 @@ def test_a_container_that_another_webhook_adds_and_that_asks_in_the_pods_dialect
     ):
         wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
-            lambda: "the other webhook is not called",
+            "the other webhook is not called",
         )
         _create(cluster, builder)
     (found,) = scenarios.settled(cluster.kube, 1, running=1)
@@ -83,7 +83,7 @@ def refusing(cluster: Cluster) -> Iterator[None]:
     with another.registered(cluster.kube, another.refusing, label="refused"):
         wait_for(
             lambda: "not today" in _refusal(cluster, refused("probe"), dry_run=True),
-            lambda: "the other webhook is not called",
+            "the other webhook is not called",
         )
         yield
 
@@ -107,7 +107,7 @@ def test_nor_does_it_where_the_other_webhook_is_not_there(cluster: Cluster) -> N
     with another.registered(cluster.kube, gone, label="refused"):
         wait_for(
             lambda: "failed calling webhook" in _refusal(cluster, refused("probe"), dry_run=True),
-            lambda: "the other webhook is not called",
+            "the other webhook is not called",
         )
         for number in range(2):
             assert "failed calling webhook" in _refusal(cluster, refused(f"refused-{number}"))

@@ -173,10 +173,10 @@ def test_an_evicted_pod_makes_room_for_who_waits(full: Cluster) -> None:
 
 def test_a_pod_that_is_evicted_while_it_waits_is_forgotten(full: Cluster) -> None:
     evict(full, "waits")
-    wait_for(lambda: gone(full, "waits"), lambda: "it is still there")
+    wait_for(lambda: gone(full, "waits"), "it is still there")
     invariants.check(full)
     full.kube.delete(paths.pods("default", "one"))
-    wait_for(lambda: gone(full, "one"), lambda: "it is still there")
+    wait_for(lambda: gone(full, "one"), "it is still there")
     create(full, t4("next", CARD))
     wait_for(lambda: scenarios.is_running(found(full, "next")), lambda: str(found(full, "next")))
 

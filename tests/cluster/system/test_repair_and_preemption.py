@@ -104,7 +104,7 @@ def names_running(cluster: Cluster) -> set[str]:
 
 def gone(cluster: Cluster, left: int) -> None:
     """Wait until only so many pods are left: one on its way out holds its share."""
-    wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, lambda: "pods are still there")
+    wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, "pods are still there")
 
 
 def promise_twice(cluster: Cluster) -> None:
@@ -113,7 +113,7 @@ def promise_twice(cluster: Cluster) -> None:
         made = create(cluster, t4(name))
         since = datetime.fromisoformat(made["metadata"]["creationTimestamp"]).timestamp()
         # Creation times tell whole seconds, and the second pod is to be the younger one.
-        wait_for(lambda since=since: time.time() >= since + 1, lambda: "the clock stands")  # type: ignore[misc]
+        wait_for(lambda since=since: time.time() >= since + 1, "the clock stands")  # type: ignore[misc]
     scenarios.settled(cluster.kube, 2, running=2)
     first, second = (cluster.kube.get(paths.pods("default", name)) for name in ("twice-1", "twice-2"))
     theirs, text = (json.loads(p["metadata"]["annotations"][names.ALLOCATION]) for p in (first, second))
@@ -144,7 +144,7 @@ def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) 
     wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOvercommitted").endswith("it is evicted")
-    wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, lambda: "still overfull")
+    wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, "still overfull")
 
 
 def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> None:
@@ -157,7 +157,7 @@ def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> No
         cluster.label_namespace("late")
         text = wait_for_event(cluster, "slipped", "GPUShareUncounted", "late")
         assert text.startswith("requests a GPU share and has no valid allocation")
-        wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, lambda: "not counted")
+        wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, "not counted")
     finally:
         cluster.kube.patch_merge(namespace, {"metadata": {"labels": {names.INJECT_LABEL: None}}})
         with contextlib.suppress(KubeNotFound):
@@ -226,7 +226,7 @@ def test_what_a_silent_watch_does_not_bring_is_found_and_mended(strict: Cluster,
     mute = Fault(lambda asked: asked.watches and asked.path == paths.pods(), Mute())
     with proxy.suffering(mute):
         proxy.cut()
-        wait_for(lambda: mute.hits > 0, lambda: "nobody watches pods")
+        wait_for(lambda: mute.hits > 0, "nobody watches pods")
         strict.kube.delete(paths.pods("default", "low-1"))
         wait_for(lambda: names_running(strict) == {"low-2", "next"}, lambda: f"{names_running(strict)} run")
     proxy.cut()

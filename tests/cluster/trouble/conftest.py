@@ -184,7 +184,7 @@ class Troubled:
         self.create(*(builder.gated(HOLD) for builder in made))
         wait_for(
             lambda: all(self._figures(each).get("gpufraction_waiting_pods") == len(made) for each in self.allocators),
-            lambda: "the allocators do not see the pods",
+            "the allocators do not see the pods",
         )
 
     def let_go(self, *pods: str) -> None:
@@ -219,7 +219,7 @@ class Troubled:
         for program in self.cluster.programs.values():
             if program.name != "certs" and not program.alive():
                 program.start()
-        wait_for(lambda: all(map(self.answers, self.allocators)), lambda: "an allocator is not back")
+        wait_for(lambda: all(map(self.answers, self.allocators)), "an allocator is not back")
         self.leader()
 
 

@@ -70,7 +70,7 @@ def test_nor_is_its_share_given_away_while_the_pod_cannot_be_read_back(
         trouble.fault(requests.read_back("a"), BUSY, times=2) as unread,
     ):
         trouble.let_go("a")
-        wait_for(lambda: lost.hits == 1, lambda: "the commit was not written")
+        wait_for(lambda: lost.hits == 1, "the commit was not written")
         trouble.let_go("b", "c")
         trouble.becomes(FULL)
     assert (lost.hits, lost.carried_out) == (1, codes)
@@ -96,12 +96,12 @@ def test_a_commit_changes_nothing_that_arrives_when(trouble: Troubled, meanwhile
     try:
         with trouble.hold(requests.commits("a"), released) as late:
             trouble.let_go("a")
-            wait_for(lambda: late.hits == 1, lambda: "the commit was not written")
+            wait_for(lambda: late.hits == 1, "the commit was not written")
             meanwhile(trouble)
             trouble.let_go("b", "c")
             trouble.becomes(FULL)
             released.set()
-            wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
+            wait_for(lambda: len(late.carried_out) == 1, "it has not arrived")
         trouble.becomes(FULL)
         assert late.carried_out[0] in (409, 422)
     finally:

@@ -39,14 +39,14 @@ def test_a_placement_that_arrives_after_the_next_leader_has_decided_changes_noth
         # Nobody may tell the pod that it waits: that alone would make another version of it.
         with trouble.hold(requests.commits("a"), released) as late, trouble.fault(requests.told("a"), BUSY) as untold:
             trouble.let_go("a")
-            wait_for(lambda: late.hits == 1, lambda: "the placement was not written")
+            wait_for(lambda: late.hits == 1, "the placement was not written")
             leader.kill()
             trouble.create(*(card(name).spec(priorityClassName=URGENT) for name in ("b", "c")))
-            wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+            wait_for(lambda: trouble.leads(other), "nobody took over")
             wait_for(lambda: running(trouble) == {"b", "c"}, lambda: f"{running(trouble)} run")
-            wait_for(lambda: untold.hits > 0, lambda: "nothing was decided about it")
+            wait_for(lambda: untold.hits > 0, "nothing was decided about it")
             released.set()
-            wait_for(lambda: len(late.carried_out) == 1, lambda: "it has not arrived")
+            wait_for(lambda: len(late.carried_out) == 1, "it has not arrived")
         assert late.carried_out[0] in (409, 422)
         trouble.becomes(Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",)))
     finally:
@@ -59,7 +59,7 @@ def test_nothing_is_decided_until_every_waiting_pod_was_touched(trouble: Trouble
     with trouble.fault(requests.commits("a"), BUSY, only=other) as untouched:
         leader.kill()
         trouble.let_go("a")
-        wait_for(lambda: untouched.hits > 1, lambda: "it was not tried again")
+        wait_for(lambda: untouched.hits > 1, "it was not tried again")
         trouble.create(card("b"))
         assert running(trouble) == set()
     trouble.becomes(BOTH)
@@ -69,7 +69,7 @@ def by_its_successor(trouble: Troubled) -> None:
     """The leader is killed, and the other takes over."""
     leader, other = trouble.leader(), trouble.follower()
     leader.kill()
-    wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+    wait_for(lambda: trouble.leads(other), "nobody took over")
 
 
 def by_itself(trouble: Troubled) -> None:
@@ -80,7 +80,7 @@ def by_itself(trouble: Troubled) -> None:
         figures = invariants.figures(trouble.cluster, leader)
         return figures.get('gpufraction_reservations{state="assumed"}') == 0
 
-    wait_for(given_back, lambda: "the reservation is not given back")
+    wait_for(given_back, "the reservation is not given back")
 
 
 GIVEN_AWAY: dict[str, Callable[[Troubled], None]] = {"by the next leader": by_its_successor, "by itself": by_itself}
@@ -108,7 +108,7 @@ def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
     assert found["spec"]["nodeName"] == "t4", "it was bound when it was admitted"
     status = found["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-    wait_for(lambda: told(trouble, name) == ("False", names.SHARE_TAKEN), lambda: "it is not told")
+    wait_for(lambda: told(trouble, name) == ("False", names.SHARE_TAKEN), "it is not told")
     if start != "0":
         assert not any(s.get("started") for s in status.get("containerStatuses", ()))
         assert scenarios.printed(trouble.cluster.kube, found, "main") == ""
@@ -146,7 +146,7 @@ def a_slow_webhook(trouble: Troubled) -> Iterator[tuple[threading.Event, list[st
         with another.registered(trouble.cluster.kube, slow, label=SLOW):
             wait_for(
                 lambda: len(trouble.cluster.kube.create(path, probe, {"dryRun": "All"})["spec"]["containers"]) == 2,
-                lambda: "the other webhook is not called",
+                "the other webhook is not called",
             )
             yield released, held
             released.set()
@@ -168,12 +168,12 @@ def creating(trouble: Troubled, held: list[str], start: str) -> Iterator[str]:
             stored = client.submit(kube.create, path, made, timeout=_HELD + 10)
             wait_for(
                 lambda name=name, stored=stored: name in held or stored.done(),  # type: ignore[misc]
-                lambda: "it is neither held up nor stored",
+                "it is neither held up nor stored",
             )
             if name in held:
                 yield name
                 stored.result()
                 return
             trouble.delete(name)  # it has to wait: somebody else may have begun to lead
-            wait_for(lambda: not scenarios.all_pods(trouble.cluster.kube), lambda: "it is still there")
+            wait_for(lambda: not scenarios.all_pods(trouble.cluster.kube), "it is still there")
     pytest.fail("no pod is given a share when it is admitted")

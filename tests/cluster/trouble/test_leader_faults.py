@@ -27,7 +27,7 @@ def test_a_leader_that_is_cut_off_is_followed_by_the_other(trouble: Troubled) ->
     leader, other = trouble.leader(), trouble.follower()
     with trouble.fault(requests.everything, Drop(), only=leader):
         trouble.proxies[leader.name].cut()
-        wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), lambda: "nobody took over")
+        wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), "nobody took over")
         trouble.create(card("a"), card("b"), card("c"))
         trouble.becomes(FULL)
         before = len(written(trouble, leader))
@@ -43,8 +43,8 @@ def test_who_loses_the_lead_with_a_placement_in_doubt_finds_out_what_became_of_i
         trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader),
     ):
         trouble.let_go("a", "b", "c")
-        wait_for(lambda: dropped.hits > 0, lambda: "nothing was written")
-        wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), lambda: "nobody took over")
+        wait_for(lambda: dropped.hits > 0, "nothing was written")
+        wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), "nobody took over")
         trouble.becomes(FULL)
         # The ledgers of both are held against the pods while the one that was in doubt cannot lead again.
         invariants.check(trouble.cluster)
@@ -54,18 +54,18 @@ def test_who_loses_the_lead_with_a_placement_in_doubt_finds_out_what_became_of_i
 def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     with trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader):
-        wait_for(lambda: not trouble.leads(leader), lambda: "it goes on leading")
+        wait_for(lambda: not trouble.leads(leader), "it goes on leading")
         # Pods that it admits from now on wait; the other places them when its time has come.
         trouble.create(card("a"), card("b"), card("c"))
         trouble.becomes(FULL)
-        wait_for(lambda: trouble.leads(other), lambda: "the other does not lead")
+        wait_for(lambda: trouble.leads(other), "the other does not lead")
 
 
 @LONG
 def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterwards(trouble: Troubled) -> None:
     with trouble.fault(requests.everything, Drop()):
         trouble.cut_watches()
-        wait_for(lambda: not any(map(trouble.leads, trouble.allocators)), lambda: "somebody leads")
+        wait_for(lambda: not any(map(trouble.leads, trouble.allocators)), "somebody leads")
         trouble.create(card("a"), card("b"), card("c"))
         assert scenarios.outcome(scenarios.all_pods(trouble.cluster.kube)).running == 0
     trouble.becomes(FULL)
@@ -77,11 +77,11 @@ def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled)
     trouble.held(card("a"), card("b"), card("c"))
     trouble.pause(leader)
     trouble.let_go("a", "b", "c")
-    wait_for(lambda: trouble.leads(other), lambda: "nobody took over")
+    wait_for(lambda: trouble.leads(other), "nobody took over")
     trouble.becomes(FULL)
     before = len(written(trouble, leader))
     trouble.resume(leader)
-    wait_for(lambda: trouble.answers(leader), lambda: "it does not go on")
+    wait_for(lambda: trouble.answers(leader), "it does not go on")
     trouble.becomes(FULL)
     assert len(written(trouble, leader)) == before
 
@@ -112,7 +112,7 @@ def test_clocks_that_are_hours_apart_neither_bring_a_second_leader_nor_keep_one_
         trouble.create(card("b"), card("c"))
         trouble.becomes(FULL)
         first.start()
-        wait_for(lambda: trouble.answers(first), lambda: "it is not back")
+        wait_for(lambda: trouble.answers(first), "it is not back")
         trouble.delete("a")
         trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
         trouble.leader()

@@ -56,7 +56,7 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
         trouble.fault(requests.lists, Refuse(429, "TooManyRequests"), times=refused) as fault,
     ):
         trouble.cut_watches()
-        wait_for(lambda: away.hits > 0, lambda: "nobody watches")
+        wait_for(lambda: away.hits > 0, "nobody watches")
         trouble.delete("a")
         forget_history(trouble.cluster.control_plane)
         away.times = 0

@@ -109,7 +109,7 @@ def watching(kubeconfig: str, deletes: Container[str], guard: str) -> Iterator[W
     informer = Informer(kube, paths.pods("default"), see, name="witness")
     informer.start()
     try:
-        wait_for(informer.synced.is_set, lambda: "the pods are not listed")
+        wait_for(informer.synced.is_set, "the pods are not listed")
         yield witness
     finally:
         informer.stop()

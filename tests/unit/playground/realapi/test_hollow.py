@@ -44,7 +44,7 @@ def test_a_kubelet_is_told_all_of_its_node_and_leaves_nothing(kubelets: HollowKu
     kubelets.register(NODE)
     try:
         log = tmp_path / "kubelet-n1.log"
-        wait_for(lambda: log.exists() and "root dir" in log.read_text(), lambda: "it says nothing")
+        wait_for(lambda: log.exists() and "root dir" in log.read_text(), "it says nothing")
         said = log.read_text().splitlines()[0]
         assert said == (
             "PATH /nonexistent --morph=kubelet --kubeconfig=/config/n1 --name=n1 --kubelet-port=0 "
