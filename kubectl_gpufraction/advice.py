@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.scheduling.demand import Demand
-from contract.scheduling.filters import gpu_reason
+from contract.scheduling.filters import gpu_reason, shortage
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction import room
@@ -241,8 +241,8 @@ def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[D
         return len(shares)
     if used.exclusive:
         return 1
-    memory = used.memory + fraction.memory_on(gpu.usable) - NO_LIMITS.capacity(gpu)
-    cores = used.cores + max(fraction.cores, 1) - WHOLE
+    alone = Demand(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
+    memory, cores, _ = shortage(gpu, used, alone, NO_LIMITS)
     by_memory = _fewest(memory, sorted((each.memory for each in shares), reverse=True))
     return max(by_memory, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))
 

@@ -13,7 +13,7 @@ from typing import Any
 from contract.encoding.quantity import format_bytes, mib
 from contract.model import FractionRequest, Gpu
 from contract.scheduling.demand import usage_of
-from contract.scheduling.filters import gpu_reason
+from contract.scheduling.filters import free, gpu_reason
 from kubectl_gpufraction.room import NO_LIMITS
 from kubectl_gpufraction.state import ClusterView, Node, Pod
 from kubectl_gpufraction.tables import Column
@@ -89,7 +89,7 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
         "model": gpu.model,
         "shares": len(holders),
         "memoryMiB": mib(usage.memory),
-        "freeMiB": 0 if usage.exclusive or not gpu.healthy else mib(max(0, NO_LIMITS.capacity(gpu) - usage.memory)),
+        "freeMiB": mib(free(gpu, usage, NO_LIMITS)[0]),
         "cores": usage.cores,
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,

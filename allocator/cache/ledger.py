@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from allocator.engine.basis import Judged
-from contract.model import FREE, WHOLE, Allocation, Compute, Gpu, PodRequest, Usage
+from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
 from contract.scheduling.demand import Demand, demands
-from contract.scheduling.filters import DEFAULT_LIMITS, Limits
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
 from contract.scheduling.request import SchedulingRequest
 
 OWN = "egpu/"
@@ -306,12 +306,7 @@ def _group(claim: str) -> str:
 
 def is_overfull(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
     """Whether more is booked on the GPU than there is, or a whole-GPU holder shares it with others."""
-    return (
-        usage.memory > limits.capacity(gpu)
-        or usage.cores > WHOLE
-        or usage.sharers > limits.sharers(gpu)
-        or (usage.exclusive and usage.sharers > 1)
-    )
+    return bool(overcommitment(gpu, usage, limits))
 
 
 def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:

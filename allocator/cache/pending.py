@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from contract.model import Compute
+from contract.scheduling.nodeinfo import plus
 
 _LATELY = 2.0
 """Seconds."""
@@ -43,7 +44,7 @@ class Pending:
         else:
             self._sum = _less(self._sum, before)
         self._waiting[uid] = compute
-        self._sum = _more(self._sum, compute)
+        self._sum = plus(self._sum, compute)
 
     def drop(self, uid: str) -> None:
         """It has a node, or is finished or gone."""
@@ -57,20 +58,16 @@ class Pending:
             self._came.popleft()
         found = self._sum
         for _, compute in self._came:
-            found = _more(found, compute)
+            found = plus(found, compute)
         return found
 
     def check_invariants(self) -> None:
         """Raise unless the sum is that of the pods."""
         found = Compute()
         for compute in self._waiting.values():
-            found = _more(found, compute)
+            found = plus(found, compute)
         if found != self._sum:
             raise AssertionError("what waits for a node is not what its pods need")
-
-
-def _more(one: Compute, other: Compute) -> Compute:
-    return Compute(one.cpu + other.cpu, one.memory + other.memory, one.storage + other.storage, one.pods + other.pods)
 
 
 def _less(one: Compute, other: Compute) -> Compute:

@@ -26,7 +26,8 @@ from allocator.engine.reference import Decision, Placement, Unschedulable
 from allocator.scoring import policy
 from allocator.scoring.policy import FINE
 from contract.model import FREE, WHOLE, Compute, FractionRequest, Gpu, NodeState, Usage
-from contract.scheduling import fit, request
+from contract.scheduling import filters, fit, request
+from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
 from contract.scheduling.reasons import Code, Reason, ReasonCount
@@ -240,12 +241,10 @@ def shortage(node: NodeState, ask: SchedulingRequest, limits: Limits) -> int | N
 
 
 def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> int:
-    capacity = max(limits.capacity(gpu), 1)
-    memory = fraction.memory_on(gpu.usable) + usage.memory - capacity
-    cores = (fraction.cores or 1) + usage.cores - WHOLE
-    most = limits.sharers(gpu)
-    sharers = usage.sharers + 1 - most
-    lack = max(memory * FINE // capacity, cores * FINE // WHOLE, sharers * FINE // most, 0)
+    alone = Demand(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
+    memory, cores, sharers = filters.shortage(gpu, usage, alone, limits)
+    lack = max(memory * FINE // max(limits.capacity(gpu), 1), cores * FINE // WHOLE, 0)
+    lack = max(lack, sharers * FINE // limits.sharers(gpu))
     if usage.exclusive or (fraction.exclusive and usage.sharers):
         # All of its users must go, however little they use.
         lack = max(lack, FINE * usage.sharers)

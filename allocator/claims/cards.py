@@ -19,7 +19,7 @@ from allocator.claims.objects import CARD, GROUP_VERSION
 from allocator.claims.rendering import card_name
 from contract.encoding.quantity import GIB, mib
 from contract.model import WHOLE, Gpu, NodeState, Usage
-from contract.scheduling.filters import Limits
+from contract.scheduling.filters import Limits, free
 
 JSON = dict[str, Any]
 NODE_LABEL = "elasticgpu.io/node"
@@ -75,8 +75,6 @@ def is_ours(document: Mapping[str, Any]) -> bool:
 
 def _document(node: str, gpu: Gpu, usage: Usage, limits: Limits) -> JSON:
     labels = {MANAGED: _OURS, **({NODE_LABEL: node} if len(node) <= _LABEL_MAX else {})}
-    memory, cores = limits.capacity(gpu), WHOLE
-    left = (0, 0) if usage.exclusive or not gpu.healthy else (memory - usage.memory, cores - usage.cores)
     return {
         "apiVersion": GROUP_VERSION,
         "kind": CARD,
@@ -90,8 +88,8 @@ def _document(node: str, gpu: Gpu, usage: Usage, limits: Limits) -> JSON:
         },
         "status": {
             "state": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
-            "capacity": _amounts(memory, cores),
-            "allocatable": _amounts(max(0, left[0]), max(0, left[1])),
+            "capacity": _amounts(limits.capacity(gpu), WHOLE),
+            "allocatable": _amounts(*free(gpu, usage, limits)),
         },
     }
 

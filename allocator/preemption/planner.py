@@ -16,8 +16,8 @@ from allocator.cache import reserved
 from allocator.preemption import set_cover
 from allocator.preemption.set_cover import Budget
 from allocator.scoring import policy
-from contract.model import FREE, WHOLE, ContainerAllocation, NodeState, PodRequest
-from contract.scheduling import fit, nodeinfo
+from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
+from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, node_reason
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -165,9 +165,7 @@ def _lacks(
         gpu, usage = node.gpus[position], node.usage[position]
         alone = [s for s in sharers if gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive]
         lacks += [
-            usage.memory + demand.memory - limits.capacity(gpu),
-            usage.cores + max(demand.cores, 1) - WHOLE,
-            usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
+            *filters.shortage(gpu, usage, demand, limits),
             max(1, len(alone)) if usage.exclusive else 0,
         ]
     has, taken, wanted = node.allocatable, node.requested, question.ask.needs.compute

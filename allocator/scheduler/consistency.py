@@ -19,10 +19,11 @@ from allocator.queue.rounds import CycleTrigger
 from contract import dialects, names, pods
 from contract.dialects import Options
 from contract.encoding.quantity import mib
-from contract.model import WHOLE, Gpu, Usage
+from contract.model import Gpu, Usage
 from contract.scheduling import nodeinfo
-from contract.scheduling.filters import Limits
+from contract.scheduling.filters import Limits, overcommitment
 from contract.scheduling.nodeinfo import AllocatedPod
+from contract.scheduling.reasons import Code, Reason
 
 _LASTS, _AGAIN = 3.0, 60.0
 """Seconds for which a GPU must be promised too much before it is said, and until an eviction is asked for again."""
@@ -118,16 +119,18 @@ def _said(gpu: Gpu, node: str, what: str) -> str:
 
 def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
     """In words; empty where it is not too much."""
-    said = []
-    if usage.memory > limits.capacity(gpu):
-        said.append(f"{mib(usage.memory)} of {mib(limits.capacity(gpu))} MiB")
-    if usage.cores > WHOLE:
-        said.append(f"{usage.cores} of {WHOLE} % of its cores")
-    if usage.sharers > limits.sharers(gpu):
-        said.append(f"{usage.sharers} of {limits.sharers(gpu)} pods")
-    if usage.exclusive and usage.sharers > 1:
-        said.append(f"held whole by one of {usage.sharers} pods")
-    return ", ".join(said)
+    return ", ".join(_excess(each) for each in overcommitment(gpu, usage, limits))
+
+
+def _excess(reason: Reason) -> str:
+    match reason.code:
+        case Code.MEMORY:
+            return f"{mib(reason.wanted)} of {mib(reason.most)} MiB"
+        case Code.CORES:
+            return f"{reason.wanted} of {reason.most} % of its cores"
+        case Code.SHARERS:
+            return f"{reason.wanted} of {reason.most} pods"
+    return f"held whole by one of {reason.wanted} pods"
 
 
 class OvercommitReporter:

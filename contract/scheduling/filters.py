@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from contract.model import ISOLATION, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
 from contract.scheduling import needs as scheduling
+from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.reasons import Code, Reason, of_withheld
 
@@ -128,6 +129,38 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     if usage.cores + cores > WHOLE:
         return Reason(Code.CORES, cores, max(0, WHOLE - usage.cores))
     return None
+
+
+def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[int, int, int]:
+    """
+    What must be given back of the GPU before it bears the demand, by the rules of `gpu_reason`: bytes, percent of its
+    cores, and pods. Nothing where it is <= 0; a pod that holds the GPU whole is not counted.
+    """
+    return (
+        usage.memory + demand.memory - limits.capacity(gpu),
+        usage.cores + (demand.cores or 1) - WHOLE,
+        usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
+    )
+
+
+def free(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[int, int]:
+    """Bytes and percent of cores that pods may still be given of the GPU."""
+    if usage.exclusive or not gpu.healthy:
+        return 0, 0
+    return max(0, limits.capacity(gpu) - usage.memory), max(0, WHOLE - usage.cores)
+
+
+def overcommitment(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[Reason, ...]:
+    """What is booked on the GPU beyond what there is, as (booked, most); `EXCLUSIVE`: a whole-GPU pod is not alone."""
+    if usage.memory <= limits.capacity(gpu) and usage.cores <= WHOLE and usage.sharers <= limits.sharers(gpu):
+        return (Reason(Code.EXCLUSIVE, usage.sharers, 1),) if usage.exclusive and usage.sharers > 1 else ()
+    found = (
+        (Code.MEMORY, usage.memory, limits.capacity(gpu)),
+        (Code.CORES, usage.cores, WHOLE),
+        (Code.SHARERS, usage.sharers, limits.sharers(gpu)),
+        (Code.EXCLUSIVE, usage.sharers if usage.exclusive else 0, 1),
+    )
+    return tuple(Reason(code, booked, most) for code, booked, most in found if booked > most)
 
 
 def wishes_for_kind(fraction: FractionRequest) -> bool:
