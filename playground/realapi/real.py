@@ -27,7 +27,7 @@ from playground.realapi.hollow import HollowKubelets
 from playground.realapi.nodes import KubeletServer, Registration
 from playground.realapi.reacting import Reactor
 from playground.realapi.remote import RemoteApi
-from playground.realapi.server import ApiServer
+from playground.realapi.server import RealServer
 
 JSON = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Real:
         offers: Mapping[str, Mapping[str, str]] | None = None,
         timing: Timing | None = None,
     ) -> None:
-        self.server = ApiServer(assets)
+        self.server = RealServer(assets)
         self._own_scheduler = scheduler and assets.has(components.SCHEDULER)
         self._own_controllers = controllers and assets.has(components.CONTROLLERS)
         self._stop = threading.Event()
@@ -105,11 +105,11 @@ class Real:
     # -- what a cluster needs of it -------------------------------------------------------------------------------
 
     def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
-        """See `ApiServer.identify_to_webhooks`."""
+        """See `RealServer.identify_to_webhooks`."""
         self.server.identify_to_webhooks(certificate, key)
 
     def kubeconfig(self, user: User) -> str:
-        """See `ApiServer.kubeconfig`."""
+        """See `RealServer.kubeconfig`."""
         return self.server.kubeconfig(user)
 
     def add_node(self, spec: NodeSpec) -> None:

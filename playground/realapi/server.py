@@ -38,7 +38,7 @@ class NotReady(Exception):
     """The control plane does not serve; the message says what is missing."""
 
 
-class ApiServer:
+class RealServer:
     """
     Start with `start`, end with `stop`, or use it as a context.
 
@@ -57,7 +57,7 @@ class ApiServer:
         self.programs: dict[str, Program] = {}
         self._flags = [*components.plugins("enable", enabled), *components.plugins("disable", disabled)]
 
-    def __enter__(self) -> ApiServer:
+    def __enter__(self) -> RealServer:
         try:
             self.start()
         except BaseException:

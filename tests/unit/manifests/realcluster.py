@@ -19,7 +19,7 @@ import pytest
 
 from playground.api.kinds.values import ADMIN
 from playground.realapi.components import assets_of
-from playground.realapi.server import ApiServer
+from playground.realapi.server import RealServer
 
 JSON = dict[str, Any]
 _MISSING = assets_of(os.environ)
@@ -55,7 +55,7 @@ class Answer:
 class RealCluster:
     """Speaks to the server as anybody, by impersonation."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: RealServer) -> None:
         self.url, self.kubeconfig = server.url, server.certified(ADMIN)
         """Of the server, and of an administrator."""
         self._context = ssl.create_default_context(cadata=server.authority.pem.decode())
@@ -95,5 +95,5 @@ def running() -> Iterator[RealCluster]:
     assert not isinstance(assets, str), assets
     # Without controllers nobody makes the account that ServiceAccount wants in every namespace, and NodeRestriction
     # would refuse what our own policies have to refuse.
-    with ApiServer(assets, enabled=(), disabled=("ServiceAccount",)) as server:
+    with RealServer(assets, enabled=(), disabled=("ServiceAccount",)) as server:
         yield RealCluster(server)
