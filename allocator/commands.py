@@ -73,7 +73,7 @@ def _replay(file: Path, key: str | None, out: TextIO) -> int:
         return 0
     found = [outcome for outcome in outcomes if outcome.pod.key == key]
     if not found:
-        known = ", ".join(outcome.pod.key for outcome in outcomes[:5]) or "nobody"
+        known = ", ".join(outcome.pod.key for outcome in outcomes[:5]) or "none"
         print(f"{key} is not in the queue; queued: {known}", file=sys.stderr)
         return 1
     _explain(view, found[0], out)

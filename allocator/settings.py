@@ -25,29 +25,29 @@ class PlacementSettings:
     )
     when: Literal["admission", "stored"] = setting(
         "admission",
-        "When a pod gets its share. admission: in the call that creates it, before quotas have their say, so a share "
-        "may be held for some seconds by a pod that is refused. stored: a moment after it was stored, so nobody holds "
-        "anything by creations that are refused; every pod is gated first, which costs a write more.",
+        "When a pod gets its share. admission: in the call that creates it, before quotas are checked, so a pod that "
+        "is refused may hold a share for some seconds. stored: a moment after it was stored, so refused creations hold "
+        "nothing; every pod is gated first, which costs one more write.",
     )
     node_policy: NodePreference = setting(
         "value",
-        "Which nodes are preferred. value (what could still be put on the node) and fragmentation (what nobody could "
-        "use of it) learn from the requests and choose the GPUs of the node too; until 64 were seen they place as "
-        "binpack does, which keeps whole nodes free.",
+        "Which nodes are preferred. value (what could still be placed on the node) and fragmentation (what no pod "
+        "could use of it) learn from the requests and choose the GPUs of the node too. For the first 64 requests they "
+        "place as binpack does, which keeps whole nodes free.",
     )
     gpu_policy: Preference = setting(
         "binpack",
-        "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Asked only where node_policy is binpack or "
+        "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Used only where node_policy is binpack or "
         "spread.",
     )
     unsatisfiable: Literal["deny", "wait"] = setting(
-        "deny", "What becomes of a request that no GPU of the cluster could ever serve."
+        "deny", "What happens to a request that no GPU of the cluster could ever serve."
     )
 
 
 @dataclass(frozen=True)
 class SharingSettings:
-    """What one GPU may bear. How much memory it may promise, its node's agent says."""
+    """Limits of one GPU. The node's agent says how much memory it has to allocate."""
 
     max_sharers: int = setting(
         48,
@@ -73,15 +73,17 @@ class ElectionSettings:
     identity: str = setting("", "This replica's name in the Lease, usually the pod's; empty takes the host's.")
     lease: float = setting(
         15.0,
-        "How long after a leader's last sign of life another may decide. Shorter takes over faster and asks more of "
-        "the API server; pods wait meanwhile.",
+        "How long after a leader's last renewal another replica may take over; pods wait meanwhile. A shorter lease "
+        "takes over faster and costs more requests.",
         unit="duration",
         minimum=1,
     )
     renew: float = setting(
-        10.0, "How long a leader that cannot renew goes on deciding; less than `lease`.", unit="duration", minimum=0.5
+        10.0, "How long a leader that cannot renew keeps deciding; less than `lease`.", unit="duration", minimum=0.5
     )
-    retry: float = setting(2.0, "Time between two looks at the Lease; less than `renew`.", unit="duration", minimum=0.1)
+    retry: float = setting(
+        2.0, "Time between two attempts at the Lease; less than `renew`.", unit="duration", minimum=0.1
+    )
 
     def __post_init__(self) -> None:
         if not self.lease > self.renew > self.retry:
@@ -97,10 +99,10 @@ class Settings:
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(
         40.0,
-        "The longest that a share stays reserved for a pod that was admitted and has not appeared. It must be longer "
-        "than the API server works at a creation (34 s at most), while other webhooks may hold the pod up: a pod that "
-        "appears later finds its share given to another. Where pods appear sooner here, four times what the slowest "
-        "took lately is enough, and at least 5 s.",
+        "The longest time that a share stays reserved for a pod that was admitted and has not appeared. It must be "
+        "longer than a creation takes in the API server (34 s at most, other webhooks included): a pod that appears "
+        "later has lost its share. Where pods appear sooner, the reservation lasts four times as long as the slowest "
+        "recent pod took, and at least 5 s.",
         unit="duration",
         minimum=1,
     )
@@ -121,8 +123,8 @@ class Settings:
     )
     unbound: Literal["keep", "delete"] = setting(
         "keep",
-        "What becomes of a pod that holds a share and that kube-scheduler cannot bind: keep says so in an Event and a "
-        "condition; delete also evicts it where a controller will make another, which needs the component "
+        "What happens to a pod that holds a share and that kube-scheduler cannot bind: keep reports it by an Event and "
+        "a condition; delete also evicts it if a controller will create another, which needs the component "
         "allocator-eviction.",
     )
     unbound_after: float = setting(
@@ -155,14 +157,14 @@ class Settings:
     )
     repair_every: float = setting(
         300.0,
-        "Time between two comparisons of what the allocator knows with a fresh list of pods; 0 makes none.",
+        "Time between two comparisons of the ledger with a fresh list of pods; 0 makes none.",
         unit="duration",
         minimum=0,
     )
     repair: Literal["report", "evict"] = setting(
         "report",
-        "What becomes of the youngest pod on a GPU that is promised beyond what it has: report says so in an Event; "
-        "evict also evicts it, which needs the component allocator-eviction.",
+        "What happens to the youngest pod on an overcommitted GPU: report writes an Event; evict also evicts the pod, "
+        "which needs the component allocator-eviction.",
     )
     preemption: bool = setting(
         False,

@@ -127,7 +127,7 @@ RETURNED = Key(
     on="Pod annotation",
     writer="webhook",
     doc="On a pod that was given a share when it was admitted and then had to wait after all: the id of that "
-    "allocation, which is given back when the pod is seen.",
+    "allocation, which is released when the pod is seen.",
 )
 PLACEMENT = Key(
     f"{GROUP}/placement",
@@ -335,7 +335,7 @@ CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",
     writer="allocator",
-    doc="The claim has a share. A claim that is deleted stays until no pod uses it and its share was given back.",
+    doc="The claim has a share. A claim that is deleted stays until no pod uses it and its share was released.",
 )
 SHARE_FINALIZER = Key(
     f"{GROUP}/share-in-use",

@@ -205,7 +205,10 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
     "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
     "waiting": (_waiting, "the queue: which pods wait, for what, and why"),
     "explain": (_explain, "why a pod waits, its place in the queue, and which pods' end would make room"),
-    "advise": (_advise, "the fewest evictions that let a pod start, or free whole GPUs; changes nothing unless told"),
+    "advise": (
+        _advise,
+        "the fewest evictions that let a pod start, or free whole GPUs; changes nothing without --evict",
+    ),
     "dry-run": (_dry_run, "where a manifest's pods would go now; changes nothing"),
     "version": (_version, "versions of this command and of the cluster"),
     "inspect": (_inspect, "the same text as kubectl-inspect-gpushare"),

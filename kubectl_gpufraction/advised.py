@@ -58,7 +58,7 @@ class Asked:
 
 
 def asked_for(scene: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
-    """The advice for one pod in line, or for so many whole GPUs."""
+    """The advice for one pod in the queue, or for so many whole GPUs."""
     if waiter is not None:
         wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
         found = advice.advise(scene.hosts, wanted, scene.allowed, priority=priority)

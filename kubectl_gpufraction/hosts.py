@@ -33,7 +33,9 @@ _NOT_ELSEWHERE = ("DaemonSet", "Node")
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A pod in line, with what it needs of a node. `foreign`: other systems' scheduling gates, which must go first."""
+    """
+    A pod in the queue, with what it needs of a node. `foreign`: other systems' scheduling gates, which must go first.
+    """
 
     pod: Pod
     needs: PodNeeds
@@ -51,7 +53,7 @@ class AdviceInput:
     """Pods that are being deleted; they count as gone already."""
 
     def waiter(self, key: str = "") -> Waiter | None:
-        """The pod in line of that `namespace/name`, or the first that nothing else holds back."""
+        """The pod in the queue of that `namespace/name`, or the first that nothing else holds back."""
         return next((each for each in self.line if (each.pod.key == key if key else not each.foreign)), None)
 
 

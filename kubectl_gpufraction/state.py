@@ -113,7 +113,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """From which place in line to which a pod may have; those of one second have them together."""
+    """From which place in the queue to which a pod may have; those of one second have them together."""
 
     first: int
     last: int
@@ -163,11 +163,11 @@ class ClusterView:
         )
 
     def waiting(self) -> tuple[Pod, ...]:
-        """The pods in line, the first first; those whose order nobody can tell by name."""
+        """The pods in the queue, the first first; those whose order nobody can tell by name."""
         return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key)))
 
     def places(self) -> dict[str, Places]:
-        """The place of each pod in line, by `namespace/name`."""
+        """The place of each pod in the queue, by `namespace/name`."""
         found, first = dict[str, Places](), 1
         for _, group in groupby(self.waiting(), key=lambda pod: pod.order):
             beside = tuple(group)

@@ -163,7 +163,7 @@ def _asked(fraction: FractionRequest) -> str:
 
 
 def explanation(state: ClusterView, pod: Pod) -> list[str]:
-    """Where a pod is, or why it waits, its place in line, and whose end would make room."""
+    """Where a pod is, or why it waits, its place in the queue, and whose end would make room."""
     lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")

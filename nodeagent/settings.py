@@ -37,7 +37,7 @@ class AgentSettings:
         "root; empty: the linker's choice.",
     )
     options: Path = setting(Path(), OPTIONS_SETTING)
-    interval: float = setting(10.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
+    interval: float = setting(10.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
     driver_timeout: float = setting(
         60.0,
         "How long a call into the driver may take before its earlier answer counts as outdated. Drivers are known to "
@@ -55,9 +55,9 @@ class AgentSettings:
     )
     reserve: int = setting(
         0,
-        "Memory of each GPU that is given to nobody. What the driver keeps for itself counts towards it, and is kept "
-        "back even where this is less, so that 0 promises exactly what can be allocated. 256Mi with a reserve_percent "
-        "of 3 is a margin for nodes on which nothing enforces limits.",
+        "Memory of each GPU that no pod gets. The driver's own reserve counts towards it and is always kept back, so "
+        "that 0 offers exactly what can be allocated. 256Mi with a reserve_percent of 3 is a margin for nodes on which "
+        "nothing enforces limits.",
         unit="bytes",
         minimum=0,
     )
@@ -103,8 +103,8 @@ class AgentSettings:
     )
     overuse_slack: int = setting(
         512 << 20,
-        "What a container may have of a GPU's memory beyond its share before that counts: every CUDA context costs "
-        "some that its program did not ask for.",
+        "GPU memory that a container may use beyond its share before that counts as overuse: every CUDA context needs "
+        "some that its program did not request.",
         unit="bytes",
         minimum=0,
     )
@@ -153,7 +153,7 @@ class HoldSettings:
     namespace: str = setting(NAMESPACE, "Namespace of that pod; the agent counts holders of its own namespace only.")
     kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
     simulate: str = setting("", "GPUs to pretend, as for the agent; empty: the real ones.")
-    interval: float = setting(60.0, "Time between two looks at the GPUs.", unit="duration", minimum=0.1)
+    interval: float = setting(60.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 

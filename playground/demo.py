@@ -57,7 +57,7 @@ def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
 
 
 def _one_for_one(kube: Kube, out: TextIO) -> bool:
-    """Deleting one of six running pods starts exactly one of the four that wait, the first in line."""
+    """Deleting one of six running pods starts exactly one of the four that wait, the first in the queue."""
     scenario = next(s for s in SCENARIOS if s.sample == "4paradigm-vgpu.yaml")
     made = scenarios.submit(kube, scenario)
     before = scenarios.settled(kube, scenario.pods)

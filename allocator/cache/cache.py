@@ -407,7 +407,7 @@ class Cache:
         limits = self.engine.limits
         found = {name: self.ledger.overfull(name, state.gpus, limits) for name, state in self._snapshot.items()}
         if self._stale is None and self._overfull != {name: uuids for name, uuids in found.items() if uuids}:
-            raise AssertionError("the overfull GPUs are not what the ledger says")
+            raise AssertionError("the overcommitted GPUs differ from the ledger")
 
 
 def _sum(amounts: Iterable[Compute]) -> Compute:

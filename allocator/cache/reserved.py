@@ -4,9 +4,9 @@ A node kept for one pod that has waited too long, so that smaller ones do not st
 So is a node on which room is made by evictions (`allocator.preemption.tracker`), for each pod for which some go there.
 
 Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: each share that comes back is
-taken by somebody smaller. So after a bound the first in line has one node kept for it, the one that has the least still
-to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone, or the time
-for which its namespace may have a node kept is over (`allocator.queue.queue.reservation`).
+taken by somebody smaller. So after a bound the first in the queue has one node kept for it, the one that has the least
+still to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone, or the
+time for which its namespace may have a node kept is over (`allocator.queue.queue.reservation`).
 
 What pods of its own namespace hold does not count as given back: their author can see to that, and could else close a
 node to others for ever. Where no node would serve it otherwise, one is kept against its own namespace only.

@@ -5,9 +5,9 @@ It keeps the claims, classes and ElasticGPUs that the watch brings, books every 
 hands out what must be written. Not thread-safe: the controller calls it under its lock, and it decides only when the
 controller may.
 
-A claim is bound in two ways. A pod in line that names it binds it where that pod can go. With binding mode Immediate a
-claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves, where a pod comes that cannot go to
-it: a share holds nothing that would be lost.
+A claim is bound in two ways. A pod in the queue that names it binds it where that pod can go. With binding mode
+Immediate a claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves, where a pod comes that
+cannot go to it: a share holds nothing that would be lost.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ClaimManager:
         self._told: dict[str, Status] = {}  # why a claim is not bound, by its uid
         self._not_bound: dict[str, float] = {}  # claims whose binding is not tried until then, by uid
         self._refused: dict[str, str] = {}  # for what words of the API server a claim was told of, by its uid
-        self._tried: set[str] = set()  # claims for which a pod in line was tried in this pass
+        self._tried: set[str] = set()  # claims for which a pod in the queue was tried in this pass
 
     # -- what the watch brings ------------------------------------------------------------------------------------
 
@@ -168,14 +168,16 @@ class ClaimManager:
         }
         return kept[plural]
 
-    # -- pods in line ---------------------------------------------------------------------------------------------
+    # -- pods in the queue ---------------------------------------------------------------------------------------------
 
     def begin_pass(self) -> None:
         """The line is about to be tried."""
         self._tried.clear()
 
     def place(self, entry: QueuedPodInfo) -> Allocation | Status:
-        """The share of the claim that a pod in line names; or why it waits, and where that helps the claim is bound."""
+        """
+        The share of the claim that a pod in the queue names; or why it waits, and where that helps the claim is bound.
+        """
         namespace, name = entry.key.split("/", 1)[0], entry.ask.request.claim
         claim = self._claims.get(f"{namespace}/{name}")
         waits = self.waits(namespace, name)
@@ -230,7 +232,7 @@ class ClaimManager:
     # -- binding --------------------------------------------------------------------------------------------------
 
     def bind_the_rest(self) -> None:
-        """Bind the claims with binding mode Immediate that no pod in line was tried for, the oldest first."""
+        """Bind the claims with binding mode Immediate that no pod in the queue was tried for, the oldest first."""
         failed: dict[PodRequest, Status] = {}
         for claim in sorted(self._claims.values(), key=lambda c: (c.created, c.key)):
             if not self._unbound(claim) or claim.uid in self._tried:
@@ -275,7 +277,7 @@ class ClaimManager:
         return found
 
     def _bind(self, claim: Claim, entry: QueuedPodInfo, share: ElasticShare | None = None) -> Status:
-        """Bind, or move, a claim for a pod in line; where it stands then."""
+        """Bind, or move, a claim for a pod in the queue; where it stands then."""
         wanted = self._wanted(claim)
         if isinstance(wanted, ClaimTerms) and self._may_bind(claim):
             ask = SchedulingRequest(wanted.request, entry.ask.needs)

@@ -148,7 +148,7 @@ class PreemptionTracker:
         self._pause(uid, now)
 
     def over(self, uid: str) -> None:
-        """The pod is placed, has left the line, or what was begun for it is given up."""
+        """The pod is placed, has left the queue, or what was begun for it is given up."""
         if self.under_way.pop(uid, None) is not None and self._said.get(uid, ("",))[0] == PREEMPTING:
             del self._said[uid]
 

@@ -33,7 +33,7 @@ class PodFaults:
         self._clock, self._wake, self.surfaced = clock, wake, faulted
 
     def leave_alone(self, place: str, entry: QueuedPodInfo) -> None:
-        """To be called where an error of ours came of what is done for a pod in line, as it is handled."""
+        """To be called where an error of ours came of what is done for a pod in the queue, as it is handled."""
         self.set_aside(place, entry.uid, entry.key, entry.pod, quarantine.tried_as(entry))
 
     def set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any], made_of: object) -> None:

@@ -94,27 +94,27 @@ class SchedulingQueue:
         self._needs = Shared[PodNeeds]()
 
     def __len__(self) -> int:
-        """How many are in line."""
+        """How many are in the queue."""
         return len(self._waiting)
 
     def in_order(self) -> list[QueuedPodInfo]:
-        """The pods in line, the first first."""
+        """The pods in the queue, the first first."""
         return sorted(self._waiting.values(), key=lambda w: w.order)
 
     def in_any_order(self) -> Iterable[QueuedPodInfo]:
-        """The pods in line, unsorted; not to be kept."""
+        """The pods in the queue, unsorted; not to be kept."""
         return self._waiting.values()
 
     def pod(self, uid: str) -> QueuedPodInfo | None:
-        """A pod in line by its uid."""
+        """A pod in the queue by its uid."""
         return self._waiting.get(uid)
 
     def knows(self, uid: str) -> bool:
-        """Whether this pod is in line, or would be if it could be read."""
+        """Whether this pod is in the queue, or would be if it could be read."""
         return uid in self._waiting or uid in self.unreadable
 
     def uids(self) -> Iterable[str]:
-        """Every pod that is in line, or would be if it could be read."""
+        """Every pod that is in the queue, or would be if it could be read."""
         return (*self._waiting, *self.unreadable)
 
     def put(self, pod: PodInfo) -> bool:
@@ -147,7 +147,7 @@ class SchedulingQueue:
         return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
 
     def drop(self, uid: str) -> bool:
-        """A pod waits no longer. True if it was in line."""
+        """A pod waits no longer. True if it was in the queue."""
         self.unreadable.pop(uid, None)
         known = self._waiting.pop(uid, None)
         if known is not None:

@@ -1,8 +1,8 @@
 """
 The line's notes: what each waiting pod was told, whose commit is being written, and who must pause after a failure.
 
-Pure bookkeeping by uid; time is passed in. It knows neither nodes nor GPUs and decides nothing: who is in line, and in
-what order, the cluster knows.
+Pure bookkeeping by uid; time is passed in. It knows neither nodes nor GPUs and decides nothing: who is in the queue,
+and in what order, the cluster knows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
 _FRESH = 60.0
 """Seconds for which the figures that a waiting pod was told are new enough."""
 _FRESHENED = 50
-"""Pods that are told new figures in one second, at most: each is a write, and those first in line come first."""
+"""Pods that are told new figures in one second, at most: each is a write, and those first in the queue come first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-For whom a node is kept: the first in line that has waited past the bound and that some node could serve.
+For whom a node is kept: the first in the queue that has waited past the bound and that some node could serve.
 
 The bound counts from when this process first saw the pod wait, and past it a pod need not have been at the head all
 that time: of many large pods, each has its turn as soon as the one before it is placed. Pure over the cluster and the
@@ -19,7 +19,7 @@ from allocator.queue.reporting import PodRecords
 from contract.backoff import backoff
 
 _TRIES = 8
-"""Pods in line that are looked at; each costs a look at every GPU, and most often the first one has it."""
+"""Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one has it."""
 
 
 _LONGEST_PAUSE = 8
@@ -100,7 +100,7 @@ def choose_reservation(
     Whose namespace has had its time is passed over. A node whose room depends on others is preferred to one whose room
     the pod's own namespace holds.
 
-    `failed` is told of a pod for which an error came up, as it is handled; the next one in line is looked at.
+    `failed` is told of a pod for which an error came up, as it is handled; the next one in the queue is looked at.
     """
     kept, asked = current_reservation(cache, queue, line), 0
     for entry in queue.in_order() if after else ():

@@ -6,9 +6,9 @@ whoever creates the pods. So a namespace has a number of decisions in each cycle
 the next one; together they are a round. What is decided in a cycle is written before the next one begins.
 
 The order of the line holds within what the budget allows: a pod is passed over only for what its own namespace asks
-besides it, never for the budget of another one. Half of a namespace's budget is for those first in line, half for those
-that have not been tried for longest: so everybody is tried within a bounded number of cycles, though something comes
-free all the time and rounds begin anew.
+besides it, never for the budget of another one. Half of a namespace's budget is for those first in the queue, half for
+those that have not been tried for longest: so everybody is tried within a bounded number of cycles, though something
+comes free all the time and rounds begin anew.
 
 Pure: notes by uid, no clock. Must not: know what a decision is.
 """
@@ -107,7 +107,7 @@ class Rounds:
         """Those of one namespace that are passed over."""
         if sum(map(weight, entries)) <= budget:
             return frozenset()
-        longest_ago = sorted(entries, key=lambda entry: self._tried[entry.uid])  # of equals the first in line first
+        longest_ago = sorted(entries, key=lambda entry: self._tried[entry.uid])  # equals keep the queue's order
         chosen: set[object] = set()
         spent = 0
         for part, candidates in ((budget // 2, entries), (budget, longest_ago)):

@@ -208,7 +208,7 @@ class Bindings:
         """
         The write took effect; `pod`, trimmed, is what the API server answered.
 
-        Where the pod is in line no more, the watch has overtaken the answer: it may have finished or be gone.
+        Where the pod is in the queue no more, the watch has overtaken the answer: it may have finished or be gone.
         """
         uid = binding.pod.uid
         if self._queue.pod(uid) is None:

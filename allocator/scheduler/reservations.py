@@ -131,14 +131,14 @@ class Preemptor:
         return list(found.values())
 
     def _who_may_preempt(self, kept: Sequence[NodeReservation]) -> list[QueuedPodInfo]:
-        """The first few in line that are of higher priority than somebody who holds a share."""
+        """The first few in the queue that are of higher priority than somebody who holds a share."""
         now, found = self._clock(), list[QueuedPodInfo]()
         self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
         if not self._leadership.holds() or self._trigger.requeued:
             return []
         for entry in self._queue.in_order():
             if len(found) == _TRIES or not self.sharers.any_below(entry.priority):
-                break  # whoever is behind it in line is of no higher priority
+                break  # whoever is behind it in the queue is of no higher priority
             if (
                 tracker.wanted(entry, kept)
                 and self._records.is_schedulable(entry.uid, now)

@@ -3,8 +3,8 @@ What a decision saw, as a value that can be written to a file, and the same deci
 
 `GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call thus
 asks "why is this pod there, why does that one wait" of the very state that decided, on another machine, without the
-cluster. It holds node names, labels and taints, GPUs and what is taken of them, and the pods in line with what they ask
-for: no environment, no annotation, no secret. Pure.
+cluster. It holds node names, labels and taints, GPUs and what is taken of them, and the pods in the queue with what
+they ask for: no environment, no annotation, no secret. Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def from_json(document: Any) -> SchedulerView:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one pod in line: a decision, or why there was none (a foreign gate, a write under way)."""
+    """What became of one pod in the queue: a decision, or why there was none (a foreign gate, a write under way)."""
 
     position: int
     """From 1."""

@@ -33,7 +33,7 @@ FATAL: dict[int, tuple[type[GpuLibraryError], str]] = {
 SICK: dict[int, str] = {
     _GPU_IS_LOST: "the GPU has fallen off the bus",
     _RESET_REQUIRED: "the GPU needs a reset",
-    _GPU_NOT_FOUND: "the driver has no GPU at this index any more",
+    _GPU_NOT_FOUND: "the driver no longer has a GPU at this index",
 }
 
 _ABSENT = frozenset({NOT_SUPPORTED, _FUNCTION_NOT_FOUND})
