@@ -72,7 +72,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VgpuOptions:
-    """The vGPU systems' options. None is what was not said, and leaves the programs' own settings as they are."""
+    """The vGPU systems' options. None is absent, and leaves the programs' own settings as they are."""
 
     device_split_count: int | None = None
     """Pods on one GPU at most."""
@@ -98,13 +98,13 @@ class VgpuOptions:
 
     def over(self, base: VgpuOptions) -> VgpuOptions:
         """These, and where they say nothing, `base`."""
-        said = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         names = (*base.resource_names, *self.resource_names)
-        return replace(base, **{k: v for k, v in said.items() if v is not None} | {"resource_names": names})
+        return replace(base, **{k: v for k, v in given.items() if v is not None} | {"resource_names": names})
 
     def of_nodes(self) -> tuple[tuple[str, str], ...]:
         """What concerns a node rather than the reading of pods, by the options' names, as a document would say it."""
-        said = {
+        given = {
             "deviceMemoryScaling": self.device_memory_scaling,
             "deviceSplitCount": self.device_split_count,
             "disablecorelimit": self.disable_core_limit,
@@ -112,7 +112,7 @@ class VgpuOptions:
             "reserveMem": None if self.reserve is None else quantity.mib(self.reserve),
             "reserveMemPercentage": self.reserve_percent,
         }
-        return tuple((name, str(value).lower()) for name, value in said.items() if value is not None)
+        return tuple((name, str(value).lower()) for name, value in given.items() if value is not None)
 
     def reading(self, base: Options = DEFAULTS) -> Options:
         """The part that says how pods are read, over `base`."""

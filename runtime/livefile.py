@@ -4,7 +4,7 @@ A file that may change while a program runs, such as a ConfigMap mounted by kube
 What cannot be read is refused as a whole: the last good content goes on counting, and `trouble` says why, for logs,
 metrics and conditions. An absent file is an empty one, since a ConfigMap may be optional.
 
-Must not: start a thread; who asks for the value looks at the file, which costs one `stat`.
+Must not: start a thread. Each read of the value looks at the file, which costs one `stat`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LiveFile(Generic[T]):
         return self._trouble
 
     def value(self) -> T | None:
-        """What the file says, or said when it could last be read; None where it never could."""
+        """The file's value as it could last be read; None if it never could."""
         with self._lock:
             seen = self._look()
             if seen != self._seen:
@@ -74,8 +74,8 @@ class LiveFile(Generic[T]):
         try:
             good = self._read(self._text())
         except (UnreadableContent, OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else str(error)
-            self._trouble = f"{self._path}: {said}"
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._trouble = f"{self._path}: {reason}"
             instead = "the last good content stays in use" if self._good is not None else "nothing is in use"
             log.error(f"refused; {instead}", extra={"reason": self._trouble})
             return

@@ -34,8 +34,8 @@ class Patience:
 
     pause: float = 0.5  # before the first restart, doubled for each failure in a row
     pause_cap: float = 30.0
-    well_after: float = 30.0  # who has run this long since the last failure is well
-    broken_after: float = 60.0  # who has failed again and again for this long is broken
+    well_after: float = 30.0  # a worker that has run this long since its last failure is well
+    broken_after: float = 60.0  # a worker that has failed again and again for this long is broken
     fewest: int = 3  # failures in a row, at least, before anybody counts as broken
 
 
@@ -81,7 +81,7 @@ class Restarts:
 
 class Workers:
     """
-    The workers of one process. `restarted` is told the name of each that has failed, for a metric.
+    The workers of one process. `restarted` gets the name of each that has failed, for a metric.
 
     Thread-safe. A worker is a thread (`keep`), or a step that its caller takes again and again (`attempt`).
     """
@@ -146,12 +146,12 @@ class Workers:
         with self._lock:
             now = self._clock()
             found = ((name, restarts.broken(now)) for name, restarts in sorted(self._restarts.items()))
-            said = [f"{name}: {why}" for name, why in found if why is not None]
-        return "; ".join(said) or None
+            reasons = [f"{name}: {why}" for name, why in found if why is not None]
+        return "; ".join(reasons) or None
 
 
 class Unsupervised(Workers):
-    """For whoever has nobody to start anything again: what a step raises goes on to its caller."""
+    """For callers that supervise nothing: what a step raises goes on to its caller."""
 
     def attempt(self, name: str, step: Callable[[], object]) -> bool:
         step()

@@ -38,20 +38,21 @@ _UNREAD = (
 
 class Document:
     """
-    The administrator's document of options as the webhook goes by it, and what is wrong with it, said for as long as it
-    is wrong. `clock` in seconds. From any thread.
+    The administrator's document of options as the webhook applies it. It logs what is wrong for as long as it is wrong.
+
+    `clock` in seconds. From any thread.
     """
 
     def __init__(self, file: LiveFile[PoolOptions], *, clock: Callable[[], float]) -> None:
         self._file, self._clock = file, clock
-        self._said_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def options(self) -> PoolOptions:
         """What counts: the document, or the last that could be read, or nothing."""
         return self._file.value() or NOTHING_SAID
 
     def warning(self) -> str:
-        """What who creates a pod is told while there is none to go by; a tenant is not shown the document."""
+        """A warning for pods while no document could be read, else empty; it does not show the document to a tenant."""
         return _UNREAD if self._file.value() is None else ""
 
     def trouble(self) -> str:
@@ -59,23 +60,23 @@ class Document:
         known = self._file.value() is not None
         wrong = self._file.trouble
         if not wrong:
-            self._said_at = float("-inf")
+            self._logged_at = float("-inf")
             return ""
         instead = "with the options read before" if known else "without options"
-        said = f"options refused: {wrong}; pods are read {instead}"
+        message = f"options refused: {wrong}; pods are read {instead}"
         now = self._clock()
-        if now - self._said_at >= _AGAIN:
-            self._said_at = now
-            log.error(said)
-        return said
+        if now - self._logged_at >= _AGAIN:
+            self._logged_at = now
+            log.error(message)
+        return message
 
 
 def make_app(settings: ServeSettings) -> Service:
     """
     The webhook and its probes.
 
-    A document of options that could never be read says nothing, since the webhook remembers nothing, and nothing said
-    is the dialects' own whole card, which takes from nobody.
+    A document of options that could never be read counts as empty, since the webhook keeps no state. Pods that leave
+    their memory out then ask for a whole card, by which no other pod loses memory.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
     fixed = settings.configuration()

@@ -49,7 +49,7 @@ class Configuration:
     pools: PoolOptions = NOTHING_SAID
     """The administrator's document of options, which goes before `options`."""
     warning: str = ""
-    """For whoever creates a pod with a share, such as that the document cannot be read; empty: none."""
+    """A warning on every pod with a share, such as that the document cannot be read; empty: none."""
     hide_gpus: bool = False
     """Whether GPUs are hidden from pods that ask for none."""
     runtime_class: str = ""
@@ -92,7 +92,7 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
     match planned:
         case Pass(beyond_reach, warnings):
             if configuration.hide_gpus and not beyond_reach:
-                return _hidden(asked, offers, whole=False, told=warnings)
+                return _hidden(asked, offers, whole=False, warnings=warnings)
             return _untouched(asked, warnings)
         case Deny(message, code):
             _give_back(asked, pod, ask)
@@ -120,7 +120,7 @@ def _denied(asked: Review, message: str, code: int = INVALID, dialect: str = "")
     return Reviewed(review.denied(asked.uid, message, code=code), "denied", dialect)
 
 
-def _hidden(asked: Review, offers: Offers, *, whole: bool, told: tuple[str, ...] = ()) -> Reviewed:
+def _hidden(asked: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
     """A pod that asks for no share, with no GPU to be seen but those that NVIDIA's plugin gives it."""
     wrong = shape.problem(asked.pod)
     if wrong is not None:
@@ -130,7 +130,7 @@ def _hidden(asked: Review, offers: Offers, *, whole: bool, told: tuple[str, ...]
     wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
     node = (asked.pod.get("spec") or {}).get("nodeName")
     believed = wanted & offers(node) if node and wanted else wanted
-    warnings = (*told, hiding.unbelieved(node or "", wanted - believed))
+    warnings = (*warnings, hiding.unbelieved(node or "", wanted - believed))
     after = hiding.hidden(asked.pod, believed)
     return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden")
 
@@ -178,7 +178,7 @@ class Pass:
     """The pod asks for nothing of ours, or is beyond our reach."""
 
     beyond_reach: bool = False
-    """Kubelet runs it already, and nothing said here would reach it."""
+    """Kubelet runs it already, and no change made here would reach it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -259,7 +259,7 @@ def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
 def _is_counted(request: PodRequest) -> bool:
     """
     Whether what the pod's resources say was held against its request. With a percentage any amount agrees, so what a
-    quota counts could be its author's choice: the allocator says anew how much it is at least.
+    quota counts could be its author's choice: the allocator computes again how much it is at least.
     """
     return not any(fraction.percent for fraction in request.containers)
 
@@ -314,7 +314,7 @@ def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
 
 
 def _of_daemonset(pod: Mapping[str, Any]) -> bool:
-    """A DaemonSet's controller pins its pods in the very form that we use, so theirs cannot be told from ours."""
+    """A DaemonSet's controller pins its pods in the very form that we use, so the two look alike."""
     owners = (pod.get("metadata") or {}).get("ownerReferences") or []
     return any(owner.get("kind") == _DAEMONSET for owner in owners)
 
@@ -368,14 +368,14 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
 
 
 def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) -> tuple[str, ...]:
-    said = decided.request.warnings
+    warnings = decided.request.warnings
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
-        return said
+        return warnings
     if answer is None:
-        return (*said, "waiting: the allocator does not answer; the pod is placed as soon as it does")
+        return (*warnings, "waiting: the allocator does not answer; the pod is placed as soon as it does")
     if bound:
-        said = (*said, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
-    return (*said, f"waiting: {answer.reason}")
+        warnings = (*warnings, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
+    return (*warnings, f"waiting: {answer.reason}")
 
 
 def _cannot_wait(bound: str, answer: Wait | None) -> str:

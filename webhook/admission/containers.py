@@ -198,7 +198,7 @@ def _variables(container: str, what: Volumes) -> Iterator[tuple[str, str]]:
         # A file of its own for each container.
         yield CACHE_VARIABLE, f"{CACHE_FOLDER}/{container}.cache"
     if PRELOAD in what.host_paths:
-        # The library's messages would come between the lines that programs parse. Its errors are told still.
+        # The library's messages would come between the lines that programs parse. It still writes its errors.
         yield "LIBCUDA_LOG_LEVEL", "0"
 
 

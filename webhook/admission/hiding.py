@@ -52,7 +52,7 @@ def hidden(pod: Mapping[str, Any], believed: Set[str] = NOTHING) -> JSON:
 
 
 def unbelieved(node: str, resources: Set[str]) -> str:
-    """What is told of resources that a pod asks for and its node does not offer; empty where there are none."""
+    """The warning about resources that a pod asks for and its node does not offer; empty where there are none."""
     if not resources:
         return ""
     first = min(resources)

@@ -68,7 +68,7 @@ class Review:
 
 def decode(body: bytes) -> Review:
     """
-    Read the body of a request. Raises `BadReview`, also for what no API server says: whoever reaches the port can send
+    Read the body of a request. Raises `BadReview`, also for what no API server sends: any client of the port can send
     anything, and names become keys, paths and lines of logs.
     """
     try:

@@ -1,7 +1,7 @@
 """
 Whether a pod's JSON has the structure that everything behind this module takes for granted.
 
-The API server sends nothing else, but whoever can reach the port can, and after this check no code of ours meets a
+The API server sends nothing else, but another client of the port can, and after this check no code of ours meets a
 string where it reads a list. Only fields that we read are looked at; unknown fields and null are fine anywhere, since
 Kubernetes omits and nulls freely. Values (amounts, names) are judged where they are understood, not here.
 """
@@ -28,7 +28,7 @@ def problem(pod: Mapping[str, Any]) -> Refusal | None:
 
 
 def _names_twice(spec: Mapping[str, Any]) -> Iterator[Refusal]:
-    """Containers are known by their names, so two that share one could not be told apart."""
+    """Containers are known by their names, so two of the same name could not be distinguished."""
     seen: set[str] = set()
     for kind in ("initContainers", "containers"):
         for position, container in enumerate(spec.get(kind) or []):

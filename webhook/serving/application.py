@@ -4,7 +4,7 @@ The webhook as a Flask application: three routes around `webhook.admission.admit
 It holds no state, so every replica serves every review. Status codes: 400 for a body that is no AdmissionReview, 413
 over the size limit, 500 for a fault of ours, so that the failurePolicy decides; everything else is 200 with a verdict
 inside. Neither pods nor errors' texts are logged, since environments hold secrets: a fault's log line has its traceback
-and an id that the caller is told.
+and an id, which the answer repeats.
 """
 
 from __future__ import annotations
