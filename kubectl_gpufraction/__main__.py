@@ -65,7 +65,7 @@ class Session:
             return ClusterView.of((), (), self.items(paths.pods(self.namespace)), whole=False)
 
     def nothing(self, what: str) -> str:
-        """What is said where no pod is to be shown."""
+        """The sentence where no pod is to be shown."""
         where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
         return f"No {what}{where}."
 
@@ -145,7 +145,7 @@ def _dry_run(session: Session) -> str:
 
 def _advise(session: Session) -> str:
     given = session.given
-    scene = hosts.scene(
+    cluster = hosts.advice_input(
         session.gpunodes(),
         session.items(paths.nodes()),
         session.items(paths.pods()),
@@ -156,12 +156,12 @@ def _advise(session: Session) -> str:
     waiter = None
     if not given.gpus:
         name = given.pod.removeprefix("pod/") if given.pod else ""
-        waiter = scene.waiter(f"{session.namespace}/{name}" if name else "")
+        waiter = cluster.waiter(f"{session.namespace}/{name}" if name else "")
         if waiter is None and name:
             raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
         if waiter is None:
             return session.table(advised.COLUMNS, [], "No pod waits for a GPU share.")
-    asked = advised.asked_for(scene, waiter, given.gpus)
+    asked = advised.asked_for(cluster, waiter, given.gpus)
     done = advised.carried_out(session.kube, asked.evictions) if given.evict else {}
     if given.output in ("json", "yaml"):
         text = session.table(advised.COLUMNS, advised.rows(asked, done), "")

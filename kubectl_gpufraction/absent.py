@@ -1,7 +1,7 @@
 """
 Why a pod has no share to be explained, as its object tells it.
 
-Pure. It says what to do about it, since whoever asks expected a share.
+Pure. It says what to do about it, since the user expected a share.
 """
 
 from __future__ import annotations

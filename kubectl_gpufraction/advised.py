@@ -57,15 +57,15 @@ class Asked:
         return self.found.evictions if isinstance(self.found, Advice) else ()
 
 
-def asked_for(scene: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
+def asked_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
     """The advice for one pod in the queue, or for so many whole GPUs."""
     if waiter is not None:
         wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
-        found = advice.advise(scene.hosts, wanted, scene.allowed, priority=priority)
+        found = advice.advise(given.hosts, wanted, given.allowed, priority=priority)
     else:
-        found = advice.advise(scene.hosts, advice.whole_gpus(gpus), scene.allowed)
-    staying = tuple(f"{each.pod.key} ({each.stays})" for host in scene.hosts for each in host.holders if each.stays)
-    return Asked(waiter, gpus, found, staying, scene.leaving)
+        found = advice.advise(given.hosts, advice.whole_gpus(gpus), given.allowed)
+    staying = tuple(f"{each.pod.key} ({each.stays})" for host in given.hosts for each in host.holders if each.stays)
+    return Asked(waiter, gpus, found, staying, given.leaving)
 
 
 def carried_out(kube: Kube, evictions: Sequence[AdvisedEviction]) -> Mapping[str, str]:

@@ -90,11 +90,11 @@ def tried(kube: Kube, listening: WarningTransport, name: str, pod: JSON) -> Row:
     try:
         answer = kube.create(paths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
     except (KubeInvalid, KubeForbidden) as error:
-        return _row(name, "Denied", reason=_said(error))
+        return _row(name, "Denied", reason=_text(error))
     return verdict(name, answer, listening.warnings)
 
 
-def _said(error: KubeError) -> str:
+def _text(error: KubeError) -> str:
     """The API server's own words, without the call in front of them."""
     text = str(error)
     return text.partition(f": {error.status}")[2].partition(": ")[2] or text
@@ -102,15 +102,15 @@ def _said(error: KubeError) -> str:
 
 def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
     """The verdict that stands on a pod which admission has answered."""
-    said = " ".join(warnings)
+    text = " ".join(warnings)
     if names.GATE in podfields.gates(pod):
-        return _row(name, "Waiting", reason=said.removeprefix("waiting: "))
+        return _row(name, "Waiting", reason=text.removeprefix("waiting: "))
     try:
         allocation = codec.allocation_from_text(podfields.annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
         return _row(name, "Untouched", reason="asks for no GPU share, or its namespace is not labelled")
     gpus = sorted({share.index for container in allocation.containers for share in container.shares})
-    return _row(name, "Placed", node=allocation.node, gpus=gpus, reason=said)
+    return _row(name, "Placed", node=allocation.node, gpus=gpus, reason=text)
 
 
 def _row(name: str, verdict: str, *, node: str = "", gpus: Iterable[int] = (), reason: str = "") -> Row:

@@ -33,9 +33,7 @@ _NOT_ELSEWHERE = ("DaemonSet", "Node")
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """
-    A pod in the queue, with what it needs of a node. `foreign`: other systems' scheduling gates, which must go first.
-    """
+    """A pod in the queue, and what it needs of a node. `foreign`: other systems' gates, which must go first."""
 
     pod: Pod
     needs: PodNeeds
@@ -47,17 +45,17 @@ class AdviceInput:
     """All that advice is made from. `allowed`: how many evictions each PodDisruptionBudget allows now."""
 
     hosts: tuple[NodeWithPods, ...]
-    line: tuple[Waiter, ...]
+    queue: tuple[Waiter, ...]
     allowed: Mapping[str, int]
     leaving: tuple[str, ...] = ()
     """Pods that are being deleted; they count as gone already."""
 
     def waiter(self, key: str = "") -> Waiter | None:
-        """The pod in the queue of that `namespace/name`, or the first that nothing else holds back."""
-        return next((each for each in self.line if (each.pod.key == key if key else not each.foreign)), None)
+        """The pod in the queue of that `namespace/name`, or the first that no other gate holds back."""
+        return next((each for each in self.queue if (each.pod.key == key if key else not each.foreign)), None)
 
 
-def scene(
+def advice_input(
     gpunodes: Iterable[JSON],
     nodes: Iterable[JSON],
     all_pods: Iterable[JSON],
@@ -76,7 +74,7 @@ def scene(
             share = of_claim(claim.allocation), PodNeeds(compute=Compute())
             states[claim.allocation.node] = holding(states[claim.allocation.node], [share])
     holders: dict[str, list[ShareHolder]] = {name: [] for name in states}
-    line, leaving = [], []
+    queue, leaving = [], []
     for raw in all_pods:
         if pods.finished(raw):
             continue
@@ -88,7 +86,7 @@ def scene(
         if pod is not None and pod.request.claim:
             pod = None  # its claim has the share
         if pod is not None and pod.allocation is None:
-            line.append(Waiter(pod, needs, tuple(gate for gate in pods.gates(raw) if gate != names.GATE)))
+            queue.append(Waiter(pod, needs, tuple(gate for gate in pods.gates(raw) if gate != names.GATE)))
         elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:
             leaving.append(pod.key)
         elif node in states and pod is not None:
@@ -97,7 +95,7 @@ def scene(
             states[node] = holding(states[node], [({}, needs)])
     return AdviceInput(
         tuple(NodeWithPods(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
-        tuple(sorted(line, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
+        tuple(sorted(queue, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
         {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
         tuple(sorted(leaving)),
     )

@@ -41,7 +41,7 @@ class Pod:
     """The reason of its condition, in one word, and the sentence."""
     reason: str = ""
     since: str = ""
-    """Since when it was told to wait, RFC 3339."""
+    """Since when it waits for that reason, RFC 3339."""
     unbound: str = ""
     """Why kube-scheduler has not bound it, though it has its share; empty where that is not so."""
 
@@ -135,7 +135,7 @@ class ClusterView:
     pods: tuple[Pod, ...]
     claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
-    """Whether this is the cluster; else the pods of one namespace, for whoever may see no more."""
+    """Whether this is the cluster; else the pods of one namespace, where the user may see no more."""
 
     @classmethod
     def of(
@@ -163,11 +163,11 @@ class ClusterView:
         )
 
     def waiting(self) -> tuple[Pod, ...]:
-        """The pods in the queue, the first first; those whose order nobody can tell by name."""
+        """The waiting pods, the first first; those whose order nobody can tell by name."""
         return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key)))
 
     def places(self) -> dict[str, Places]:
-        """The place of each pod in the queue, by `namespace/name`."""
+        """The place of each waiting pod, by `namespace/name`."""
         found, first = dict[str, Places](), 1
         for _, group in groupby(self.waiting(), key=lambda pod: pod.order):
             beside = tuple(group)
@@ -249,7 +249,7 @@ def pod_of(pod: JSON) -> Pod | None:
     if allocation is None and not waits:
         return None
     metadata, status = pod["metadata"], pod.get("status") or {}
-    told = _condition(status, names.ALLOCATED_CONDITION)
+    allocated = _condition(status, names.ALLOCATED_CONDITION)
     bound = _condition(status, "PodScheduled")
     return Pod(
         namespace=str(metadata.get("namespace", "")),
@@ -260,9 +260,9 @@ def pod_of(pod: JSON) -> Pod | None:
         priority=pods.priority(pod),
         request=request,
         allocation=allocation,
-        code=str(told.get("reason", "")) if waits else "",
-        reason=str(told.get("message", "")).removeprefix("waiting: ") if waits else "",
-        since=str(told.get("lastTransitionTime") or "") if waits else "",
+        code=str(allocated.get("reason", "")) if waits else "",
+        reason=str(allocated.get("message", "")).removeprefix("waiting: ") if waits else "",
+        since=str(allocated.get("lastTransitionTime") or "") if waits else "",
         unbound=str(bound.get("message") or bound.get("reason") or "") if _refused(bound) and not waits else "",
     )
 

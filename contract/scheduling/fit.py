@@ -323,6 +323,7 @@ def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[
 
 def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bool:
     """Whether the GPU bears the pod's containers together; each alone was checked before."""
+    # The rule of `filters.shortage`, written out: this is the innermost step of the search.
     usage = node.usage[position]
     return (
         usage.memory + demand.memory <= limits.capacity(node.gpus[position])

@@ -148,10 +148,10 @@ def test_no_smaller_set_would_do(
 
 def test_a_search_that_is_cut_short_says_so() -> None:
     held = [owned(admitted(f"p{at}", "gpufraction.io/gpu-memory", "1Gi", on="n1")) for at in range(12)]
-    scene = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held)
-    assert advise(scene.hosts, advice.whole_gpus(1), {}, steps=5) == Nothing(exhausted=False), "12 are too many at once"
+    seen = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held)
+    assert advise(seen.hosts, advice.whole_gpus(1), {}, steps=5) == Nothing(exhausted=False), "12 are too many at once"
     waiting = RoomRequest(request(gib=6), PodNeeds())
-    assert advise(scene.hosts, waiting, {}, steps=5) == Nothing(exhausted=True)
+    assert advise(seen.hosts, waiting, {}, steps=5) == Nothing(exhausted=True)
 
 
 # -- the objects --------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def owned(made: dict[str, Any], kind: str = "ReplicaSet", **metadata: Any) -> di
 
 
 def look(gpunodes: list[Any], nodes: list[Any], pods: list[Any], budgets: Sequence[Any] = ()) -> AdviceInput:
-    return hosts.scene(gpunodes, nodes, pods, budgets)
+    return hosts.advice_input(gpunodes, nodes, pods, budgets)
 
 
 def budget(allowed: int, **selector: Any) -> dict[str, Any]:
@@ -225,8 +225,8 @@ ON_N2 = owned(admitted("other", "gpufraction.io/gpu-memory", "2Gi", on="n2"))
 
 
 def said(pods: list[Any], *, gpus: int = 0) -> list[str]:
-    scene = look(*NODES, pods)
-    asked = advised.asked_for(scene, None if gpus else scene.line[0], gpus)
+    seen = look(*NODES, pods)
+    asked = advised.asked_for(seen, None if gpus else seen.queue[0], gpus)
     return advised.sentences(asked, {}, evicting=False)
 
 
@@ -262,8 +262,8 @@ def test_nobody_is_moved_to_free_gpus_who_would_lose_the_share() -> None:
 def test_the_first_in_line_is_one_that_nothing_else_holds_back() -> None:
     held = admitted("held-back", "nvidia.com/gpu", 1, priority=9, waits="full")
     held["spec"]["schedulingGates"].append({"name": "example.com/quota"})
-    scene = look(*NODES, [WAITING, held])
-    found = [scene.waiter(), scene.waiter("default/held-back"), scene.waiter("default/nobody")]
+    seen = look(*NODES, [WAITING, held])
+    found = [seen.waiter(), seen.waiter("default/held-back"), seen.waiter("default/nobody")]
     assert [each and (each.pod.name, each.foreign) for each in found] == [
         ("train", ()),
         ("held-back", ("example.com/quota",)),
@@ -290,9 +290,9 @@ def test_who_stays_is_told() -> None:
 
 def test_what_other_pods_take_of_the_node_counts() -> None:
     small = {**ROOMY, "cpu": "2"}
-    scene = look([gpunode("n1", 15109)], [node("n1", small)], [owned(HELD)])
+    seen = look([gpunode("n1", 15109)], [node("n1", small)], [owned(HELD)])
     wanted = RoomRequest(request(gib=1), PodNeeds(Compute(cpu=2000, pods=1)))
-    assert isinstance(advise(scene.hosts, wanted, {}), Advice)
+    assert isinstance(advise(seen.hosts, wanted, {}), Advice)
     beside = pod("plain").on("n1").needs(cpu="1").json()
     assert advise(
         look([gpunode("n1", 15109)], [node("n1", small)], [owned(HELD), beside]).hosts, wanted, {}

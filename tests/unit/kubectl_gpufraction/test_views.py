@@ -67,8 +67,8 @@ def test_cards_that_an_administrator_keeps_out_are_seen_to_be(
     rows = views.nodes(ClusterView.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}), NOW)
     assert columns(rows, "health", "reason") == list(zip(health, reasons, strict=True))
     assert [row["freeMiB"] for row in rows if row["health"] != "Healthy"] == [0] * (3 - health.count("Healthy"))
-    scene = hosts.scene(inventories, [node("n1")], [], [], (), {"n1": card})
-    assert [gpu.healthy for gpu in scene.hosts[0].state.gpus] == [word == "Healthy" for word in health]
+    seen = hosts.advice_input(inventories, [node("n1")], [], [], (), {"n1": card})
+    assert [gpu.healthy for gpu in seen.hosts[0].state.gpus] == [word == "Healthy" for word in health]
 
 
 USERS = [by_claim("p", "used", on="n1"), by_claim("q", "used", on="n1"), by_claim("w", "missing")]
@@ -97,10 +97,10 @@ def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want
 
 
 def test_advice_takes_claims_as_they_are() -> None:
-    found = hosts.scene([gpunode("n1", 15109, 15109)], [node("n1")], USERS, [], SHARES)
+    found = hosts.advice_input([gpunode("n1", 15109, 15109)], [node("n1")], USERS, [], SHARES)
     [host] = found.hosts
     assert [usage.memory >> 20 for usage in host.state.usage] == [2048, 2048]
-    assert (host.holders, found.line) == ((), ())
+    assert (host.holders, found.queue) == ((), ())
 
 
 def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
