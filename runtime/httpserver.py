@@ -456,3 +456,37 @@ _PHRASES = {int(status): status.phrase for status in HTTPStatus}
 
 def _refusal(error: HttpError) -> Reply:
     return json_reply({"error": error.message}, error.status)
+
+
+# -- answers that are dear to make --------------------------------------------------------------------------------
+
+_SPARED_TIMES, _SPARED_MOST = 9.0, 5.0
+"""
+An answer that took long to make serves all clients for so many times as long, and for so many seconds at most. So a
+tenth of the time at most goes into answers, however often a client asks.
+"""
+METRICS = ("GET", "/metrics")
+
+
+def spared(routes: Routes, *, clock: Callable[[], float] = time.monotonic) -> Routes:
+    """The routes, with `/metrics` answered sparingly. `clock` in seconds."""
+    return {**routes, METRICS: sparing(routes[METRICS], clock=clock)}
+
+
+def sparing(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:
+    """The handler of requests that are all alike, one at a time; a client that asks soon after gets the same bytes."""
+    one_at_a_time = threading.Lock()
+    kept: Reply | None = None
+    until = 0.0
+
+    def answer(request: Request) -> Reply:
+        nonlocal kept, until
+        with one_at_a_time:
+            started = clock()
+            if kept is None or started >= until:
+                kept = handler(request)
+                now = clock()
+                until = now + min(_SPARED_TIMES * (now - started), _SPARED_MOST)
+            return kept
+
+    return answer

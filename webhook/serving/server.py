@@ -22,9 +22,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from runtime.httpserver import PROBED, Routes, listening, serve_http
+from runtime.httpserver import PROBED, Routes, listening, serve_http, spared
 from runtime.malloc import give_back_freed_memory
-from runtime.scraping import spared
 from webhook.certificates.files import CERTIFICATE, KEY
 from webhook.serving.application import MAX_BODY
 from webhook.serving.front import Bounds, Front

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.httpserver import PROBED, HttpServer, Reply, Request, Routes, ServerLimits, serve_http
-from runtime.scraping import sparing
+from runtime.httpserver import PROBED, HttpServer, Reply, Request, Routes, ServerLimits, serve_http, sparing
 
 MUCH = b"x" * (8 << 20)
 DEADLINE = 10.0
