@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.cache import reserved
-from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overfull, usage_of
+from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overcommitted, usage_of
 from allocator.cache.pending import Pending
 from allocator.cache.podinfo import NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
@@ -51,7 +51,7 @@ class Cache:
         """Pods that kube-scheduler is about to place; to others it is for reading."""
         self._pods_of: dict[str, dict[str, NodeUse]] = {}
         self._snapshot: dict[str, NodeState] = {}
-        self._overfull: dict[str, tuple[str, ...]] = {}
+        self._overcommitted: dict[str, tuple[str, ...]] = {}
         self.gpus = 0
         """How many GPUs the nodes have in all."""
         self._kept: tuple[NodeReservation, ...] = ()
@@ -94,9 +94,9 @@ class Cache:
         self.prepare()
         return reserved.decide(self.engine, self._snapshot, self._kept, ask, who)
 
-    def overfull(self) -> dict[str, tuple[str, ...]]:
+    def overcommitted(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
-        return dict(self._overfull)
+        return dict(self._overcommitted)
 
     def inventory(self, name: str) -> Inventory | None:
         """A node's GPUNode, whether there is a Node of the name or not."""
@@ -351,28 +351,28 @@ class Cache:
         self.gpus += (len(after.gpus) if after is not None else 0) - (len(before.gpus) if before is not None else 0)
         if after is None:
             self._snapshot.pop(name, None)
-            self._overfull.pop(name, None)
+            self._overcommitted.pop(name, None)
             self.engine.drop(name)
             return before is not None
         if before == after:
             return False
         self._snapshot[name] = after
-        self._note_overfull(after)
+        self._note_overcommitted(after)
         self.engine.put(self._shown(after))
         return True
 
     def _without(self, name: str) -> None:
         self._snapshot.pop(name, None)
-        self._overfull.pop(name, None)
+        self._overcommitted.pop(name, None)
         self.engine.abandon(name)
 
-    def _note_overfull(self, state: NodeState) -> None:
+    def _note_overcommitted(self, state: NodeState) -> None:
         pairs = zip(state.gpus, state.usage, strict=True)
-        found = tuple(gpu.uuid for gpu, usage in pairs if is_overfull(gpu, usage, self.engine.limits))
+        found = tuple(gpu.uuid for gpu, usage in pairs if is_overcommitted(gpu, usage, self.engine.limits))
         if found:
-            self._overfull[state.name] = found
+            self._overcommitted[state.name] = found
         else:
-            self._overfull.pop(state.name, None)
+            self._overcommitted.pop(state.name, None)
 
     def _state(self, name: str) -> NodeState | None:
         facts, inventory = self._facts.get(name), self._inventories.get(name)
@@ -405,8 +405,8 @@ class Cache:
         if self.gpus != sum(len(state.gpus) for state in self._snapshot.values()):
             raise AssertionError("the number of GPUs is not what the nodes have")
         limits = self.engine.limits
-        found = {name: self.ledger.overfull(name, state.gpus, limits) for name, state in self._snapshot.items()}
-        if self._stale is None and self._overfull != {name: uuids for name, uuids in found.items() if uuids}:
+        found = {name: self.ledger.overcommitted(name, state.gpus, limits) for name, state in self._snapshot.items()}
+        if self._stale is None and self._overcommitted != {name: uuids for name, uuids in found.items() if uuids}:
             raise AssertionError("the overcommitted GPUs differ from the ledger")
 
 

@@ -8,7 +8,8 @@ A holding is one pod's, or one admission's whose pod has not been seen yet:
                   └──forget (write failed, or no pod came in time)──▶ out
 
 What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
-made, and even beyond what a GPU has; `overfull` then names the GPU. `assume`, which is our own decision, never may.
+made, and even beyond what a GPU has; `overcommitted` then names the GPU. `assume`, which is our own decision, never
+may.
 
 A claim's share is held by its ElasticGPU and by every pod that uses it. It counts once on each GPU for all of them, so
 it makes no difference who of them is seen first, or goes last.
@@ -214,9 +215,9 @@ class Ledger:
 
     # -- checking -------------------------------------------------------------------------------------------------
 
-    def overfull(self, node: str, gpus: Iterable[Gpu], limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
+    def overcommitted(self, node: str, gpus: Iterable[Gpu], limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
         """UUIDs of GPUs on which more is booked than there is, or that a whole-GPU holder shares with others."""
-        return tuple(gpu.uuid for gpu in gpus if is_overfull(gpu, self.usage(node, gpu.uuid), limits))
+        return tuple(gpu.uuid for gpu in gpus if is_overcommitted(gpu, self.usage(node, gpu.uuid), limits))
 
     def check_invariants(self) -> None:
         """Raise `LedgerBug` unless what is taken is exactly what the holdings add up to."""
@@ -304,7 +305,7 @@ def _group(claim: str) -> str:
     return f"claim/{claim}"
 
 
-def is_overfull(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
+def is_overcommitted(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
     """Whether more is booked on the GPU than there is, or a whole-GPU holder shares it with others."""
     return bool(overcommitment(gpu, usage, limits))
 

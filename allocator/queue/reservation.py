@@ -78,7 +78,7 @@ class Budget:
 
 
 def current_reservation(cache: Cache, queue: SchedulingQueue, line: PodRecords) -> NodeReservation | None:
-    """What is kept, unless its pod has left the line or is being written; the first, where more is."""
+    """What is kept, unless its pod has left the queue or is being written; the first, where more is."""
     for kept in cache.reservations:
         if queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
             return NodeReservation(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)

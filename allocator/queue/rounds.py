@@ -1,11 +1,12 @@
 """
-Who of the line is tried in one cycle: a budget for each namespace, so that nobody waits long for another's pods.
+Which pods of the queue are tried in one cycle: a budget for each namespace, so that no namespace waits long for the
+pods of another.
 
 A decision is remembered for all pods of one shape, so a line costs as much as it has shapes, and those are up to
-whoever creates the pods. So a namespace has a number of decisions in each cycle, and what is left of the line comes in
+whoever creates the pods. So a namespace has a number of decisions in each cycle, and what is left of the queue comes in
 the next one; together they are a round. What is decided in a cycle is written before the next one begins.
 
-The order of the line holds within what the budget allows: a pod is passed over only for what its own namespace asks
+The order of the queue holds within what the budget allows: a pod is passed over only for what its own namespace asks
 besides it, never for the budget of another one. Half of a namespace's budget is for those first in the queue, half for
 those that have not been tried for longest: so everybody is tried within a bounded number of cycles, though something
 comes free all the time and rounds begin anew.
@@ -73,7 +74,7 @@ class Rounds:
         self._round = 0
         self._tried: dict[str, int] = {}
         self.unfinished = False
-        """Whether some of the line is left for the next cycle."""
+        """Whether some of the queue is left for the next cycle."""
 
     def begin(self) -> None:
         """A new round: everybody is to be tried, since something came free or figures may have changed."""
@@ -89,7 +90,7 @@ class Rounds:
 
     def choose(self, line: Sequence[QueuedPodInfo], free: Callable[[QueuedPodInfo], bool]) -> list[str]:
         """
-        Who is tried in this cycle, in the order of the line. `free`: of whom it costs nothing to say what becomes.
+        Who is tried in this cycle, in the order of the queue. `free`: of whom it costs nothing to say what becomes.
         """
         # Who has just come counts as tried a round ago: it is not before those that have waited for their turn.
         self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}

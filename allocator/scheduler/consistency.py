@@ -76,10 +76,10 @@ class OvercommittedGpu:
     youngest: AllocatedPod | None = None
 
 
-def overfull(cache: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
+def overcommitted(cache: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
     """Every such GPU."""
     found, limits = [], cache.engine.limits
-    for node, uuids in cache.overfull().items():
+    for node, uuids in cache.overcommitted().items():
         gpus = {gpu.uuid: gpu for gpu in cache.snapshot[node].gpus}
         for uuid in uuids:
             on = [sharer for sharer in sharers.on(node) if uuid in sharer.demands]
@@ -149,28 +149,28 @@ class OvercommitReporter:
         """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
         self._cache, self._sharers, self._records, self._trigger = cache, sharers, records, trigger
         self._clock, self._evict = clock, evict
-        self._overfull: dict[tuple[str, str], float] = {}
+        self._overcommitted: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""
         self._said: set[tuple[str, str]] = set()
         """GPUs that are told of, and with which youngest pod."""
         self._uncounted: frozenset[str] = frozenset()
 
-    def report_overfull(self) -> None:
+    def report_overcommitted(self) -> None:
         """
         Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted.
 
         To be called about once a second. Only what lasts is said: a list that is read anew brings a pod before it takes
         away the one in whose place it came.
         """
-        now, found = self._clock(), {_key(one): one for one in overfull(self._cache, self._sharers)}
-        self._overfull = {key: self._overfull.get(key, now + _LASTS) for key in found}
+        now, found = self._clock(), {_key(one): one for one in overcommitted(self._cache, self._sharers)}
+        self._overcommitted = {key: self._overcommitted.get(key, now + _LASTS) for key in found}
         for key, one in found.items():
-            if self._overfull[key] <= now:
-                self._say_overfull(one)
-                self._overfull[key] = now + _AGAIN
+            if self._overcommitted[key] <= now:
+                self._say_overcommitted(one)
+                self._overcommitted[key] = now + _AGAIN
         self._said &= {said for key in found for said in ((key[0], ""), key)}
 
-    def _say_overfull(self, one: OvercommittedGpu) -> None:
+    def _say_overcommitted(self, one: OvercommittedGpu) -> None:
         youngest = one.youngest
         then = "it is evicted" if self._evict is not None else "delete it, so that it is placed again"
         text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"

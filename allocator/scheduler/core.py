@@ -532,10 +532,10 @@ class Controller:
         with self._lock:
             return self._housekeeping.take_relist()
 
-    def report_overfull(self) -> None:
-        """`OvercommitReporter.report_overfull`; to be called about once a second."""
+    def report_overcommitted(self) -> None:
+        """`OvercommitReporter.report_overcommitted`; to be called about once a second."""
         with self._lock:
-            self._overcommit.report_overfull()
+            self._overcommit.report_overcommitted()
 
     def report_uncounted(self, found: Mapping[str, str]) -> None:
         """Report pods that ask for a share and have none that anybody counts: `namespace/name` by uid."""

@@ -136,7 +136,7 @@ class SchedulingCycle:
         return tried
 
     def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
-        """Place one pod of the line, or say why not. True if that took a decision."""
+        """Place one pod of the queue, or say why not. True if that took a decision."""
         self._records.waits(entry.uid, now)
         if not self._records.is_schedulable(entry.uid, now):
             return False

@@ -75,7 +75,7 @@ class Leadership:
         return term if term != self._trusted else None
 
     def unfenced(self) -> int | None:
-        """The term in which everything was listed and the leader before is to be barred; None where that is done."""
+        """The term in which everything was listed and the leader before is to be fenced; None where that is done."""
         term = self.number()
         return term if term is not None and term == self._trusted and term != self._fenced_in else None
 

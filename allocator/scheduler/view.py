@@ -29,7 +29,7 @@ class SchedulerFigures:
     confirmed: int
     waiting: int
     unreadable: int
-    overfull: int
+    overcommitted: int
     unbound: int = 0
     kept: int = 0
     quarantined: int = 0
@@ -88,7 +88,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
         confirmed=len(cache.ledger) - assumed,
         waiting=len(queue),
         unreadable=len(queue.unreadable),
-        overfull=sum(len(uuids) for uuids in cache.overfull().values()),
+        overcommitted=sum(len(uuids) for uuids in cache.overcommitted().values()),
         unbound=unbound,
         kept=len({kept.node for kept in cache.reservations}),
         quarantined=quarantined,

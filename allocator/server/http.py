@@ -61,7 +61,7 @@ def socket_routes(
         except NotReady as error:
             return json_reply({"error": str(error)}, 503)
         except Exception:
-            # The webhook gates the pod, and whatever is wrong with it or with us stays with it in the line.
+            # The webhook gates the pod, and whatever is wrong with it or with us stays with it in the queue.
             fault = faulted("admission", about)
             return json_reply({"error": f"an error of gpufraction; the allocator's log has it as fault {fault}"}, 500)
         seconds.observe(clock() - started)

@@ -1,5 +1,5 @@
 """
-The loop that places waiting pods: woken by what might help, it goes down the line and writes what was decided.
+The loop that places waiting pods: woken by what might help, it runs a scheduling cycle and writes what was decided.
 
 It reads as its phases: decide, write, settle. Writes go out side by side, since a placement costs one round trip and
 decisions must not wait for it. Each phase is supervised by itself, so that one which fails keeps none of the others
@@ -82,7 +82,7 @@ class SchedulingLoop:
     ) -> None:
         self._workers, self._faulted = workers or Unsupervised(), faulted
         self._cycle_due = False
-        """A wake-up was heard, and the line has not been gone down since."""
+        """A wake-up arrived, and no scheduling cycle has run since."""
         self._kube, self._controller, self._recorder = kube, controller, recorder
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
@@ -122,7 +122,7 @@ class SchedulingLoop:
     def _take_over(self) -> None:
         """
         Newly elected: the pods are listed anew, since the leader before may have written more than we have seen; once
-        they are, what it has still under way is barred.
+        they are, what it has still under way is fenced.
 
         They are listed anew too where repair has found that what we know is not so.
         """
@@ -140,7 +140,7 @@ class SchedulingLoop:
             self._recorder.put(each)
 
     def once(self) -> None:
-        """One pass: decide for the line, then write."""
+        """One scheduling cycle: decide for the queue, then write."""
         started = time.perf_counter()
         bindings, told = self._controller.schedule_pending()
         self._counted.passed(time.perf_counter() - started)

@@ -105,7 +105,7 @@ class Resync:
                 self._found.uncounted(0)  # the leader's to say
             self._due, self._doubts = None, None
             return
-        self._controller.report_overfull()
+        self._controller.report_overcommitted()
         try:
             if self._doubts is not None and now >= self._look_again:
                 self._second_look(self._doubts)

@@ -1,5 +1,5 @@
 """
-Keys that wait to be worked on: each at most once in the line, and at its time.
+Keys that wait to be worked on: each at most once in the queue, and at its time.
 
 The rules of client-go's work queue: a key that is added while it waits is not added twice; one that is added while it
 is worked on comes again afterwards, and never to two workers at once. Nothing here polls: a worker sleeps until the

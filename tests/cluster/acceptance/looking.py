@@ -164,7 +164,7 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
     finally:
         allocator.start()
     try:
-        wait_for(lambda: _overfull(cluster) == 1, lambda: f"{_overfull(cluster)} cards are overfull")
+        wait_for(lambda: _overcommitted(cluster) == 1, lambda: f"{_overcommitted(cluster)} cards are overcommitted")
         yield
     finally:
         cluster.kube.delete(paths.pods("legacy", "foreign"))
@@ -197,8 +197,10 @@ def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
         wait_for(refused, "the policy lets the pod through still")
 
 
-def _overfull(cluster: Cluster) -> float:
-    """How many cards the allocator has found to be overfull; -1 while it does not answer, having just been started."""
+def _overcommitted(cluster: Cluster) -> float:
+    """
+    How many cards the allocator has found to be overcommitted; -1 while it does not answer, having just been started.
+    """
     try:
         with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
             text = answer.read().decode()

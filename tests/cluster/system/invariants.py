@@ -151,7 +151,7 @@ def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
     path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
     known = {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
     assert {holding.allocation.node for holding in ledger} <= known.keys()
-    assert [uuid for i in known.values() for uuid in ledger.overfull(i.node, i.gpus)] == []
+    assert [uuid for i in known.values() for uuid in ledger.overcommitted(i.node, i.gpus)] == []
 
 
 def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservation:

@@ -144,7 +144,7 @@ def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) 
     wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
     gone(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOvercommitted").endswith("it is evicted")
-    wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, "still overfull")
+    wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, "still overcommitted")
 
 
 def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from allocator.cache.ledger import OWN, Ledger, LedgerBug, Reservation, ReservationState, is_overfull, usage_of
+from allocator.cache.ledger import OWN, Ledger, LedgerBug, Reservation, ReservationState, is_overcommitted, usage_of
 from contract.encoding.quantity import GIB
 from contract.model import (
     FREE,
@@ -73,9 +73,9 @@ def test_what_the_pods_carry_is_booked_even_beyond_the_card_and_named() -> None:
     ledger = Ledger()
     for i in range(3):
         ledger.confirm(holding(f"a{i}", uid=f"u{i}", memory=8 * GIB))
-    assert ledger.overfull("n", GPUS) == ("GPU-0",)
+    assert ledger.overcommitted("n", GPUS) == ("GPU-0",)
     ledger.release("u0")
-    assert ledger.overfull("n", GPUS) == ()
+    assert ledger.overcommitted("n", GPUS) == ()
 
 
 ONE = Limits(max_sharers=3)
@@ -91,8 +91,8 @@ BEYOND = {
 
 
 @pytest.mark.parametrize(("usage", "want"), BEYOND.values(), ids=BEYOND.keys())
-def test_a_gpu_is_overfull_with(usage: Usage, want: bool) -> None:
-    assert is_overfull(GPUS[0], usage, ONE) is want
+def test_a_gpu_is_overcommitted_with(usage: Usage, want: bool) -> None:
+    assert is_overcommitted(GPUS[0], usage, ONE) is want
 
 
 def test_a_reservation_whose_pod_is_known_to_come_is_renewed() -> None:
@@ -145,9 +145,9 @@ def test_all_cores_of_a_card_by_claim_are_a_whole_card() -> None:
     ledger.confirm(of_claim("pod-1", whole=True))
     ledger.confirm(of_claim("pod-2", whole=True))
     assert ledger.usage("n", "GPU-0") == Usage(GIB, 100, 1, exclusive=True)
-    assert ledger.overfull("n", GPUS) == ()
+    assert ledger.overcommitted("n", GPUS) == ()
     ledger.confirm(holding("a", uid="u"))
-    assert ledger.overfull("n", GPUS) == ("GPU-0",)
+    assert ledger.overcommitted("n", GPUS) == ("GPU-0",)
 
 
 def test_assuming_twice_is_once_and_differently_is_a_bug() -> None:

@@ -179,7 +179,7 @@ class Bench:
                 ledger.confirm(_holding(OWN + share.name, CLAIMED, share.allocation))
         ledger.check_invariants()
         inventories = [each.inventory() for each in self.nodes.values()]
-        return [uuid for each in inventories for uuid in ledger.overfull(each.node, each.gpus)]
+        return [uuid for each in inventories for uuid in ledger.overcommitted(each.node, each.gpus)]
 
     def follows(self, kind: str) -> None:
         """The watch of the replica that leads next brings what has changed of claims or classes."""

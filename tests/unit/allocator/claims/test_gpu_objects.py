@@ -42,7 +42,7 @@ def left(*nodes: object, limits: Limits = DEFAULT_LIMITS) -> list[dict[str, str]
     return [document["status"]["allocatable"] for document in found.values()]
 
 
-def test_a_card_that_is_held_whole_or_ill_has_nothing_left_and_one_that_is_overfull_no_less() -> None:
+def test_a_card_that_is_held_whole_or_ill_has_nothing_left_and_one_that_is_overcommitted_no_less() -> None:
     assert left(node("n").gpu(mib=1024, exclusive=True).state()) == [amounts(0, 0)]
     assert left(node("n").gpu(mib=1024, sick="XID 79").state()) == [amounts(0, 0)]
     assert left(node("n").gpu(mib=1024, used_mib=4096, cores=130).state()) == [amounts(0, 0)]

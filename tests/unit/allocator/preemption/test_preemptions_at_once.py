@@ -171,7 +171,7 @@ class SideBySide(RuleBasedStateMachine):
     @invariant()
     def nothing_is_booked_twice(self) -> None:
         self.desk.controller.check_invariants()
-        assert self.desk.controller.look().overfull == 0
+        assert self.desk.controller.look().overcommitted == 0
 
     @invariant()
     def nobody_went_in_vain(self) -> None:

@@ -58,7 +58,7 @@ def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: 
     closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
     assert closed or {"default/a", "default/z"} <= set(keys(bindings))
     desk.controller.look()
-    desk.controller.report_overfull()
+    desk.controller.report_overcommitted()
     desk.controller.preempt()
     desk.controller.check_invariants()
     desk.controller.replace_pods([])

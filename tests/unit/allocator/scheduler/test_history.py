@@ -353,7 +353,7 @@ class History(RuleBasedStateMachine):
     def _check_quiet(self) -> None:
         carried = self._carried()
         look = self.desk.controller.look()
-        assert (look.assumed, look.confirmed, look.overfull) == (0, len(carried), 0)
+        assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
         again = SchedulerHarness(NODES, now=self.now)
         again.controller.replace_pods(map(pods.trim, self.api.listed()))
         assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"

@@ -189,7 +189,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     api.create(admitted_by(leader, "b"))
     api.create(made)
     leader.see()
-    assert leader.controller.look().overfull == 1
+    assert leader.controller.look().overcommitted == 1
     leader.barrier.fail_late()
     late = api.pods["default/late"]
     assert late["spec"]["activeDeadlineSeconds"] == 1
@@ -198,7 +198,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     assert leader.controller.look().confirmed == 2, "until it has ended it has its share"
     api.end_what_is_past_its_deadline()
     leader.see()
-    assert (leader.failed, leader.controller.look().overfull, leader.controller.look().confirmed) == (1, 0, 1)
+    assert (leader.failed, leader.controller.look().overcommitted, leader.controller.look().confirmed) == (1, 0, 1)
     told = {n.key: n for n in leader.controller.schedule_pending()[1] if isinstance(n, StatusUpdate)}
     said = told["default/late"]
     assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
@@ -226,7 +226,7 @@ def test_so_is_one_on_whose_gpu_somebody_ends_before_it_is_failed() -> None:
     api.delete("default/b")
     leader.see()
     leader.barrier.fail_late()
-    assert (leader.failed, leader.controller.look().overfull) == (0, 0)
+    assert (leader.failed, leader.controller.look().overcommitted) == (0, 0)
 
 
 def test_nothing_more_is_placed_on_a_gpu_that_is_promised_twice() -> None:
@@ -278,11 +278,11 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
 
 
-def test_what_is_overfull_when_a_leadership_begins_is_only_said() -> None:
+def test_what_is_overcommitted_when_a_leadership_begins_is_only_said() -> None:
     api = ApiServer()
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))
     api.create(made)
     third = Leader(api, 3)
     third.barrier.fence()
-    assert (third.controller.late(), third.controller.look().overfull) == ((), 1)
+    assert (third.controller.late(), third.controller.look().overcommitted) == ((), 1)
