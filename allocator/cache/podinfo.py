@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from allocator.cache.ledger import Reservation
 from contract import names, pods
@@ -43,8 +43,7 @@ class LastReported:
     at: float = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPod:
+class WaitingPod(NamedTuple):
     """What is read of a pod behind our gate."""
 
     request: PodRequest | None
@@ -56,9 +55,8 @@ class WaitingPod:
     unreadable: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodInfo:
-    """What is read of a pod."""
+class PodInfo(NamedTuple):
+    """What is read of a pod. A tuple, since it is made for every pod of a list."""
 
     uid: str
     key: str
@@ -94,8 +92,7 @@ class PodInfo:
     """Where our gate holds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodEvent:
+class PodEvent(NamedTuple):
     """A pod as it came, and what was read of it; an error of ours instead, where reading it ended in one."""
 
     uid: str
@@ -115,12 +112,12 @@ class PodEvent:
 
 def pod_event(pod: Mapping[str, Any], trim: Callable[[JSON], JSON] | None = None) -> PodEvent:
     """Read a pod, whatever it is made of. `trim` makes a pod small that comes whole."""
-    uid, key = named(pod)
     try:
         small = trim(dict(pod)) if trim is not None else pod
-        return PodEvent(uid, key, pods.version(small), small, read_pod(small))
+        info = read_pod(small)
+        return PodEvent(info.uid, info.key, info.version, small, info)
     except Exception as error:
-        return PodEvent(uid, key, _version(pod), pod, None, error)
+        return PodEvent(*named(pod), _version(pod), pod, None, error)
 
 
 def named(pod: Mapping[str, Any]) -> tuple[str, str]:
@@ -141,34 +138,34 @@ def _version(pod: Mapping[str, Any]) -> int | None:
 def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     """Read a trimmed pod. May raise anything where it is damaged."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    uid, key, gates, finished = pods.uid(pod), pods.key(pod), pods.gates(pod), pods.finished(pod)
-    carried = pods.carried_allocation(pod) if names.ALLOCATION in pods.annotations_of(pod) else None
+    annotations, gates, finished = metadata.get("annotations") or {}, pods.gates(pod), pods.finished(pod)
+    carried = pods.carried_allocation(pod) if names.ALLOCATION in annotations else None
     waiting = _waiting(pod, gates) if names.GATE in gates and not finished else None
     takes = waiting is None and not finished
-    request = pods.holding(pod) if takes else None
+    request = pods.holding(pod) if takes and names.REQUEST in annotations else None
     given = request is not None and carried is not None and pods.is_granted(request, carried)
     allocation = carried if given else None
     deleting = bool(metadata.get("deletionTimestamp"))
     bound = str(spec.get("nodeName") or "")
     return PodInfo(
-        uid=uid,
-        key=key,
+        uid=pods.uid(pod),
+        key=pods.key(pod),
         version=pods.version(pod),
         finished=finished,
         gated=bool(gates),
         deleting=deleting,
         allocation_id=carried.id if carried is not None else "",
-        returned=pods.annotations_of(pod).get(names.RETURNED, ""),
+        returned=annotations.get(names.RETURNED, ""),
         condition=stands(pod),
         priority=pods.priority(pod),
         created=str(metadata.get("creationTimestamp", "")),
-        owned=any(owner.get("controller") for owner in metadata.get("ownerReferences") or []),
+        owned=_owned(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         request=request,
         allocation=allocation,
         compute=_compute(spec) if takes else _NOTHING,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
-        unschedulable=None if bound or deleting else _unschedulable(pod),
+        unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
     )
 
@@ -188,6 +185,11 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
         return scheduling.effective_compute(spec)
     except quantity.BadQuantity:
         return ONE_POD
+
+
+def _owned(metadata: Mapping[str, Any]) -> bool:
+    owners = metadata.get("ownerReferences") or ()
+    return any(owner.get("controller") for owner in owners)
 
 
 def stands(pod: Mapping[str, Any]) -> LastReported | None:

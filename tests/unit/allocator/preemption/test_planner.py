@@ -90,7 +90,7 @@ class World:
             if pod.ending:
                 metadata["deletionTimestamp"] = "2030-01-01T01:00:00Z"
             seen = read_pod({"metadata": metadata, "spec": {"priority": pod.priority}})
-            notes.see(replace(seen, compute=pod.ask.needs.compute), holding(pod, allocation), 0.0)
+            notes.see(seen._replace(compute=pod.ask.needs.compute), holding(pod, allocation), 0.0)
         return notes.by_node()
 
 
