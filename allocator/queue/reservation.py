@@ -37,7 +37,7 @@ class _Spent:
     """When a node was last kept."""
 
 
-class Budget:
+class ReservationBudget:
     """
     How long a node may be kept for pods of a namespace: `most` seconds, until one of them is placed. After that comes a
     pause of as many, and of twice as many each time that it was in vain again. 0: no bound.
@@ -89,7 +89,7 @@ def choose_reservation(
     cache: Cache,
     queue: SchedulingQueue,
     line: PodRecords,
-    budget: Budget,
+    budget: ReservationBudget,
     after: float,
     now: float,
     failed: Callable[[QueuedPodInfo], None],

@@ -244,7 +244,7 @@ class StarvationGuard:
         self._cache, self._queue, self._records = cache, queue, records
         self._trigger, self._leadership, self._faults = trigger, leadership, faults
         self._preemptor, self._options = preemptor, options
-        self._budget = reservation.Budget(options.starvation_reservation_limit)
+        self._budget = reservation.ReservationBudget(options.starvation_reservation_limit)
         self._looked_at, self._look_again = float("-inf"), 0.0
 
     def tick(self, now: float) -> None:

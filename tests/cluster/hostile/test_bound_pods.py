@@ -1,6 +1,6 @@
 """
 C4: a pod that names its node is served by whichever replica is asked, on that node, or is told why not. The answer does
-not depend on chance, and "the allocator is not answering" is said only where that is so.
+not depend on chance, and "the allocator does not answer" is said only where that is so.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_a_pod_of_another_scheduler_is_told_what_is_so(hostile: Hostile) -> None
     with asking(hostile, leads=False):
         with pytest.raises(KubeForbidden, match="only the replica that leads can give it") as refused:
             hostile.create(share("other").on("t4").spec(schedulerName="others"))
-        assert "not answering" not in str(refused.value)
+        assert "does not answer" not in str(refused.value)
     with asking(hostile, leads=True):
         hostile.create(share("other").on("t4").spec(schedulerName="others"))
     scenarios.settled(hostile.kube, 1, running=1)

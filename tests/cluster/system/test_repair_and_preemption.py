@@ -125,13 +125,13 @@ def promise_twice(cluster: Cluster) -> None:
     allocator.patch_merge(paths.pods("default", "twice-2"), edited)
 
 
-OVERFULL = re.compile(r"GPU \d of node t4: more is allocated than there is: 20000 of 15109 MiB")
+OVERCOMMITTED = re.compile(r"GPU \d of node t4: more is allocated than there is: 20000 of 15109 MiB")
 
 
 def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cluster: Cluster) -> None:
     promise_twice(cluster)
-    assert OVERFULL.match(wait_for_event(cluster, "twice-2", "GPUOvercommitted"))
-    assert OVERFULL.fullmatch(wait_for_event(cluster, "t4", "GPUOvercommitted"))
+    assert OVERCOMMITTED.match(wait_for_event(cluster, "twice-2", "GPUOvercommitted"))
+    assert OVERCOMMITTED.fullmatch(wait_for_event(cluster, "t4", "GPUOvercommitted"))
     assert events(cluster, "twice-1", "GPUOvercommitted") == []
     assert metric(cluster, "gpufraction_overcommitted_gpus") == 1
     assert {"twice-1", "twice-2"} <= names_running(cluster), "nobody is evicted unless that is switched on"
@@ -179,7 +179,7 @@ def test_a_pod_of_higher_priority_preempts_one_of_lower(strict: Cluster) -> None
     assert scenarios.outcome(found) == scenarios.Outcome(running=2, nodes=("t4",), gpus=2)
     (victim,) = {"low-1", "low-2"} - names_running(strict)
     assert wait_for_event(strict, victim, "GPUSharePreempted") == (
-        "evicted: a pod of higher priority waits for a GPU share, and node t4 is where the fewest pods must go"
+        "evicted: a pod of higher priority waits for a GPU share, and node t4 needs the fewest evictions"
     )
 
 

@@ -21,9 +21,9 @@ AFTER, FOR = 30.0, 100.0
 TENANT, NEIGHBOUR = "default", "neighbour"
 
 
-def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.Budget, float]:
+def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.ReservationBudget, float]:
     """A budget after a node was kept for each of these namespaces for so long; none for an empty one."""
-    budget, now = reservation.Budget(most), 0.0
+    budget, now = reservation.ReservationBudget(most), 0.0
     for namespace, seconds in kept:
         budget.passes(namespace, now)
         now += seconds
