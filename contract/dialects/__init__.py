@@ -7,12 +7,13 @@ speaks one dialect: where two are named, it is refused, since nobody could say w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.dialects import aliyun, claims, elastic, hami, kai, limitranges, nano, native, spelling
+from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native, spelling
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
@@ -24,7 +25,6 @@ from contract.dialects.base import (
     Refusal,
     Rendering,
 )
-from contract.dialects.limitranges import Written
 from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.model import Allocation, PodRequest
@@ -32,12 +32,16 @@ from contract.options import DEFAULTS, VENDOR, Options
 
 __all__ = [
     "DIALECTS",
+    "NO_RANGE",
+    "RANGE_ANNOTATION",
     "Options",
+    "RangedRequests",
     "Refusal",
     "Rendering",
     "asked",
     "dialect_named",
     "misspelt",
+    "ranged_requests",
     "read",
     "read_again",
     "render",
@@ -120,12 +124,12 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         return _naming(refused.refusal, context, ranged)
     if request is None:
         return None
-    return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context), *limitranges.said(ranged)))
+    return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context), *_range_warnings(ranged)))
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
     # Of several LimitRanges the API server notes one, so any of them may have written one of the two.
-    where = " from the pod or the namespace's LimitRange" if limitranges.written(pod) else ""
+    where = " from the pod or the namespace's LimitRange" if ranged_requests(pod) else ""
     raise ReadingRefused(
         next(_mentions(pod, second)),
         f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
@@ -135,7 +139,7 @@ def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None
 
 def _as_meant(
     pod: Mapping[str, Any], options: Options, earlier: PodRequest | None = None
-) -> tuple[Mapping[str, Any], Written]:
+) -> tuple[Mapping[str, Any], RangedRequests]:
     """
     The pod without what a LimitRange wrote into it that does not go with what it asks for, and what of it is left.
 
@@ -144,13 +148,13 @@ def _as_meant(
     standard_of = dict(options.resource_names)
     wrote = {
         container: frozenset(standard_of.get(name, name) for name in names_) & RESOURCES
-        for container, names_ in limitranges.written(pod).items()
+        for container, names_ in ranged_requests(pod).items()
     }
     wrote = {container: names_ for container, names_ in wrote.items() if names_}
     if not wrote:
-        return pod, limitranges.NOTHING
+        return pod, NO_RANGE
     amounts = {asking.name: asking for asking in PodReader(pod, options).containers()}
-    own = asked(limitranges.without(pod, wrote)) if earlier is None else _dialect_of(earlier)
+    own = asked(_without(pod, wrote)) if earlier is None else _dialect_of(earlier)
     if not own:
         by_range = [d for d in DIALECTS if any(not names_.isdisjoint(d.resources) for names_ in wrote.values())]
         own = tuple(d for d in by_range if d is not native.DIALECT) or tuple(by_range)
@@ -167,7 +171,7 @@ def _as_meant(
         container: names_ - left.get(container, frozenset()) - (_ACCOUNTING if container in known else frozenset())
         for container, names_ in wrote.items()
     }
-    return limitranges.without(pod, dropped), {container: names_ for container, names_ in left.items() if names_}
+    return _without(pod, dropped), {container: names_ for container, names_ in left.items() if names_}
 
 
 def _dialect_of(request: PodRequest) -> tuple[Dialect, ...]:
@@ -182,7 +186,7 @@ def _is_zero(amount: object) -> bool:
         return False
 
 
-def _naming(refusal: Refusal, context: PodReader, ranged: Written) -> Refusal:
+def _naming(refusal: Refusal, context: PodReader, ranged: RangedRequests) -> Refusal:
     """The refusal, which names the LimitRange where that wrote what is refused."""
     for asking in context.containers():
         if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
@@ -383,3 +387,75 @@ def _object(value: object) -> Mapping[str, Any]:
 def ours(resource: str) -> bool:
     """Whether a resource name is one of a dialect, or one that admission puts in."""
     return resource in RESOURCES or resource in (names.GPU_MEMORY, names.GPU_CORES)
+
+
+# -- what a LimitRange wrote --------------------------------------------------------------------------------------
+#
+# The API server's LimitRanger gives every container that names no amount of a resource the LimitRange's `default`; a
+# `max` is a default too where there is none. It says so in an annotation. It runs before webhooks, and again after one
+# has changed the pod, so what admission takes out of a pod comes back. So what it wrote counts only as far as it goes
+# with what the pod asks for otherwise: a tenant's own words come first, then an older system's words, then our own,
+# which bound shares rather than ask for them.
+
+RANGE_ANNOTATION = "kubernetes.io/limit-ranger"
+_RANGE_PREFIX = "LimitRanger plugin set: "
+_RANGE_PART = re.compile(r"(?P<resources>\S.*) request for (?:init )?container (?P<container>\S+)")
+_LONGEST_RANGE = 256 << 10
+
+RangedRequests = Mapping[str, frozenset[str]]
+"""By container, the resources of which a LimitRange wrote the request."""
+NO_RANGE: RangedRequests = {}
+
+
+def ranged_requests(pod: Mapping[str, Any]) -> RangedRequests:
+    """
+    What a LimitRange wrote. A pod with a forged annotation asks for less than what is in its resources, and gets less.
+
+    Requests alone are looked at: of a resource whose limit or request its author wrote, the API server writes the
+    other one, and LimitRanger none.
+    """
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = annotations.get(RANGE_ANNOTATION) if isinstance(annotations, Mapping) else None
+    if not isinstance(text, str) or not text.startswith(_RANGE_PREFIX) or len(text) > _LONGEST_RANGE:
+        return NO_RANGE
+    found: dict[str, frozenset[str]] = {}
+    for part in text.removeprefix(_RANGE_PREFIX).split("; "):
+        match = _RANGE_PART.fullmatch(part)
+        if match is not None:
+            found[match["container"]] = frozenset(match["resources"].split(", "))
+    return found
+
+
+def _without(pod: Mapping[str, Any], dropped: RangedRequests) -> Mapping[str, Any]:
+    """The pod whose containers do not name these resources; `pod` is not changed."""
+    spec = pod.get("spec")
+    if not any(dropped.values()) or not isinstance(spec, Mapping):
+        return pod
+    kinds = {
+        kind: [_container_without(each, dropped) for each in spec[kind]]
+        for kind in ("initContainers", "containers")
+        if isinstance(spec.get(kind), list)
+    }
+    return {**pod, "spec": {**spec, **kinds}}
+
+
+def _container_without(container: Any, dropped: RangedRequests) -> Any:
+    gone = dropped.get(container.get("name", ""), frozenset()) if isinstance(container, Mapping) else frozenset()
+    resources = container.get("resources") if gone else None
+    if not isinstance(resources, Mapping):
+        return container
+    left = {
+        kind: {name: amount for name, amount in amounts.items() if name not in gone}
+        for kind, amounts in resources.items()
+        if isinstance(amounts, Mapping)
+    }
+    return {**container, "resources": {**resources, **left}}
+
+
+def _range_warnings(wrote: RangedRequests) -> tuple[str, ...]:
+    """One line for each container that has a share from a LimitRange."""
+    return tuple(
+        f"container {container}: {', '.join(sorted(names))} was set by a LimitRange of the namespace"
+        for container, names in wrote.items()
+    )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import bounds, dialects, names, pods
-from contract.dialects import Refusal, limitranges
+from contract.dialects import Refusal
 from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed
@@ -399,7 +399,7 @@ def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *,
     metadata, spec = changed["metadata"], changed["spec"]
     if not standing:
         _drop_rendering(pod, metadata)
-    containers.rewrite(spec, decided.request, _totals(decided.request, answer), limitranges.written(pod))
+    containers.rewrite(spec, decided.request, _totals(decided.request, answer), dialects.ranged_requests(pod))
     if placed is None:
         held = decided.held if isinstance(decided, Allocate) else pods.annotations_of(pod).get(names.RETURNED, "")
         returned = {str(names.RETURNED): held} if 0 < len(held) <= _LONGEST_ID else {}

@@ -24,7 +24,6 @@ from typing import Any
 
 from contract import dialects, names, pods
 from contract.dialects.base import env_from_annotation
-from contract.dialects.limitranges import NOTHING, Written
 from contract.encoding import quantity
 from contract.model import FractionRequest, PodRequest
 from contract.scheduling import needs
@@ -44,7 +43,9 @@ OURS = frozenset((_CACHE, _SOCKETS, _SHM, _LIBRARY, _LINKER))
 MPS, PRELOAD = "mps", "preload"
 
 
-def rewrite(spec: JSON, request: PodRequest, totals: Mapping[str, int], ranged: Written = NOTHING) -> None:
+def rewrite(
+    spec: JSON, request: PodRequest, totals: Mapping[str, int], ranged: dialects.RangedRequests = dialects.NO_RANGE
+) -> None:
     """
     Give every container of the pod its accounting resources and its environment.
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import Options, Refusal, read
-from contract.dialects.limitranges import ANNOTATION, written
+from contract.dialects import RANGE_ANNOTATION as NOTE
+from contract.dialects import Options, Refusal, ranged_requests, read
 from contract.model import FractionRequest, PodRequest
 from tests.builders import PodBuilder, pod
 
@@ -30,7 +30,7 @@ def ranged(builder: PodBuilder, *, also: JSON | None = None, **amounts: str) -> 
                 if given:
                     notes.append(f"{', '.join(given)} {amounts_[:-1]} for {what} {container['name']}")
     if notes:
-        made["metadata"].setdefault("annotations", {})[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(notes)}"
+        made["metadata"].setdefault("annotations", {})[NOTE] = f"LimitRanger plugin set: {'; '.join(notes)}"
     return made
 
 
@@ -143,15 +143,15 @@ def ranged_again(builder: PodBuilder) -> PodBuilder:
 
 NOTES = {
     "none": ({}, {}),
-    "no text": ({ANNOTATION: 5}, {}),
-    "another text": ({ANNOTATION: "x request for container c"}, {}),
+    "no text": ({NOTE: 5}, {}),
+    "another text": ({NOTE: "x request for container c"}, {}),
     "limits alone, whose request the author wrote": (
-        {ANNOTATION: "LimitRanger plugin set: a/b limit for container c"},
+        {NOTE: "LimitRanger plugin set: a/b limit for container c"},
         {},
     ),
     "several": (
         {
-            ANNOTATION: "LimitRanger plugin set: a/b, cpu request for container c; a/b, cpu limit for container c; "
+            NOTE: "LimitRanger plugin set: a/b, cpu request for container c; a/b, cpu limit for container c; "
             "cpu request for init container i"
         },
         {"c": frozenset(("a/b", "cpu")), "i": frozenset(("cpu",))},
@@ -162,16 +162,16 @@ NOTES = {
 
 @pytest.mark.parametrize(("annotations", "want"), NOTES.values(), ids=NOTES.keys())
 def test_the_note_is_read(annotations: Any, want: Any) -> None:
-    assert written({"metadata": {"annotations": annotations}}) == want
+    assert ranged_requests({"metadata": {"annotations": annotations}}) == want
 
 
 def test_a_note_of_megabytes_is_not_read() -> None:
-    assert written({"metadata": {"annotations": {ANNOTATION: "LimitRanger plugin set: " + "a; " * 1_000_000}}}) == {}
+    assert ranged_requests({"metadata": {"annotations": {NOTE: "LimitRanger plugin set: " + "a; " * 1_000_000}}}) == {}
 
 
 def test_a_forged_note_gets_nobody_more() -> None:
     """A tenant's own words, said to be a LimitRange's, are read like one's."""
-    made = two((OLDER, 5)).annotated(ANNOTATION, f"LimitRanger plugin set: {OLDER} request for container main").json()
+    made = two((OLDER, 5)).annotated(NOTE, f"LimitRanger plugin set: {OLDER} request for container main").json()
     assert read(made) == PodRequest(
         "aliyun",
         (FractionRequest("main", memory=5 * GIB),),
