@@ -40,7 +40,7 @@ from contract.scheduling.request import SchedulingRequest
 JSON = dict[str, Any]
 _PAUSE = 2.0
 """Seconds until a step that failed is tried again."""
-_PAUSE_REFUSED = 10.0
+_PAUSE_REFUSED = 15.0
 """The same, where the API server refused it."""
 _SET_ASIDE = 600.0
 """Seconds for which a claim is left alone of which an error of ours came."""
