@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -155,11 +156,16 @@ class RealServer:
         return json.dumps(document, indent=1)  # which is YAML too
 
     def certified(self, user: User) -> Path:
-        """A file with a kubeconfig in which the user has a client certificate. It lies in the directory."""
+        """
+        A file with a kubeconfig in which the user has a client certificate. It lies in the directory.
+
+        It is replaced as a whole: a program that was given it before may be reading it now.
+        """
         path = self.directory / f"kubeconfig-{user.name.replace(':', '-')}"
-        path.touch(mode=0o600)
-        path.write_text(self._certified(user))
-        return path
+        whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        whole.touch(mode=0o600)
+        whole.write_text(self._certified(user))
+        return whole.replace(path)
 
     def connect(self, user: User) -> Transport:
         """A transport as that user."""
