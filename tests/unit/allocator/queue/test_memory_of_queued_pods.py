@@ -12,6 +12,8 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -83,11 +85,17 @@ def test_a_waiting_pod_takes_no_more_than(made: Callable[[int], PodBuilder], mos
         pod = waiting(made(at))
         pod["metadata"]["name"], pod["metadata"]["uid"] = f"p{at}", f"uid-{at}"
         texts.append(json.dumps(pod))
-    found = [_kept(texts)]
-    while found[-1] >= most and len(found) < 3:
-        found.append(_kept(texts))  # what other threads of this process take meanwhile is counted too
-    print(f"\n{len(texts[0]) / KIB:8.1f} KiB of JSON, {found[-1] / KIB:6.1f} KiB kept")
-    assert found[-1] < most
+    # In a process of its own: what other threads take meanwhile, such as a cluster's of other tests, would be counted.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        found = alone.submit(_kept_when_warm, texts).result()
+    print(f"\n{len(texts[0]) / KIB:8.1f} KiB of JSON, {found / KIB:6.1f} KiB kept")
+    assert found < most
+
+
+def _kept_when_warm(texts: list[str]) -> int:
+    """The second look: what is made once in a process is there by then."""
+    _kept(texts)
+    return _kept(texts)
 
 
 def _kept(texts: list[str]) -> int:
