@@ -42,8 +42,8 @@ class ReservationBudget:
     How long a node may be kept for pods of a namespace: `most` seconds, until one of them is placed. After that comes a
     pause of as many, and of twice as many each time that it was in vain again. 0: no bound.
 
-    It goes by namespace, so that a pod that is made again, or another one after it, does not begin anew. Not
-    thread-safe: one owner calls it.
+    The time is counted by namespace: a pod that is deleted and created again gets no fresh time. Not thread-safe: one
+    owner calls it.
     """
 
     def __init__(self, most: float) -> None:

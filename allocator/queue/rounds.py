@@ -2,14 +2,14 @@
 Which pods of the queue are tried in one cycle: a budget for each namespace, so that no namespace waits long for the
 pods of another.
 
-A decision is remembered for all pods of one shape, so a line costs as much as it has shapes, and those are up to
-whoever creates the pods. So a namespace has a number of decisions in each cycle, and what is left of the queue comes in
-the next one; together they are a round. What is decided in a cycle is written before the next one begins.
+Pods of one shape share one decision, so the cost of a cycle is the number of shapes in the queue, which tenants choose.
+Therefore each namespace may cause only so many decisions in one cycle. The rest of the queue is tried in the following
+cycles; these cycles together are a round. The decisions of a cycle are written before the next cycle begins.
 
 The order of the queue holds within what the budget allows: a pod is passed over only for what its own namespace asks
 besides it, never for the budget of another one. Half of a namespace's budget is for those first in the queue, half for
-those that have not been tried for longest: so everybody is tried within a bounded number of cycles, though something
-comes free all the time and rounds begin anew.
+those that were not tried for longest. So every pod is tried within a bounded number of cycles, even where freed shares
+start new rounds all the time.
 
 Pure: notes by uid, no clock. Must not: know what a decision is.
 """

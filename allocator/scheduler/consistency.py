@@ -159,8 +159,8 @@ class OvercommitReporter:
         """
         Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted.
 
-        To be called about once a second. Only what lasts is said: a list that is read anew brings a pod before it takes
-        away the one in whose place it came.
+        Call it about once a second. A GPU is reported once it has been overcommitted for some seconds: while pods are
+        listed again, a new pod is seen before the pod that it replaces is removed.
         """
         now, found = self._clock(), {_key(one): one for one in overcommitted(self._cache, self._sharers)}
         self._overcommitted = {key: self._overcommitted.get(key, now + _LASTS) for key in found}

@@ -100,8 +100,8 @@ class EventHandlers:
 
     def _begin_leadership(self, term: int | None) -> None:
         """
-        What we noted that pods were told may be old, if another has led since, or never have reached them. From here on
-        counts what their conditions say, and only what is otherwise by now is told anew.
+        Our record of what pods were told may be old, since another replica may have led meanwhile. From here on the
+        pods' conditions are the record, and only a condition that is no longer true is written again.
         """
         if term is not None and term != self._reported_in:
             self._reported_in = term

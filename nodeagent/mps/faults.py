@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.reports import Report
-from nodeagent.sharing.overuse import Step
+from nodeagent.sharing.overuse import OveruseStep
 from nodeagent.sharing.residents import Resident
 
 FAULT = "MpsFault"
@@ -25,7 +25,7 @@ class Faults:
     def __init__(self) -> None:
         self._warned: set[tuple[str, str]] = set()
 
-    def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[Step, ...]:
+    def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[OveruseStep, ...]:
         """The pods to warn now."""
         faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
         affected = {
@@ -37,7 +37,7 @@ class Faults:
         }
         warned, self._warned = self._warned, set(affected)
         return tuple(
-            Step(
+            OveruseStep(
                 resident,
                 FAULT,
                 f"a program on GPU {gpu} brought its MPS server to a fault: the CUDA calls of all programs there fail; "

@@ -114,16 +114,16 @@ class DaemonState:
         return self.serving or self.phase in (Phase.OFF, Phase.BLOCKED, Phase.RESTING)
 
 
-Step = tuple[DaemonState, tuple[Action, ...]]
+Transition = tuple[DaemonState, tuple[Action, ...]]
 
 
-def step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     """The state after a look at `now`, and what is to be done."""
     after, actions = _step(state, seen, now, pace)
     return replace(after, exclusive=seen.exclusive is True), actions
 
 
-def _step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     if not seen.wanted and state.phase is not Phase.STOPPING:
         return _unwanted(state, seen, now)
     match state.phase:
@@ -147,7 +147,7 @@ def _enter(state: DaemonState, phase: Phase, now: float, **changes: object) -> D
     return replace(state, **{"phase": phase, "since": since, "silent": None, "failing": "", **changes})  # type: ignore[arg-type]
 
 
-def _unwanted(state: DaemonState, seen: Seen, now: float) -> Step:
+def _unwanted(state: DaemonState, seen: Seen, now: float) -> Transition:
     if seen.alive:
         return _enter(state, Phase.STOPPING, now, why=""), (Action.QUIT,)
     return _enter(state, Phase.OFF, now, why="", failures=0), _released(seen)
@@ -157,7 +157,7 @@ def _released(seen: Seen) -> tuple[Action, ...]:
     return (Action.DEFAULT,) if seen.claimed else ()
 
 
-def _open(state: DaemonState, seen: Seen, now: float) -> Step:
+def _open(state: DaemonState, seen: Seen, now: float) -> Transition:
     if seen.alive:
         # Whoever started it is gone; it is ours to watch now.
         return _enter(state, Phase.STARTING, now), ()
@@ -167,13 +167,13 @@ def _open(state: DaemonState, seen: Seen, now: float) -> Step:
     return _claim(state, seen, now)
 
 
-def _claim(state: DaemonState, seen: Seen, now: float) -> Step:
+def _claim(state: DaemonState, seen: Seen, now: float) -> Transition:
     if seen.exclusive:
         return _enter(state, Phase.STARTING, now), (Action.START,)
     return _enter(state, Phase.CLAIMING, now), (Action.EXCLUSIVE,)
 
 
-def _claiming(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _claiming(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     if seen.alive or seen.strangers:
         return _open(state, seen, now)
     if not seen.exclusive and now - state.since >= pace.patience:
@@ -181,7 +181,7 @@ def _claiming(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> 
     return _claim(state, seen, now)
 
 
-def _starting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _starting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     if not seen.alive:
         return _failed(state, "the MPS daemon ended while it started", seen, now, pace)
     if seen.answers and seen.exclusive:
@@ -199,7 +199,7 @@ def _kept_exclusive(seen: Seen) -> tuple[Action, ...]:
     return () if seen.exclusive is not False else (Action.EXCLUSIVE,)
 
 
-def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     if not seen.alive:
         return _failed(state, "the MPS daemon ended", seen, now, pace)
     silent = None if seen.answers else now if state.silent is None else state.silent
@@ -217,12 +217,12 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> S
     return _enter(state, Phase.SERVING, now, failures=failures, why=""), _kept_exclusive(seen)
 
 
-def _killed(state: DaemonState, why: str, now: float) -> Step:
+def _killed(state: DaemonState, why: str, now: float) -> Transition:
     """Of a daemon that does not answer no good end can be asked."""
     return _enter(state, Phase.STOPPING, now, why=why, failing=why), (Action.KILL,)
 
 
-def _stopping(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _stopping(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     if seen.alive:
         overdue = bool(state.failing) or now - state.since >= pace.grace
         return state, (Action.KILL,) if overdue else ()
@@ -233,7 +233,7 @@ def _stopping(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> 
     return _enter(state, Phase.PAUSED, now), ()
 
 
-def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartPace) -> Transition:
     failures = state.failures + 1
     if failures >= pace.failures:
         given_up = f"{why}; given up after {failures} failures in a row"
@@ -242,7 +242,7 @@ def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartP
     return _enter(state, Phase.PAUSED, now, failures=failures, why=why), (Action.KILL,)
 
 
-def _waiting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Step:
+def _waiting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
     resting = state.phase is Phase.RESTING
     delay = pace.rest if resting else backoff(state.failures, pace.backoff, pace.backoff_cap)
     if seen.alive or now - state.since >= delay:

@@ -38,7 +38,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OveruseStep:
     """One thing to do: an Event on the pod, with its eviction where `evict`."""
 
     resident: Resident
@@ -66,7 +66,7 @@ class OveruseMonitor:
         self.violations: dict[_Key, int] = {}
         """Warnings so far by pod uid, container and GPU, of containers that are here."""
 
-    def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
+    def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
         """What is to be done at `now`. A warning counts as given once it is returned."""
         steps = []
         over: dict[_Key, _Offence] = {}
@@ -87,7 +87,7 @@ class OveruseMonitor:
         self.violations = {key: count for key, count in self.violations.items() if key in here}
         return (*steps, *self._leaving(usage, cards, now))
 
-    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[Step | None, _Offence]:
+    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[OveruseStep | None, _Offence]:
         rules, since = self._rules, now - offence.since
         beside = f" and the others of its claim {mib(others)} MiB" if others else ""
         message = (
@@ -95,15 +95,15 @@ class OveruseMonitor:
             f"{mib(use.used + others - use.share)} MiB more than its share of {mib(use.share)} MiB"
         )
         if rules.evict_after and since >= rules.patience + rules.evict_after:
-            return Step(use.resident, OVERUSE, f"{message}; the pod is evicted", evict=True), replace(
+            return OveruseStep(use.resident, OVERUSE, f"{message}; the pod is evicted", evict=True), replace(
                 offence, warned=True
             )
         if offence.warned or since < rules.patience:
             return None, offence
         threat = f"; the pod is evicted if it goes on for {rules.evict_after:g} s" if rules.evict_after else ""
-        return Step(use.resident, OVERUSE, message + threat), replace(offence, warned=True)
+        return OveruseStep(use.resident, OVERUSE, message + threat), replace(offence, warned=True)
 
-    def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[Step, ...]:
+    def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
         """Pods on GPUs that have been ill for too long; a GPU that only takes no new pods is not ill."""
         ill = {card.uuid: card.reason for card in cards if card.uuid and not card.healthy and not card.sliced}
         self._sick = {uuid: self._sick.get(uuid, now) for uuid in ill}
@@ -113,7 +113,7 @@ class OveruseMonitor:
         due = {uuid for uuid, since in self._sick.items() if now - since >= after}
         found = {use.resident.uid: (use.resident, use.gpu) for use in usage.uses if use.gpu in due}
         return tuple(
-            Step(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
+            OveruseStep(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
             for resident, gpu in found.values()
         )
 

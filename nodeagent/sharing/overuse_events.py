@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nodeagent.conditions import timestamp
 from nodeagent.gpus.observation import Observation
-from nodeagent.sharing.overuse import OveruseMonitor, Step
+from nodeagent.sharing.overuse import OveruseMonitor, OveruseStep
 from nodeagent.sharing.residents import Residents
 from nodeagent.sharing.usage import NodeUsage, measure
 from runtime.kubernetes import events
@@ -46,7 +46,7 @@ class OveruseReporter:
         *,
         node: str,
         show: Callable[[NodeUsage, OveruseMonitor], None] = lambda usage, watch: None,
-        more: Callable[[], tuple[Step, ...]] = tuple,
+        more: Callable[[], tuple[OveruseStep, ...]] = tuple,
         cgroup_of: Callable[[int], str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -90,7 +90,7 @@ class OveruseReporter:
             except KubeError as error:
                 log.warning("not done", extra={"what": step.reason, "pod": _key(step), "reason": str(error)})
 
-    def _do(self, step: Step, now: float) -> None:
+    def _do(self, step: OveruseStep, now: float) -> None:
         pod = step.resident
         if step.evict:
             if pod.uid in self._leaving:
@@ -119,5 +119,5 @@ def read_cgroup(pid: int) -> str:
         return ""
 
 
-def _key(step: Step) -> str:
+def _key(step: OveruseStep) -> str:
     return f"{step.resident.namespace}/{step.resident.name}"

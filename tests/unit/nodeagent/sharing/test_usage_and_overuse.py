@@ -10,7 +10,7 @@ from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.library import Card
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.sharing.overuse import OveruseMonitor, Rules, Step
+from nodeagent.sharing.overuse import OveruseMonitor, OveruseStep, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from nodeagent.sharing.residents import Resident, Residents
 from nodeagent.sharing.usage import NodeUsage, Use, container_of, measure
@@ -71,7 +71,7 @@ def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
 
 
 OVER = "container main uses 110 MiB of GPU GPU-0, 10 MiB more than its share of 100 MiB"
-WARNED = Step(P, "GpuMemoryOveruse", OVER)
+WARNED = OveruseStep(P, "GpuMemoryOveruse", OVER)
 RULES = Rules(slack=5 * MIB, patience=30.0)
 
 
@@ -81,12 +81,12 @@ class Story:
 
     rules: Rules
     used: tuple[tuple[float, int], ...]
-    want: tuple[tuple[Step, ...], ...]
+    want: tuple[tuple[OveruseStep, ...], ...]
 
 
 EVICTING = Rules(slack=0, patience=30.0, evict_after=60.0)
-THREAT = Step(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted if it goes on for 60 s")
-EVICTED = Step(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted", evict=True)
+THREAT = OveruseStep(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted if it goes on for 60 s")
+EVICTED = OveruseStep(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted", evict=True)
 STORIES = {
     "within its share": Story(RULES, ((0, 100), (99, 100)), ((), ())),
     "within the slack": Story(RULES, ((0, 105), (99, 105)), ((), ())),
@@ -139,9 +139,9 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     sick = card(0, healthy=False, reason="XID 79")
     usage = NodeUsage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
-    leave = Step(P, "GpuUnhealthy", "GPU GPU-0 is unhealthy: XID 79; the pod is evicted", evict=True)
+    leave = OveruseStep(P, "GpuUnhealthy", "GPU GPU-0 is unhealthy: XID 79; the pod is evicted", evict=True)
 
-    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[tuple[Step, ...]]:
+    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[tuple[OveruseStep, ...]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
 
     evicting = Rules(evict_unhealthy_after=60.0)
