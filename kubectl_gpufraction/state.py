@@ -21,6 +21,7 @@ from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.demand import Demand, demands, of_claim
+from contract.scheduling.request import queue_order
 
 JSON = dict[str, Any]
 
@@ -52,11 +53,8 @@ class Pod:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """
-        The queue, as far as objects tell it: higher priority first, then older. Of pods of one second the allocator
-        knows who came first, and nobody else does.
-        """
-        return (-self.priority, -self.request.priority, self.created)
+        """Its sort key in the queue. The order of pods created in the same second is known to the allocator only."""
+        return queue_order(self.priority, self.request, self.created)
 
     def shares(self) -> Mapping[str, Demand]:
         """What it takes, by GPU UUID: an init container ends before the one after it starts."""

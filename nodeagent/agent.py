@@ -55,8 +55,6 @@ from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound, gpuno
 from runtime.kubernetes.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
-_LONGEST_MESSAGE = 1024
-"""Characters of an Event's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +236,7 @@ class Agent:
             self._kube,
             events.about("Node", "", node, node),
             reason=change.reason,
-            message=change.message[:_LONGEST_MESSAGE],
+            message=change.message,
             at=timestamp(self._clock()),
             component="gpufraction-nodeagent",
             host=node,

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.request import SchedulingRequest, queue_order
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class QueuedPodInfo:
     ask: SchedulingRequest
     priority: int
     created: str
-    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
+    """Its creationTimestamp."""
     pod: Mapping[str, Any]
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class QueuedPodInfo:
     @property
     def order(self) -> tuple[int, int, str, int, str]:
         """
-        The queue: higher priority first, of the PriorityClass and then of the dialect, then older, then seen first.
+        `queue_order`, then the pod that was seen first.
 
-        The last is on no object, so the plugin shows the places that pods of one second have together.
+        The latter is on no object, so the plugin shows the places that pods of one second have together.
         """
-        return (-self.priority, -self.ask.request.priority, self.created, self.came, self.uid)
+        return (*queue_order(self.priority, self.ask.request, self.created), self.came, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,14 @@ class SchedulingRequest:
         return any(fraction.one_numa for fraction in self.request.containers)
 
 
+def queue_order(priority: int, request: PodRequest, created: str) -> tuple[int, int, str]:
+    """
+    The sort key of a waiting pod, as objects show it: the higher PriorityClass first, then the higher priority of
+    the dialect, then the older pod. `created`: its creationTimestamp (RFC 3339, UTC), whose text order is time order.
+    """
+    return (-priority, -request.priority, created)
+
+
 def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
     """The same pod for its most preferred models alone, then for the next; nothing where no order was wished for."""
     containers = ask.request.containers

@@ -26,8 +26,6 @@ from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.kubernetes.evictions import evict
 
 log = logging.getLogger(__name__)
-_LONGEST_MESSAGE = 1024
-"""Characters of an Event's message."""
 
 
 class OveruseReporter:
@@ -104,7 +102,7 @@ class OveruseReporter:
             self._kube,
             events.about("Pod", pod.namespace, pod.name, pod.uid),
             reason=step.reason,
-            message=step.message[:_LONGEST_MESSAGE],
+            message=step.message,
             at=timestamp(now),
             component="gpufraction-nodeagent",
             host=self._node,

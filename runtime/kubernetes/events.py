@@ -12,6 +12,8 @@ from runtime.kubernetes.wire import JSON
 
 _LONGEST_NAME = 200
 """Characters of the object's name in the Event's name, which Kubernetes completes and bounds at 253."""
+_LONGEST_MESSAGE = 1024
+"""Characters; the API server refuses an Event with a longer message."""
 _NO_NAMESPACE = "default"
 """Where Kubernetes keeps the Events of objects that have no namespace."""
 
@@ -37,19 +39,17 @@ def record(
     Write one Event about the object `involved` (see `about`), of type Warning or Normal. Raises `KubeError`.
 
     `at`: the time as Kubernetes writes it. `component`, `host`: the program that reports, and its node if it has one.
+    `message` is cut to what the API server accepts.
     """
     namespace = involved.get("namespace") or _NO_NAMESPACE
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "generateName": f"{involved['name'][:_LONGEST_NAME]}.",
-            "namespace": namespace,
-        },
+        "metadata": {"generateName": f"{involved['name'][:_LONGEST_NAME]}.", "namespace": namespace},
         "involvedObject": involved,
         "type": "Warning" if warns else "Normal",
         "reason": reason,
-        "message": message,
+        "message": message[:_LONGEST_MESSAGE],
         "source": {"component": component, **({"host": host} if host else {})},
         "reportingComponent": component,
         "firstTimestamp": at,

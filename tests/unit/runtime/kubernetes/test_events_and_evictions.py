@@ -54,6 +54,13 @@ def test_an_event_about_an_object_without_a_namespace_goes_to_default() -> None:
     assert sent.body["source"] == {"component": "c"}
 
 
+def test_a_message_is_cut_to_what_the_api_server_accepts() -> None:
+    wire = Script(Answer(201, {}))
+    node = events.about("Node", "", "n1", "n1")
+    events.record(Kube(wire), node, reason="R", message="m" * 1_025, at="t", component="c")
+    assert wire.sent[0].body["message"] == "m" * 1_024
+
+
 def test_an_eviction_names_the_pod_that_was_judged() -> None:
     wire = Script(Answer(201, {}))
     evict(Kube(wire), "team", "train", uid="uid-1", version=7, dry_run=True)
