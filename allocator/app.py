@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 
 from allocator.cache.cache import Cache
 from allocator.engine.engine import Engine
+from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
 from allocator.scheduler.core import Controller
 from allocator.scheduler.options import SchedulerOptions
-from allocator.scoring.policy import LEARNED, Policy
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from allocator.engine.basis import Judged
+from allocator.engine.pinning import Judged
 from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
 from contract.scheduling.demand import Demand, demands
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment

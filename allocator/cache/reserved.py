@@ -22,9 +22,7 @@ from dataclasses import dataclass, replace
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision, Placement, Unschedulable
-from allocator.scoring import policy
-from allocator.scoring.policy import FINE
+from allocator.engine.reference import FINE, Decision, Placement, Unschedulable
 from contract.model import FREE, WHOLE, Compute, FractionRequest, Gpu, NodeState, Usage
 from contract.scheduling import filters, fit, request
 from contract.scheduling.demand import Demand
@@ -164,7 +162,7 @@ def _told_of(
     chooser: Engine, node: NodeState, ask: SchedulingRequest, refused: Unschedulable, instead: tuple[ReasonCount, ...]
 ) -> Unschedulable:
     """The refusal with what is true of a kept node, where being closed is all that `chooser` knows of it."""
-    verdict = reference.evaluate(closed(node), ask, chooser.limits, policy.DEFAULT_POLICY)
+    verdict = reference.evaluate(closed(node), ask, chooser.limits, reference.DEFAULT_POLICY)
     if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
         return refused
     found = {tally.code: tally for tally in refused.reasons}
@@ -210,7 +208,7 @@ def soonest(
     for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
         left = (staying or {}).get(node.name, {})
         emptied = replace(node, usage=tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus))
-        if not isinstance(fit.fit(emptied, ask.request, limits, policy.least_free, steps), Reason):
+        if not isinstance(fit.fit(emptied, ask.request, limits, fit.least_free, steps), Reason):
             return name
         if steps.spent:
             break

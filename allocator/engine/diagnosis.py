@@ -1,8 +1,8 @@
 """
 Why a pod fits nowhere, added up over all nodes at once.
 
-The same tallies as `reasons.tally` over the reasons that `engine.judge` gives node by node. A full cluster says "no"
-more often than anything else, so that answer may not cost more than a "yes".
+The same counts as `reasons.tally` over the reasons that `reference.evaluate` gives node by node. A full cluster says
+"no" more often than anything else, so that answer may not cost more than a "yes".
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from allocator.table.columns import Amounts, Columns, Flags
-from allocator.table.static_filter import StaticFilterResult
+from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest
-from contract.scheduling import needs as scheduling
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.reasons import Code, ReasonCount
 
@@ -26,9 +24,9 @@ Wished = tuple[Flags | None, Flags | None]
 class FirstReasons:
     """Per node the first reason that was told of it: the code, what was wanted and the most that was there."""
 
-    def __init__(self, columns: Columns, standing: StaticFilterResult) -> None:
-        self._columns, self._standing = columns, standing
-        self.codes: Amounts = standing.codes.astype(np.int64)
+    def __init__(self, columns: Columns, static: StaticFilterResult) -> None:
+        self._columns, self._static = columns, static
+        self.codes: Amounts = static.codes.astype(np.int64)
         self._wanted: Amounts = np.zeros_like(self.codes)
         self._most: Amounts = np.zeros_like(self.codes)
         self._ports: Mapping[int, str] = {}
@@ -65,21 +63,10 @@ class FirstReasons:
 
     def _what(self, code: Code, here: Flags) -> str:
         if code is Code.TAINT:
-            return min(self._standing.taints[int(number)] for number in np.unique(self._columns.facts.taints[here]))
+            return min(self._static.taints[int(number)] for number in np.unique(self._columns.attributes.taints[here]))
         if code is Code.PORTS:
             return min(self._ports[int(row)] for row in np.flatnonzero(here))
         return ""
-
-
-def port_conflicts(columns: Columns, needs: PodNeeds) -> dict[int, str]:
-    """Places of nodes that have one of the pod's host ports in use, and which."""
-    found = {}
-    if needs.host_ports:
-        for row in np.flatnonzero(columns.facts.ports):
-            conflict = scheduling.port_conflict(needs, columns.nodes[row])
-            if conflict is not None:
-                found[int(row)] = f"{conflict[2]}/{conflict[1]}"
-    return found
 
 
 def tell_compute(told: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
@@ -104,18 +91,10 @@ def tell_gpus(
     told.tell(short, *_furthest(columns, fraction, wanted, wished))
 
 
-def on_one_numa(columns: Columns, bears: Flags) -> Amounts:
-    """Per node the most GPUs of one NUMA node that take the share."""
-    most: Amounts = np.zeros(len(columns.nodes), np.int64)
-    for numa in np.unique(columns.numa):
-        np.maximum(most, np.count_nonzero(bears & (columns.numa == numa), axis=0), out=most)
-    return most
-
-
 def tell_numa(told: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
     """Nodes on which enough GPUs take the share, but not on one NUMA node."""
     if fraction.one_numa:
-        most = on_one_numa(columns, bears)
+        most = columns.most_on_one_numa(bears)
         told.tell(most < fraction.count, Code.NUMA, fraction.count, most)
 
 

@@ -5,30 +5,29 @@ raises.
 One container, or containers that share their GPUs, is answered by columns alone. Several containers on GPUs of their
 own are narrowed down and ranked by columns, and then fitted node by node, the most promising first, until no other node
 can do better. Same answers as the plain engine, tie for tie, the reasons of a "no" included.
+
+Whether a request can be satisfied at all is asked of each class of nodes once (`NodeClasses`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from allocator.engine import diagnosis, reference
 from allocator.engine.diagnosis import FirstReasons, Wished
-from allocator.engine.node_classes import NodeClasses
-from allocator.engine.reference import Decision, Placement, Unschedulable
-from allocator.scoring.policy import DEFAULT_POLICY, FINE, Policy, policy_of
+from allocator.engine.reference import DEFAULT_POLICY, FINE, Decision, Placement, Policy, Unschedulable, policy_of
 from allocator.scoring.ranking import Ranks
 from allocator.scoring.tables import Tables
-from allocator.table.columns import Amounts, Columns, Flags
-from allocator.table.static_filter import StaticFilterResult
-from contract.model import WHOLE, FractionRequest, NodeState
+from allocator.table import Amounts, Columns, Flags, StaticFilterResult
+from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PoolSharing
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Reason
+from contract.scheduling.reasons import Code, Reason, ReasonCount
 from contract.scheduling.request import SchedulingRequest
 
 _NEVER = np.iinfo(np.int64).max
@@ -37,6 +36,10 @@ _STEP = 1024
 """Nodes looked at under new tables in one go: about a millisecond."""
 _WISHES = 64
 """Wishes for models whose GPUs are remembered; tenants choose them, so there must be a bound."""
+
+
+Kind = tuple[tuple[str, int, int, PoolSharing, int], ...]
+"""Model, memory in all, usable memory, how it is shared and the NUMA node of each GPU, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,96 @@ class ShareQuery:
 
 @dataclass(frozen=True, slots=True)
 class NodeQuery:
-    """One pod against every node: what nodes say to it, their host ports, its shares, and the nodes that are left."""
+    """One pod against every node: the static filter, host ports in use, the pod's shares, the nodes that are left."""
 
     ask: SchedulingRequest
-    standing: StaticFilterResult
+    static: StaticFilterResult
     conflicts: Mapping[int, str]
     shares: list[ShareQuery]
     passing: Flags
+
+
+class NodeClasses:
+    """
+    Which classes of nodes there are, and which node has which GPU.
+
+    Nodes whose GPUs are alike in all but their UUIDs, position by position, are one class and have one answer to
+    whether a request can be satisfied at all. Only a wish for certain GPUs by UUID tells two of a class apart, so the
+    nodes with one of those are asked on their own. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeState] = {}
+        self._kind_of: dict[str, Kind] = {}
+        self._members: dict[Kind, dict[str, None]] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+
+    def put(self, node: NodeState) -> None:
+        """A node is new or changed."""
+        before = self._nodes.get(node.name)
+        if before is not None and before.gpus is not node.gpus and before.gpus != node.gpus:
+            self.drop(node.name)
+            before = None
+        if before is None and node.gpus:
+            kind = tuple((gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa) for gpu in node.gpus)
+            self._kind_of[node.name] = kind
+            self._members.setdefault(kind, {})[node.name] = None
+            alone = (node.name,)
+            for gpu in node.gpus:
+                others = self._owners.get(gpu.uuid)
+                self._owners[gpu.uuid] = alone if others is None else (*others, node.name)
+        self._nodes[node.name] = node
+
+    def drop(self, name: str) -> None:
+        """A node is gone."""
+        node, kind = self._nodes.pop(name, None), self._kind_of.pop(name, None)
+        if node is None or kind is None:
+            return
+        del self._members[kind][name]
+        if not self._members[kind]:
+            del self._members[kind]
+        for gpu in node.gpus:
+            others = tuple(owner for owner in self._owners.get(gpu.uuid, ()) if owner != name)
+            if others:
+                self._owners[gpu.uuid] = others
+            else:
+                self._owners.pop(gpu.uuid, None)
+
+    def owners(self, uuids: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """(node, uuid) for each of these GPUs that exists."""
+        for uuid in uuids:
+            for name in self._owners.get(uuid, ()):
+                yield name, uuid
+
+    def could_ever(self, ask: SchedulingRequest, limits: Limits) -> Unschedulable | None:
+        """The same as `reference.could_ever` on all nodes."""
+        wishes = [fraction.wishes for fraction in ask.request.containers]
+        named = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
+        apart = {name for name, _ in self.owners(named)}
+        total: dict[Code, ReasonCount] = {}
+        for node, number in self._groups(apart):
+            found = reference.could_ever({node.name: node}, ask, limits=limits)
+            if found is None:
+                return None
+            for tally in found.reasons:
+                total[tally.code] = _plus(total.get(tally.code), tally, number)
+        return Unschedulable(tuple(total[code] for code in sorted(total))) if total else None
+
+    def _groups(self, apart: set[str]) -> Iterator[tuple[NodeState, int]]:
+        """A node, and how many nodes it stands for."""
+        for name in apart:
+            yield self._nodes[name], 1
+        for members in self._members.values():
+            number = len(members) - sum(name in members for name in apart)
+            if number:
+                yield self._nodes[next(name for name in members if name not in apart)], number
+
+    def smallest_accepted(self, fraction: FractionRequest) -> int:
+        """Usable bytes of the smallest GPU that the request accepts by kind and UUID; 0 where there is none."""
+        wishes = fraction.wishes
+        apart = {name for name, _ in self.owners((*wishes.use_uuids, *wishes.avoid_uuids))}
+        gpus = (gpu for node, _ in self._groups(apart) for gpu in node.gpus)
+        return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction)), default=0)
 
 
 class Engine:
@@ -70,7 +156,7 @@ class Engine:
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, policy: Policy = DEFAULT_POLICY) -> None:
         self.limits, self.policy = limits, policy
         self._nodes: dict[str, NodeState] = {}
-        self._kinds = NodeClasses()
+        self._classes = NodeClasses()
         self._columns: Columns | None = None
         self._ranks: Ranks | None = None
         self._wished: dict[object, tuple[int, Flags]] = {}
@@ -83,23 +169,23 @@ class Engine:
     def put(self, node: NodeState) -> None:
         """A node is new or changed."""
         self._nodes[node.name] = node
-        self._kinds.put(node)
+        self._classes.put(node)
         if self._columns is not None and not self._columns.put(node):
             self._columns = None
 
     def drop(self, name: str) -> None:
         """A node is gone."""
         if self._nodes.pop(name, None) is not None:
-            self._kinds.drop(name)
+            self._classes.drop(name)
             if self._columns is not None:
                 self._columns.drop(name)
 
     def abandon(self, name: str) -> None:
         """A node that an error came of, whatever that left behind, is none of these any more."""
         self._nodes.pop(name, None)
-        self._columns, self._kinds = None, NodeClasses()
+        self._columns, self._classes = None, NodeClasses()
         for node in self._nodes.values():
-            self._kinds.put(node)
+            self._classes.put(node)
 
     def takes(self, node: NodeState) -> bool:
         """Whether decisions can be made with this node at all."""
@@ -144,7 +230,7 @@ class Engine:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def decide(self, ask: SchedulingRequest) -> Decision:
-        """The same as `engine.decide` on these nodes with this engine's limits and policy."""
+        """The same as `reference.decide` on these nodes with the engine's limits and policy."""
         columns = self.prepare()
         *firsts, last = reference.forms_of(ask, policy_of(ask, self.policy), self.tables)
         for form in firsts:
@@ -156,25 +242,25 @@ class Engine:
         return self._answer(columns, question) or _told(columns, question)
 
     def could_ever(self, ask: SchedulingRequest) -> Unschedulable | None:
-        """The same as `engine.could_ever`, looking once at each kind of node."""
-        return self._kinds.could_ever(ask, self.limits)
+        """The same as `reference.could_ever`, looking once at each class of nodes."""
+        return self._classes.could_ever(ask, self.limits)
 
     def smallest_accepted(self, fraction: FractionRequest) -> int:
         """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 where there is none."""
-        return self._kinds.smallest_accepted(fraction)
+        return self._classes.smallest_accepted(fraction)
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _question(self, columns: Columns, ask: SchedulingRequest) -> NodeQuery:
-        standing, conflicts = columns.facts.standing(ask.needs), diagnosis.port_conflicts(columns, ask.needs)
-        passing = _passing(columns, standing, ask.needs)
+        static, conflicts = columns.attributes.static_filter(ask.needs), columns.attributes.port_conflicts(ask.needs)
+        passing = _passing(columns, static, ask.needs)
         passing[list(conflicts)] = False
         request = ask.request
         fractions = (fit.combined(request),) if ask.together and request.same_gpus else request.containers
         shares = [self._share(columns, fraction) for fraction in fractions]
         for share in shares:
             passing &= share.enough
-        return NodeQuery(ask, standing, conflicts, shares, passing)
+        return NodeQuery(ask, static, conflicts, shares, passing)
 
     def _answer(self, columns: Columns, asked: NodeQuery) -> Placement | None:
         if not asked.passing.any():
@@ -197,7 +283,7 @@ class Engine:
                 bears &= accepted
         enough: Flags = bears.sum(axis=0, dtype=np.int16) >= fraction.count
         if fraction.one_numa:
-            enough &= diagnosis.on_one_numa(columns, bears) >= fraction.count
+            enough &= columns.most_on_one_numa(bears) >= fraction.count
         return ShareQuery(fraction, wanted, wished, bears, enough)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
@@ -206,7 +292,7 @@ class Engine:
             return None
         accepted: Flags = np.full(columns.exists.shape, not use, np.bool_)
         for uuids, value in ((use, True), (avoid, False)):
-            for name, uuid in self._kinds.owners(uuids):
+            for name, uuid in self._classes.owners(uuids):
                 row = columns.row_of[name]
                 for position, gpu in enumerate(columns.nodes[row].gpus):
                     if gpu.uuid == uuid:
@@ -277,7 +363,7 @@ class Engine:
 
 def _told(columns: Columns, asked: NodeQuery) -> Unschedulable:
     """Why no node takes the pod."""
-    told, needs = FirstReasons(columns, asked.standing), asked.ask.needs
+    told, needs = FirstReasons(columns, asked.static), asked.ask.needs
     told.tell_ports(asked.conflicts)
     diagnosis.tell_compute(told, columns, needs)
     for share in asked.shares:
@@ -287,10 +373,10 @@ def _told(columns: Columns, asked: NodeQuery) -> Unschedulable:
     return Unschedulable(told.tallies())
 
 
-def _passing(columns: Columns, standing: StaticFilterResult, needs: PodNeeds) -> Flags:
+def _passing(columns: Columns, static: StaticFilterResult, needs: PodNeeds) -> Flags:
     """Nodes that take the pod, their GPUs and host ports aside."""
     compute = needs.compute
-    passing: Flags = standing.passes & (columns.free_pods >= compute.pods)
+    passing: Flags = static.passes & (columns.free_pods >= compute.pods)
     for wanted, free in (
         (compute.cpu, columns.free_cpu),
         (compute.memory, columns.free_memory),
@@ -324,7 +410,7 @@ def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Poli
 
 
 def _used_share(columns: Columns, rows: Amounts | slice, memory: Amounts, cores: int) -> Amounts:
-    """`scores.used_share` of these nodes."""
+    """`reference.used_share` of these nodes."""
     total = columns.total[rows]
     by_memory = ((columns.taken[rows] + memory) >> 20) * FINE // np.maximum(total >> 20, 1)
     by_cores = (columns.taken_cores[rows] + cores) * FINE // np.maximum(WHOLE * columns.gpus[rows], 1)
@@ -379,3 +465,22 @@ def _room_together(columns: Columns, shares: list[ShareQuery], rows: Amounts) ->
     takes = np.maximum(np.minimum(takes, held), 0)
     few: Amounts = rows[takes.sum(axis=0) >= sum(share.fraction.count for share in lasting)]
     return few
+
+
+def _accepted(gpu: Gpu, fraction: FractionRequest) -> bool:
+    wishes = fraction.wishes
+    if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
+        return False
+    return kind_accepted(gpu.model, gpu.memory, fraction)
+
+
+def _plus(before: ReasonCount | None, found: ReasonCount, number: int) -> ReasonCount:
+    if before is None:
+        return ReasonCount(found.code, number, found.wanted, found.most, found.what)
+    return ReasonCount(
+        found.code,
+        before.nodes + number,
+        max(before.wanted, found.wanted),
+        max(before.most, found.most),
+        min(before.what, found.what),
+    )

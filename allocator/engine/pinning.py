@@ -1,20 +1,25 @@
 """
-How a placed pod is tied to its node: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler.
+How a placed pod is tied to its node, and what its place was chosen by.
 
-One pure function. `nodeName` is only right where everything that kube-scheduler would have checked has been checked
-here, and where the node has room for ours and for whatever kube-scheduler may bind in the same moment: else a kubelet
-would refuse whoever comes second.
+`choose`: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler. `nodeName` is only right where
+everything that kube-scheduler would have checked has been checked here, and where the node has room for the pod and for
+whatever kube-scheduler may bind in the same moment: else a kubelet would refuse the second of the two.
+
+`Judged`: admission may call the allocator again for one creation, after other webhooks have changed the pod. The first
+answer stands only while nothing has changed that the node, its GPUs or the pin were chosen by. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from contract import dialects
+from contract import dialects, names, pods
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
 from contract.scheduling.needs import PodNeeds
+from contract.scheduling.request import SchedulingRequest
 
 Pin = Literal["nodeName", "affinity"]
 
@@ -31,8 +36,7 @@ def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState,
     The pin for a pod that goes to `node`, whose state does not count the pod yet.
 
     `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. `pending`: what kube-scheduler is about to
-    place somewhere. A mode other than `nodeName` and `affinity`
-    counts as `auto`.
+    place somewhere. A mode other than `nodeName` and `affinity` counts as `auto`.
     """
     if needs.node_name or mode == "nodeName":
         return "nodeName"
@@ -65,3 +69,45 @@ def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) 
         and taken.storage + wanted.storage + pending.storage <= has.storage
         and taken.pods + wanted.pods + pending.pods < has.pods
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything about a pod that its placement depends on."""
+
+    ask: SchedulingRequest
+    """The request; and selectors, affinity, tolerations, CPU, memory, storage, ports, runtime class, isolation."""
+    pin: str
+    """The pin that the pod or the administrator wants."""
+    left_to_scheduler: bool
+    """Whether the pod has a demand that only kube-scheduler can judge."""
+    priority: int = 0
+    foreign_gates: frozenset[str] = frozenset()
+    """Other systems' scheduling gates."""
+
+
+def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str) -> Judged:
+    """What is decided by for this pod, which carries no pin of ours. `default_pin` is the administrator's."""
+    return Judged(
+        ask=ask,
+        pin=pods.annotations_of(pod).get(names.PLACEMENT, "") or default_pin,
+        left_to_scheduler=only_scheduler_can_judge(pod),
+        priority=pods.priority(pod),
+        foreign_gates=frozenset(pods.gates(pod)) - {names.GATE},
+    )
+
+
+def stands(before: Judged, now: Judged, node: str) -> bool:
+    """
+    Whether a place on `node` that was chosen by `before` is right by `now`.
+
+    They are compared as they are with the pin: a requirement of the pod's author that reads like our pin is taken out
+    with it on a second pass, which changes nothing.
+    """
+    return _tied(before, node) == _tied(now, node)
+
+
+def _tied(seen: Judged, node: str) -> Judged:
+    needs = seen.ask.needs
+    tied = replace(needs, affinity=scheduling.pinned(needs.affinity, node))
+    return replace(seen, ask=SchedulingRequest(seen.ask.request, tied))

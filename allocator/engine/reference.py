@@ -4,23 +4,101 @@ Decide where a pod goes: Filter, Score, choose.
 Pure: the same snapshot, request and policy always give the same decision. No clock, no API, no logging, no randomness.
 This is the specification, plain and slow: it looks at every GPU of every node. `allocator.engine.engine` gives the same
 answers fast, and a property test holds the two equal.
+
+Score says which of the GPUs and nodes that fit is preferred: two policies at each level, `binpack` and `spread`.
+Integers only, so that a decision is the same on every machine; the smaller score wins, and ties go to the lower index
+or the lesser name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from allocator.scoring import policy as scores
 from allocator.scoring import reference
-from allocator.scoring.policy import DEFAULT_POLICY, Policy
 from allocator.scoring.tables import Tables
-from contract.model import ContainerAllocation, NodeState, PodRequest, Usage
+from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
 from contract.scheduling import fit, topology
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, node_reason
-from contract.scheduling.fit import Fit, Steps
+from contract.scheduling.fit import Fit, GpuScore, Steps
 from contract.scheduling.reasons import Reason, ReasonCount, tally
 from contract.scheduling.request import SchedulingRequest
+
+FINE = 1_000_000
+"""Steps in which a used share of a node is told apart."""
+
+LEARNED = frozenset(("fragmentation", "value"))
+"""Node policies that go by what was learnt of the demand, and choose the GPUs of the node too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """
+    How nodes and the GPUs of a node are preferred; each `binpack` or `spread`.
+
+    `node` may be one of `LEARNED`; then `gpu` is not asked.
+    """
+
+    node: str = "binpack"
+    gpu: str = "binpack"
+
+    @property
+    def learned(self) -> bool:
+        """Whether it goes by what was learnt of the demand."""
+        return self.node in LEARNED
+
+
+DEFAULT_POLICY = Policy()
+
+
+def policy_of(request: SchedulingRequest, default: Policy) -> Policy:
+    """The tenant's choice where there is one; where the rest would be learnt, it is the best fit then."""
+    wanted = request.request
+    if default.learned:
+        if not wanted.node_policy and not wanted.gpu_policy:
+            return default
+        default = DEFAULT_POLICY
+    return Policy(wanted.node_policy or default.node, wanted.gpu_policy or default.gpu)
+
+
+def most_free(usable: int, usage: Usage) -> int:
+    """The GPU with the most free memory comes first."""
+    return usage.memory - usable
+
+
+GPU_SCORES: Mapping[str, GpuScore] = {"binpack": fit.least_free, "spread": most_free}
+
+
+def used_share(node: NodeState, memory: int, cores: int) -> int:
+    """
+    How full the node's GPUs are, the larger of memory and cores, with `memory` bytes and `cores` percent more.
+
+    In millionths of all that the node has. Memory is counted in MiB here, so that the products fit 64 bits.
+    """
+    total = taken_memory = taken_cores = 0
+    for gpu, usage in zip(node.gpus, node.usage, strict=True):
+        total += gpu.usable
+        taken_memory += usage.memory
+        taken_cores += usage.cores
+    if not total:
+        return 0
+    by_memory = ((taken_memory + memory) >> 20) * FINE // max(total >> 20, 1)
+    by_cores = (taken_cores + cores) * FINE // (WHOLE * len(node.gpus))
+    return max(by_memory, by_cores)
+
+
+def fullest(share: int) -> int:
+    """The node that becomes the fullest comes first."""
+    return -share
+
+
+def emptiest(share: int) -> int:
+    """The node that stays the emptiest comes first."""
+    return share
+
+
+NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread": emptiest}
+
 
 Snapshot = Mapping[str, NodeState]
 """Every node by name, each value frozen. A changed node is a new value."""
@@ -51,7 +129,7 @@ def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None)
     The tables that decide, if any.
 
     Nothing learnt yet, containers on GPUs of their own, or several GPUs that must be on one NUMA node: the best
-    fit, `scores.DEFAULT_POLICY`, decides.
+    fit, `DEFAULT_POLICY`, decides.
     """
     return tables if policy.learned and request.together and not request.numa_bound else None
 
@@ -89,10 +167,10 @@ def evaluate(
         if learnt is not None:
             return reference.judge(node, ask.request, ask.needs.compute.cpu, limits, learnt)
         policy = DEFAULT_POLICY
-    found = fit.fit(node, ask.request, limits, scores.GPU_SCORES[policy.gpu], steps)
+    found = fit.fit(node, ask.request, limits, GPU_SCORES[policy.gpu], steps)
     if isinstance(found, Reason):
         return found
-    return scores.NODE_SCORES[policy.node](scores.used_share(node, found.memory, found.cores)), found
+    return NODE_SCORES[policy.node](used_share(node, found.memory, found.cores)), found
 
 
 def decide(
@@ -104,7 +182,7 @@ def decide(
     tables: Tables | None = None,
 ) -> Decision:
     """The best node and its shares, or why there is none. Looks at every node; ties go to the lesser name."""
-    chosen = scores.policy_of(ask, policy)
+    chosen = policy_of(ask, policy)
     decision: Decision = Unschedulable(())
     for form in forms_of(ask, chosen, tables):
         verdicts = ((node, evaluate(node, form, limits, chosen, tables)) for node in snapshot.values())
@@ -148,7 +226,7 @@ def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = D
     reasons = []
     for node in snapshot.values():
         if node.gpus:
-            found = fit.fit(emptied(node), ask.request, limits, scores.least_free)
+            found = fit.fit(emptied(node), ask.request, limits, fit.least_free)
             if not isinstance(found, Reason):
                 return None
             reasons.append(found)

@@ -15,7 +15,6 @@ from itertools import islice
 from allocator.cache import reserved
 from allocator.preemption import set_cover
 from allocator.preemption.set_cover import Budget
-from allocator.scoring import policy
 from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
@@ -140,7 +139,7 @@ def _room(
     after = nodeinfo.unbooked(node, sharers, gone)
     if node_reason(after, question.ask.needs) is not None:
         return ()
-    found = fit.fit(after, question.ask.request, question.limits, policy.least_free)
+    found = fit.fit(after, question.ask.request, question.limits, fit.least_free)
     return () if isinstance(found, Reason) else fit.allocate(after, question.ask.request, found.chosen)
 
 

@@ -13,8 +13,8 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.reserved import Requester
 from allocator.cache.unconfirmed import Unconfirmed
 from allocator.claims.manager import ClaimManager
-from allocator.engine import basis, pinning
-from allocator.engine.basis import Judged
+from allocator.engine import pinning
+from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.reporting import PodRecords
@@ -59,7 +59,7 @@ class Admission:
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""
         ask = SchedulingRequest(question.request, needs.needs_of(question.pod, several=question.request.several))
-        return basis.judged(question.pod, ask, self._options.placement)
+        return pinning.judged(question.pod, ask, self._options.placement)
 
     def answer(self, question: Question, seen: Judged) -> Answer:
         """
@@ -176,4 +176,4 @@ class Admission:
 
 def _stands_still(held: Reservation, seen: Judged) -> bool:
     """Whether a place that was given before is right for the pod as it is now."""
-    return held.judged is not None and basis.stands(held.judged, seen, held.allocation.node)
+    return held.judged is not None and pinning.stands(held.judged, seen, held.allocation.node)

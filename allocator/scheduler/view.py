@@ -10,11 +10,11 @@ import numpy as np
 
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
+from allocator.engine.reference import Policy
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.reporting import PodRecords
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
-from allocator.scoring.policy import Policy
 from allocator.scoring.tables import Tables
 from contract.model import NodeState
 from contract.scheduling.filters import Limits

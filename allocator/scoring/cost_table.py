@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from allocator.scoring.classes import CARD, kind_of
 from allocator.scoring.tables import LANES, Tables
-from allocator.table.columns import Columns
+from allocator.table import Columns
 from contract.model import MOST_GPUS, WHOLE
 
 Longs = npt.NDArray[np.int64]

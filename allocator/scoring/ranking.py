@@ -45,7 +45,7 @@ from allocator.scoring.cost_table import (
     Rooms,
 )
 from allocator.scoring.tables import Tables
-from allocator.table.columns import TIE_BITS, Columns
+from allocator.table import TIE_BITS, Columns
 from contract.model import WHOLE, FractionRequest
 
 _CLASSES = 256

@@ -11,10 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allocator.scoring import policy
 from allocator.scoring.classes import CARD, kind_of, left, remainder
 from allocator.scoring.tables import LANES, ONE, Tables
-from allocator.table.columns import TIE_BITS, tie
+from allocator.table import TIE_BITS, tie
 from contract.model import FractionRequest, NodeState, PodRequest
 from contract.scheduling import fit
 from contract.scheduling.filters import Limits, gpu_reason
@@ -49,7 +48,7 @@ def judge(node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables
     A pod of one container, or one whose containers share their cards; `cpu` is the pod's. Several cards are taken
     best fit first; for one card each that bears it is tried.
     """
-    found = fit.fit(node, request, limits, policy.least_free)
+    found = fit.fit(node, request, limits, fit.least_free)
     if isinstance(found, Reason):
         return found
     if not request.containers:

@@ -17,10 +17,9 @@ from allocator.cache import reserved
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision, Placement, Unschedulable
+from allocator.engine.reference import Decision, Placement, Unschedulable, policy_of
 from allocator.scheduler import messages
 from allocator.scheduler.view import QueuedPodView, SchedulerView
-from allocator.scoring.policy import policy_of
 from allocator.server import jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState

@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from allocator.engine.reference import LEARNED
 from allocator.scoring import estimator
 from allocator.scoring.classes import Supply, supply_of
 from allocator.scoring.estimator import Learner
-from allocator.scoring.policy import LEARNED
 from allocator.scoring.tables import Tables
 from contract.model import NodeState, PodRequest
 from contract.scheduling.filters import Limits

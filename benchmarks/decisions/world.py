@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation, ReservationState
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
-from allocator.scoring.policy import Policy
 from allocator.scoring.tables import Tables
 from benchmarks.decisions import mix
 from contract.encoding.quantity import MIB

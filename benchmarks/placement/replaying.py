@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator, reference
 from allocator.scoring.classes import CARD, supply_of
 from allocator.scoring.estimator import Learner
-from allocator.scoring.policy import Policy
 from allocator.scoring.tables import Tables
 from contract.model import Compute, NodeState, Usage
 from contract.scheduling import nodeinfo

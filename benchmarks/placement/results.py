@@ -15,7 +15,6 @@ from types import ModuleType
 
 from allocator.engine import reference
 from allocator.scoring import classes, estimator, pricing, tables
-from allocator.scoring import policy as scores
 from allocator.scoring import reference as plain_scoring
 from benchmarks.placement import baselines, families, replaying, trace
 from benchmarks.placement.replaying import Run
@@ -24,7 +23,6 @@ from contract.scheduling import fit
 _DECIDE = (
     reference,
     fit,
-    scores,
     classes,
     estimator,
     plain_scoring,

@@ -29,6 +29,12 @@ otherwise cost the bound of one node on each."""
 GpuScore = Callable[[int, Usage], int]
 """(usable bytes, usage) -> preference among the GPUs of one node that fit; the smallest wins."""
 
+
+def least_free(usable: int, usage: Usage) -> int:
+    """Best fit: the GPU with the least free memory comes first, so that large requests find room elsewhere."""
+    return usable - usage.memory
+
+
 GpuChoice = tuple[tuple[int, ...], ...]
 """Per container of the request, the positions of its GPUs in `NodeState.gpus`."""
 

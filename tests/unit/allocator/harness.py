@@ -9,11 +9,11 @@ from typing import Any
 from allocator.cache.cache import Cache
 from allocator.claims import objects
 from allocator.engine.engine import Engine
+from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
 from allocator.queue.reporting import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.options import SchedulerOptions
-from allocator.scoring.policy import DEFAULT_POLICY, Policy
 from contract import dialects, names, pods
 from contract.encoding import codec
 from contract.encoding.protocol import Question

@@ -8,8 +8,7 @@ import pytest
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision, Placement, Unschedulable
-from allocator.scoring.policy import Policy
+from allocator.engine.reference import Decision, Placement, Policy, Unschedulable
 from contract.encoding.quantity import GIB, MIB
 from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuShare, PodRequest, PoolSharing, Wishes
 from contract.scheduling import filters

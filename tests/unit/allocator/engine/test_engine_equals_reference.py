@@ -11,11 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
-from allocator.scoring.policy import Policy
 from allocator.scoring.tables import Tables
 from contract.encoding.quantity import GIB
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes

@@ -19,7 +19,6 @@ from allocator.preemption.planner import PreemptionRequest
 from allocator.preemption.set_cover import cover
 from allocator.queue.reporting import StatusUpdate
 from allocator.scheduler.consistency import listed
-from allocator.scoring import policy
 from contract import names, pods
 from contract.dialects import Options
 from contract.encoding import codec
@@ -137,7 +136,7 @@ def test_what_is_searched_for_on_many_nodes_is_bounded_together() -> None:
     state = node("a").gpus(8, mib=16384).state()
     request = PodRequest("native", (*containers(8, 9 * GIB), FractionRequest("last", memory=8 * GIB)))
     for _ in range(100):
-        assert isinstance(fit.fit(state, request, DEFAULT_LIMITS, policy.least_free, steps), Reason)
+        assert isinstance(fit.fit(state, request, DEFAULT_LIMITS, fit.least_free, steps), Reason)
     assert (steps.left, steps.spent) == (0, True)
 
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from allocator.cache.ledger import Ledger, Reservation, ReservationState, usage_of
 from allocator.cache.podinfo import AllocatedPods, read_pod
 from allocator.engine import reference
-from allocator.engine.reference import Placement
+from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
-from allocator.scoring.policy import DEFAULT_POLICY
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest
 from contract.scheduling.filters import Limits

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from allocator.engine import reference
+from allocator.engine.reference import DEFAULT_POLICY
 from allocator.queue.reporting import Eviction
 from allocator.scheduler.options import SchedulerOptions
-from allocator.scoring.policy import DEFAULT_POLICY
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.model import NodeState

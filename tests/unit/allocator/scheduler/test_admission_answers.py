@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from allocator.engine.reference import Policy
 from allocator.scheduler.admission import NotReady
 from allocator.scheduler.options import SchedulerOptions
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
-from allocator.scoring.policy import Policy
 from contract import names
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.encoding.quantity import GIB, MIB

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from allocator.engine import reference
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy, policy_of
 from allocator.scoring import estimator, tables
 from allocator.scoring.classes import CARD, Demanded, Kind, Stock, Supply, demanded, kind_of, left, supply_of
 from allocator.scoring.estimator import FIRST, Learner
-from allocator.scoring.policy import Policy, policy_of
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling import fit

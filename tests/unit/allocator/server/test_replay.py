@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import commands
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.view import QueuedPodView, SchedulerView
-from allocator.scoring.policy import Policy
 from allocator.server import debug, jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState

@@ -6,11 +6,10 @@ import json
 import threading
 from dataclasses import replace
 
-from allocator.engine.reference import Placement
+from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.scoring.classes import Demanded, demanded
 from allocator.scoring.estimator import FIRST
-from allocator.scoring.policy import Policy
 from allocator.scoring.tables import ONE, Tables
 from allocator.server import debug
 from allocator.workers.learner import LearningWorker

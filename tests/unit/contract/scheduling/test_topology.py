@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement
-from allocator.scoring import policy
 from contract.encoding.quantity import GIB
 from contract.model import LINKS, Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling import fit as fitting
@@ -140,7 +139,7 @@ def nodes(draw: st.DrawFn) -> NodeState:
 def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fraction: FractionRequest) -> None:
     asked = _asks(count, fraction)
     request = PodRequest("any", (asked,))
-    fit = fitting.fit(node, request, DEFAULT_LIMITS, policy.least_free)
+    fit = fitting.fit(node, request, DEFAULT_LIMITS, fitting.least_free)
     if isinstance(fit, Reason):
         return
     (found,) = topology.connected(node, request, fit.chosen, DEFAULT_LIMITS)
