@@ -34,12 +34,12 @@ from contract.dialects import Options as Reading
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.scheduling.filters import Limits
-from runtime.httpserver import PROBED, spared
+from runtime.httpserver import PROBED, HttpServer, serve_http, spared
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
 from runtime.metrics import Metrics
-from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.process import Health, Process, health_routes
 
 log = logging.getLogger(__name__)
 OLDEST_KUBERNETES = (1, 30)

@@ -30,6 +30,7 @@ from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter, read_cgroup
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.client import JSON, Kube
+from runtime.kubernetes.transport import HttpRequest
 from runtime.metrics import Metrics
 from runtime.settings import SettingsError, load, setting, settings_file
 
@@ -121,19 +122,10 @@ class _Memory:
     def __init__(self) -> None:
         self._objects: dict[str, JSON] = {}
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> _Answer:
-        key = "gpunode" if "gpunodes" in path else "node"
+    def request(self, request: HttpRequest) -> _Answer:
+        key = "gpunode" if "gpunodes" in request.path else "node"
         known = self._objects.setdefault(key, {"metadata": {"name": "bench", "uid": "bench"}, "status": {}})
-        for part, value in json.loads(body or b"{}").items():
+        for part, value in json.loads(request.body or b"{}").items():
             known[part] = {**known[part], **value} if isinstance(value, dict) and part in known else value
         return _Answer(known)
 

@@ -19,7 +19,7 @@ from kubectl_gpufraction.tables import Column
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
-from runtime.kubernetes.transport import Response, Transport
+from runtime.kubernetes.transport import HttpRequest, Response, Transport
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
@@ -42,18 +42,8 @@ class WarningTransport:
         self._inner = inner
         self.warnings: tuple[str, ...] = ()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Response:
-        """As the inner transport."""
-        response = self._inner.request(method, path, query, headers, body, timeout, stream)
+    def request(self, request: HttpRequest) -> Response:
+        response = self._inner.request(request)
         self.warnings = tuple(
             re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(response.headers.get("warning", ""))
         )

@@ -49,13 +49,13 @@ from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
 from runtime import logs
-from runtime.httpserver import PROBED, spared
-from runtime.kubernetes.client import Kube, KubeConfigError, gpunodes, nodes
-from runtime.kubernetes.paths import pods
+from runtime.httpserver import PROBED, HttpServer, serve_http, spared
+from runtime.kubernetes.client import Kube, KubeConfigError
+from runtime.kubernetes.paths import gpunodes, nodes, pods
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
-from runtime.process import Health, HttpServer, Process, health_routes, serve_http
+from runtime.process import Health, Process, health_routes
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.supervision import Workers
 

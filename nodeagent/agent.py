@@ -51,7 +51,8 @@ from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
 from nodeagent.publishing.terms import NodeReport, terms_of
 from nodeagent.sharing.ownership import HOLDING
 from runtime.kubernetes import events
-from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound, gpunodes, nodes
+from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound
+from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)

@@ -9,27 +9,14 @@ test process would clash) or its multiprocess mode (which drops gauges' function
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from contract.metrics.spec import MetricSpec
+
 T = TypeVar("T", Counter, Gauge, Histogram)
-
-
-class Spec(Protocol):
-    """What `contract.metrics.spec.MetricSpec` is; named here so that a test may bring its own."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def help(self) -> str: ...
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    @property
-    def buckets(self) -> tuple[float, ...]: ...
 
 
 Rows = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
@@ -41,26 +28,26 @@ class Metrics:
 
     content_type: str = CONTENT_TYPE_LATEST
 
-    def __init__(self, specs: Iterable[Spec]) -> None:
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
         # Or each counter has a second series, which nobody declared and the page does not list.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
-        self._rows: list[tuple[Spec, Rows]] = []
+        self._rows: list[tuple[MetricSpec, Rows]] = []
         self._made = {spec.name: _collector(spec, self.registry) for spec in specs}
 
-    def counter(self, spec: Spec) -> Counter:
+    def counter(self, spec: MetricSpec) -> Counter:
         """The counter declared as `spec`. Raises KeyError where this program does not expose it."""
         return self._of(spec, Counter)
 
-    def gauge(self, spec: Spec) -> Gauge:
+    def gauge(self, spec: MetricSpec) -> Gauge:
         """The gauge declared as `spec`. Raises KeyError where this program does not expose it."""
         return self._of(spec, Gauge)
 
-    def histogram(self, spec: Spec) -> Histogram:
+    def histogram(self, spec: MetricSpec) -> Histogram:
         """The histogram declared as `spec`. Raises KeyError where this program does not expose it."""
         return self._of(spec, Histogram)
 
-    def rows(self, spec: Spec, read: Rows) -> None:
+    def rows(self, spec: MetricSpec, read: Rows) -> None:
         """
         Have the gauge read at each scrape and keep nothing of it.
 
@@ -73,14 +60,14 @@ class Metrics:
         """All metrics in the text format, to be served as `content_type`."""
         return b"".join((generate_latest(self.registry), *(_text(spec, read) for spec, read in self._rows)))
 
-    def _of(self, spec: Spec, kind: type[T]) -> T:
+    def _of(self, spec: MetricSpec, kind: type[T]) -> T:
         made = self._made[spec.name]
         if not isinstance(made, kind):
             raise TypeError(f"metric {spec.name} is declared as a {spec.kind}, asked for as a {kind.__name__}")
         return made
 
 
-def _text(spec: Spec, read: Rows) -> bytes:
+def _text(spec: MetricSpec, read: Rows) -> bytes:
     """A gauge in the text format (Prometheus, "Exposition formats"); `help` is text of ours on one line."""
     labels_form = ",".join(f'{label}="%s"' for label in spec.labels)
     form = f"{spec.name}{{{labels_form}}} %r\n"
@@ -95,7 +82,7 @@ def _escaped(text: str) -> str:
     return text
 
 
-def _collector(spec: Spec, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _collector(spec: MetricSpec, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
     if spec.kind == "counter":
         return Counter(spec.name, spec.help, spec.labels, registry=registry)
     if spec.kind == "gauge":

@@ -22,34 +22,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from runtime.httpserver import (
-    Address,
-    HttpError,
-    HttpServer,
-    Reply,
-    Request,
-    Routes,
-    ServerLimits,
-    json_reply,
-    serve_http,
-)
+from runtime.httpserver import Reply, Routes, json_reply
 from runtime.metrics import Metrics
 from runtime.supervision import Workers
-
-__all__ = [
-    "Address",
-    "Health",
-    "HttpError",
-    "HttpServer",
-    "Process",
-    "Reply",
-    "Request",
-    "Routes",
-    "ServerLimits",
-    "health_routes",
-    "json_reply",
-    "serve_http",
-]
 
 log = logging.getLogger(__name__)
 

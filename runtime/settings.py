@@ -31,18 +31,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from runtime.settingvalues import Unit, choices_of, convert, format_duration, parse_duration, write
-
-__all__ = [
-    "SettingsError",
-    "describe",
-    "effective",
-    "format_duration",
-    "load",
-    "parse_duration",
-    "setting",
-    "settings_file",
-]
+from runtime.settingvalues import Unit, choices_of, convert, write
 
 ENV_PREFIX = "GPUFRACTION_"
 _FILE_FLAG = "--settings"

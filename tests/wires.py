@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from runtime.kubernetes.errors import KubeError, KubeTimeout, KubeUnavailable
-from runtime.kubernetes.transport import TooLong
+from runtime.kubernetes.transport import HttpRequest, TooLong
 
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]
@@ -67,18 +67,10 @@ class Sent:
 class Transport:
     """Decodes each request and hands it to `answer`."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Answer:
-        decoded = json.loads(body) if body else None
-        return self.answer(Sent(method, path, dict(query), headers.get("Content-Type"), decoded, timeout, stream))
+    def request(self, request: HttpRequest) -> Answer:
+        decoded, kind = json.loads(request.body) if request.body else None, request.headers.get("Content-Type")
+        method, path, query = request.method, request.path, dict(request.query)
+        return self.answer(Sent(method, path, query, kind, decoded, request.timeout, request.stream))
 
     def answer(self, sent: Sent) -> Answer:
         """What comes back, or the `KubeError` that is raised instead."""

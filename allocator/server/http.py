@@ -22,8 +22,8 @@ from contract.encoding import protocol, quantity
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.encoding.reading import Malformed
 from contract.metrics import allocator as specs
+from runtime.httpserver import HttpError, Reply, Request, Routes, ServerLimits, json_reply
 from runtime.metrics import Metrics
-from runtime.process import HttpError, Reply, Request, Routes, ServerLimits, json_reply
 
 log = logging.getLogger(__name__)
 SOCKET_MODE = 0o660

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from allocator.scheduler.core import Controller
 from contract.metrics import allocator as specs
 from contract.model import WHOLE, Usage
+from runtime.httpserver import Reply, Request, Routes
 from runtime.metrics import Metrics
-from runtime.process import Reply, Request, Routes
 
 
 def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:

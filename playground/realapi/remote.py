@@ -17,7 +17,7 @@ from typing import Any
 from playground.api.kinds.values import ADMIN, JSON, User
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeError, KubeGone, KubeUnavailable
-from runtime.kubernetes.transport import Transport
+from runtime.kubernetes.transport import HttpRequest, Transport
 
 _TIMEOUT = 35.0
 """Seconds for an answer: longer than the longest admission webhook may take (30 s)."""
@@ -70,7 +70,7 @@ class RemoteApi:
     ) -> tuple[int, JSON, bool]:
         """The answer, and whether asking again is safe and may help."""
         try:
-            response = self._transport(user).request(method, path, query, headers, body, _TIMEOUT, False)
+            response = self._transport(user).request(HttpRequest(method, path, query, headers, body, _TIMEOUT))
             code, text = response.status, response.read()
         except KubeUnavailable as error:
             code = 504 if error.outcome_unknown else 503

@@ -28,73 +28,24 @@ from runtime.kubernetes.errors import (
     KubeNotFound,
     KubeTimeout,
     KubeTooManyRequests,
-    KubeUnauthorized,
     KubeUnavailable,
-    error_from_status,
 )
-from runtime.kubernetes.paths import (
-    configmaps,
-    customresourcedefinitions,
-    deployments,
-    events,
-    gpunodes,
-    jobs,
-    leases,
-    mutatingwebhookconfigurations,
-    namespaces,
-    nodes,
-    path,
-    poddisruptionbudgets,
-    pods,
-    priorityclasses,
-    resourcequotas,
-    runtimeclasses,
-    secrets,
-    validatingadmissionpolicies,
-)
-from runtime.kubernetes.transport import USER_AGENT, Response, TooLong, Transport, connect_transport
+from runtime.kubernetes.transport import USER_AGENT, HttpRequest, TooLong, Transport, connect_transport
 from runtime.kubernetes.wire import JSON, Query
 
 __all__ = [
     "JSON",
-    "USER_AGENT",
     "Kube",
     "KubeConfigError",
     "KubeConflict",
-    "KubeConnectionLost",
     "KubeError",
     "KubeForbidden",
-    "KubeGone",
     "KubeInvalid",
     "KubeMalformed",
     "KubeNotFound",
     "KubeTimeout",
     "KubeTooManyRequests",
-    "KubeUnauthorized",
     "KubeUnavailable",
-    "Listing",
-    "Page",
-    "Response",
-    "Transport",
-    "configmaps",
-    "customresourcedefinitions",
-    "deployments",
-    "error_from_status",
-    "events",
-    "gpunodes",
-    "jobs",
-    "leases",
-    "mutatingwebhookconfigurations",
-    "namespaces",
-    "nodes",
-    "path",
-    "poddisruptionbudgets",
-    "pods",
-    "priorityclasses",
-    "resourcequotas",
-    "runtimeclasses",
-    "secrets",
-    "validatingadmissionpolicies",
 ]
 
 _JSON_PATCH = "application/json-patch+json"
@@ -282,7 +233,7 @@ class Kube:
             "timeoutSeconds": timeout_seconds,
         }
         silence = min(timeout_seconds + self._timeout, _SILENCE)
-        response = self._send("GET", path, asked, None, None, silence, stream=True)
+        response = self._transport.request(_request("GET", path, asked, None, "", silence, stream=True))
         try:
             if response.status != 200:
                 raise wire.refusal(response.status, response.read(), response.headers, f"GET {path}", path)
@@ -295,11 +246,8 @@ class Kube:
 
     def text(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> str:
         """A body that is not JSON, such as a container's log."""
-        seconds = self._timeout if timeout is None else timeout
-        status, raw, response = self._exchange("GET", path, query, None, "", seconds)
-        if status != 200:
-            raise wire.refusal(status, raw, response.headers, f"GET {path}", path)
-        return raw.decode(errors="replace")
+        request = _request("GET", path, query, None, "", self._timeout if timeout is None else timeout)
+        return self._exchange(request)[1].decode(errors="replace")
 
     def version(self) -> tuple[int, int]:
         """
@@ -327,48 +275,39 @@ class Kube:
         timeout: float | None = None,
         most: int | None = None,
     ) -> JSON:
-        seconds = self._timeout if timeout is None else timeout
+        request = _request(method, path, query, body, content_type, self._timeout if timeout is None else timeout)
         try:
-            status, raw, response = self._exchange(method, path, query, body, content_type, seconds, most)
+            status, raw = self._exchange(request, most)
         except KubeConnectionLost:
             if method != "GET":
                 raise
             # A kept-alive connection that the server closed meanwhile; reading twice harms nobody.
-            status, raw, response = self._exchange(method, path, query, body, content_type, seconds, most)
+            status, raw = self._exchange(request, most)
+        return wire.document(raw, status, str(request))
+
+    def _exchange(self, request: HttpRequest, most: int | None = None) -> tuple[int, bytes]:
+        """The status, which is a success, and the body. Raises `TooLong` for a body of more than `most` bytes."""
+        response = self._transport.request(request)
+        status, raw = response.status, response.read(most)
         if not 200 <= status < 300:
-            raise wire.refusal(status, raw, response.headers, f"{method} {path}", path)
-        return wire.document(raw, status, f"{method} {path}")
+            raise wire.refusal(status, raw, response.headers, str(request), request.path)
+        return status, raw
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: JSON | Sequence[JSON] | None,
-        content_type: str,
-        seconds: float,
-        most: int | None = None,
-    ) -> tuple[int, bytes, Response]:
-        response = self._send(method, path, query, body, content_type, seconds, stream=False)
-        return response.status, response.read(most), response
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: JSON | Sequence[JSON] | None,
-        content_type: str | None,
-        seconds: float,
-        *,
-        stream: bool,
-    ) -> Response:
-        headers = {"Accept": "application/json"}
-        encoded = None
-        if body is not None:
-            encoded = wire.body(body)
-            headers["Content-Type"] = content_type or "application/json"
-        return self._transport.request(method, path, wire.parameters(query), headers, encoded, seconds, stream)
+def _request(
+    method: str,
+    path: str,
+    query: Query | None,
+    body: JSON | Sequence[JSON] | None,
+    content_type: str,
+    timeout: float,
+    *,
+    stream: bool = False,
+) -> HttpRequest:
+    headers, encoded = {"Accept": "application/json"}, None
+    if body is not None:
+        headers["Content-Type"], encoded = content_type, wire.body(body)
+    return HttpRequest(method, path, wire.parameters(query), headers, encoded, timeout, stream)
 
 
 def _token(token: str) -> dict[str, str]:

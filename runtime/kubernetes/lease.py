@@ -33,7 +33,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from runtime.kubernetes.client import JSON, Kube, KubeConflict, KubeError, KubeNotFound, leases
+from runtime.kubernetes.client import JSON, Kube, KubeConflict, KubeError, KubeNotFound
+from runtime.kubernetes.paths import leases
 
 log = logging.getLogger(__name__)
 

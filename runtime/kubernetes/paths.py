@@ -1,12 +1,13 @@
 """
 Where the objects that we use live on the Kubernetes API.
 
-One function builds every path; the named ones below only fix group, version and plural. Must not do any
-I/O or discovery: these paths are stable API.
+`path` builds every path; a resource below only fixes group, version and plural. Must not do any I/O or discovery: these
+paths are stable API.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import quote
 
 
@@ -40,86 +41,42 @@ def path(
     return "/" + "/".join(quote(part, safe=":") for part in parts)
 
 
-def pods(namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
-    """Pods; without a namespace those of all namespaces."""
-    return path("v1", "pods", namespace, name, sub)
+@dataclass(frozen=True, slots=True)
+class NamespacedResource:
+    """The paths of a resource with namespaces; without a namespace the collection of all namespaces."""
+
+    group_version: str
+    plural: str
+
+    def __call__(self, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+        return path(self.group_version, self.plural, namespace, name, sub)
 
 
-def events(namespace: str | None = None, name: str | None = None) -> str:
-    """Events of the core group."""
-    return path("v1", "events", namespace, name)
+@dataclass(frozen=True, slots=True)
+class ClusterResource:
+    """The paths of a resource without namespaces."""
+
+    group_version: str
+    plural: str
+
+    def __call__(self, name: str | None = None, sub: str | None = None) -> str:
+        return path(self.group_version, self.plural, None, name, sub)
 
 
-def secrets(namespace: str | None = None, name: str | None = None) -> str:
-    """Secrets."""
-    return path("v1", "secrets", namespace, name)
-
-
-def configmaps(namespace: str | None = None, name: str | None = None) -> str:
-    """ConfigMaps."""
-    return path("v1", "configmaps", namespace, name)
-
-
-def resourcequotas(namespace: str | None = None, name: str | None = None) -> str:
-    """ResourceQuotas."""
-    return path("v1", "resourcequotas", namespace, name)
-
-
-def namespaces(name: str | None = None) -> str:
-    """Namespaces."""
-    return path("v1", "namespaces", None, name)
-
-
-def nodes(name: str | None = None, sub: str | None = None) -> str:
-    """Nodes."""
-    return path("v1", "nodes", None, name, sub)
-
-
-def leases(namespace: str | None = None, name: str | None = None) -> str:
-    """Leases, of leader election and of node heartbeats."""
-    return path("coordination.k8s.io/v1", "leases", namespace, name)
-
-
-def deployments(namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
-    """Deployments."""
-    return path("apps/v1", "deployments", namespace, name, sub)
-
-
-def jobs(namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
-    """Jobs."""
-    return path("batch/v1", "jobs", namespace, name, sub)
-
-
-def poddisruptionbudgets(namespace: str | None = None, name: str | None = None) -> str:
-    """PodDisruptionBudgets."""
-    return path("policy/v1", "poddisruptionbudgets", namespace, name)
-
-
-def priorityclasses(name: str | None = None) -> str:
-    """PriorityClasses."""
-    return path("scheduling.k8s.io/v1", "priorityclasses", None, name)
-
-
-def runtimeclasses(name: str | None = None) -> str:
-    """RuntimeClasses."""
-    return path("node.k8s.io/v1", "runtimeclasses", None, name)
-
-
-def mutatingwebhookconfigurations(name: str | None = None) -> str:
-    """MutatingWebhookConfigurations."""
-    return path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", None, name)
-
-
-def validatingadmissionpolicies(name: str | None = None) -> str:
-    """ValidatingAdmissionPolicies."""
-    return path("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", None, name)
-
-
-def customresourcedefinitions(name: str | None = None) -> str:
-    """CustomResourceDefinitions."""
-    return path("apiextensions.k8s.io/v1", "customresourcedefinitions", None, name)
-
-
-def gpunodes(name: str | None = None, sub: str | None = None) -> str:
-    """GPUNodes: our own cluster-scoped kind, with a status subresource."""
-    return path("gpufraction.io/v1alpha1", "gpunodes", None, name, sub)
+pods = NamespacedResource("v1", "pods")
+events = NamespacedResource("v1", "events")
+secrets = NamespacedResource("v1", "secrets")
+configmaps = NamespacedResource("v1", "configmaps")
+resourcequotas = NamespacedResource("v1", "resourcequotas")
+leases = NamespacedResource("coordination.k8s.io/v1", "leases")
+deployments = NamespacedResource("apps/v1", "deployments")
+jobs = NamespacedResource("batch/v1", "jobs")
+poddisruptionbudgets = NamespacedResource("policy/v1", "poddisruptionbudgets")
+namespaces = ClusterResource("v1", "namespaces")
+nodes = ClusterResource("v1", "nodes")
+priorityclasses = ClusterResource("scheduling.k8s.io/v1", "priorityclasses")
+runtimeclasses = ClusterResource("node.k8s.io/v1", "runtimeclasses")
+mutatingwebhookconfigurations = ClusterResource("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+validatingadmissionpolicies = ClusterResource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+customresourcedefinitions = ClusterResource("apiextensions.k8s.io/v1", "customresourcedefinitions")
+gpunodes = ClusterResource("gpufraction.io/v1alpha1", "gpunodes")

@@ -19,9 +19,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies
 
 from runtime.kubernetes.errors import KubeConfigError, KubeConnectionLost, KubeTimeout, KubeUnavailable, cut
@@ -35,6 +36,25 @@ _TOKEN_NAMES = ("BearerToken", "authorization")
 single-file plugin has."""
 _USERS = "~/.kube/config"
 _ELSE = ", KUBECONFIG is not set, and this is no pod with a service account"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """
+    One request. `timeout`: seconds for the whole answer. With `stream` the answer must begin as soon as any other, and
+    `timeout` is how long its body may be silent before the connection counts as broken.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes | None
+    timeout: float
+    stream: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class Response(Protocol):
@@ -72,21 +92,7 @@ class TooLong(Exception):
 class Transport(Protocol):
     """Sends one request and returns the answer."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Response:
-        """
-        timeout: seconds for the answer; with stream, seconds of silence before it counts as broken, while the answer
-        has no longer to begin than any other.
-        """
-        ...
+    def request(self, request: HttpRequest) -> Response: ...
 
 
 class PooledTransport:
@@ -121,33 +127,20 @@ class PooledTransport:
     def __repr__(self) -> str:
         return f"PooledTransport({self._host!r})"
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        stream: bool,
-    ) -> Response:
+    def request(self, request: HttpRequest) -> Response:
         import urllib3
         from urllib3.exceptions import HTTPError
 
-        url = self._host + path
-        if query:
-            from urllib.parse import urlencode
-
-            url += "?" + urlencode(query)
-        what = f"{method} {path}"
-        sent = {"User-Agent": self._user_agent, **headers, **self._authorization(what)}
+        what, timeout = str(request), request.timeout
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        sent = {"User-Agent": self._user_agent, **request.headers, **self._authorization(what)}
         deadline = self._clock() + timeout
-        patience = min(timeout, self._answer_timeout) if stream else timeout
+        patience = min(timeout, self._answer_timeout) if request.stream else timeout
         try:
             raw = self._pool.request(
-                method,
-                url,
-                body=body,
+                request.method,
+                self._host + request.path + query,
+                body=request.body,
                 headers=sent,
                 timeout=urllib3.Timeout(connect=min(timeout, CONNECT_TIMEOUT), read=patience),
                 preload_content=False,
@@ -156,7 +149,7 @@ class PooledTransport:
             )
         except (HTTPError, OSError) as error:
             raise _typed(error, what) from error
-        sock = _socket_of(raw) if stream else None
+        sock = _socket_of(raw) if request.stream else None
         if sock is not None:
             sock.settimeout(timeout)
         return _PooledResponse(raw, what=what, deadline=deadline, clock=self._clock)

@@ -44,8 +44,8 @@ from runtime.kubernetes.client import (
     KubeTooManyRequests,
     KubeUnavailable,
     Listing,
-    error_from_status,
 )
+from runtime.kubernetes.errors import error_from_status
 from runtime.supervision import Workers
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from allocator.workers.binder import operations
 from contract import pods
 from contract.metrics import metrics_of
 from runtime import unixhttp
+from runtime.httpserver import Request
 from runtime.metrics import Metrics
-from runtime.process import Request
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.unit.webhook.builders import container, pod, review

@@ -19,7 +19,8 @@ from playground.cluster import Cluster
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeError, KubeNotFound, gpunodes
+from runtime.kubernetes.client import KubeError, KubeNotFound
+from runtime.kubernetes.paths import gpunodes
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]

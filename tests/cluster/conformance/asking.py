@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.kubernetes.transport import Transport
+from runtime.kubernetes.transport import HttpRequest, Transport
 
 JSON = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -69,7 +69,7 @@ class Api:
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type
             body = json.dumps(ask.body).encode()
-        response = self._transport.request(ask.method, path, ask.query, headers, body, _TIMEOUT, False)
+        response = self._transport.request(HttpRequest(ask.method, path, ask.query, headers, body, _TIMEOUT))
         text = response.read()
         try:
             answered = json.loads(text)

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeGone
-from runtime.kubernetes.transport import Transport
+from runtime.kubernetes.transport import HttpRequest, Transport
 from tests.cluster.conformance.asking import JSON, STRATEGIC, Api, Ask, Case, check, create, gated, get, merge, pod
 from tests.cluster.conformance.conftest import Server
 from tests.clusters import forget_history
@@ -122,7 +122,7 @@ def test_a_watch_from_nowhere_begins_with_what_is_there(admin: Transport, api: A
 def test_a_table_has_kubectls_columns(api: Api, admin: Transport) -> None:
     api.done(create(gated("p")))
     path = f"/api/v1/namespaces/{api.namespace}/pods"
-    response = admin.request("GET", path, {}, {"Accept": TABLE}, None, 10.0, False)
+    response = admin.request(HttpRequest("GET", path, {}, {"Accept": TABLE}, None, 10.0))
     table = json.loads(response.read())
     columns = [(column["name"], column["type"], column["priority"]) for column in table["columnDefinitions"]]
     (row,) = table["rows"]
@@ -162,7 +162,7 @@ def test_a_tables_status(api: Api, admin: Transport, case: tuple[JSON, JSON, str
     if status:
         api.done(Ask("PATCH", "pods/p/status", {"status": status}, STRATEGIC))
     path = f"/api/v1/namespaces/{api.namespace}/pods"
-    response = admin.request("GET", path, {}, {"Accept": TABLE}, None, 10.0, False)
+    response = admin.request(HttpRequest("GET", path, {}, {"Accept": TABLE}, None, 10.0))
     (row,) = json.loads(response.read())["rows"]
     assert row["cells"][2] == shown
 

@@ -18,8 +18,8 @@ from allocator.scheduler.options import SchedulerOptions
 from allocator.server import http
 from contract.encoding import protocol
 from contract.metrics import metrics_of
+from runtime.httpserver import serve_http
 from runtime.metrics import Metrics
-from runtime.process import serve_http
 from runtime.unixhttp import UnixClient
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import ONE_GPU, worker

@@ -12,8 +12,8 @@ from contract.nodes import capacity
 from contract.nodes.inventories import inventory_from_object
 from playground.api.api import Api
 from playground.api.kinds.kinds import Kind
-from runtime.kubernetes.client import JSON, Kube, gpunodes, nodes
-from runtime.kubernetes.paths import customresourcedefinitions
+from runtime.kubernetes.client import JSON, Kube
+from runtime.kubernetes.paths import customresourcedefinitions, gpunodes, nodes
 from tests.wires import Wire
 
 CRD = Path(__file__).parents[3] / "manifests/base/gpunodes.crd.yaml"

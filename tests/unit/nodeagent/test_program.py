@@ -17,7 +17,8 @@ from nodeagent.gpus.simulated import simulated_uuid
 from playground.api.http.server import HttpsServer
 from playground.programs.probes import free_port
 from playground.waiting import wait_for
-from runtime.kubernetes.client import JSON, gpunodes
+from runtime.kubernetes.client import JSON
+from runtime.kubernetes.paths import gpunodes
 from tests.unit.nodeagent.cluster import Cluster
 
 ROOT = Path(__file__).parents[3]

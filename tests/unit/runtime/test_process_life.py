@@ -17,9 +17,10 @@ import pytest
 
 from contract.metrics import metrics_of
 from contract.metrics.allocator import WAITING_PODS
+from runtime.httpserver import serve_http
 from runtime.logs import setup
 from runtime.metrics import Metrics
-from runtime.process import Health, Process, health_routes, serve_http
+from runtime.process import Health, Process, health_routes
 
 
 @pytest.fixture

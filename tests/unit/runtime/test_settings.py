@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.settings import (
-    SettingsError,
-    describe,
-    effective,
-    format_duration,
-    load,
-    parse_duration,
-    setting,
-    settings_file,
-)
+from runtime.settings import SettingsError, describe, effective, load, setting, settings_file
+from runtime.settingvalues import format_duration, parse_duration
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from allocator.server import debug, http
 from allocator.server import metrics as gauges
 from contract.encoding.protocol import Placed
 from contract.metrics import metrics_of
+from runtime.httpserver import Request, serve_http
 from runtime.metrics import Metrics
-from runtime.process import Health, Request, health_routes, serve_http
+from runtime.process import Health, health_routes
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 

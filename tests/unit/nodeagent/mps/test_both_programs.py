@@ -14,7 +14,8 @@ import pytest
 
 from nodeagent.isolation.cdi import FILE
 from playground.api.http.server import HttpsServer
-from runtime.kubernetes.client import JSON, gpunodes
+from runtime.kubernetes.client import JSON
+from runtime.kubernetes.paths import gpunodes
 from tests.unit.nodeagent.cluster import Cluster
 from tests.unit.nodeagent.mps.test_program import UUID, Running
 

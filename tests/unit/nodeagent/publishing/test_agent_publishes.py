@@ -12,7 +12,7 @@ from nodeagent import machine as machines
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.status import JSON, Reserve, Terms
-from runtime.kubernetes.client import gpunodes, nodes
+from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Gone, Put, Replaced
 from tests.unit.nodeagent.builders import BLIND, MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster

@@ -20,7 +20,8 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.machine import Machine
 from nodeagent.publishing.reconcile import LABELS, node_view, object_view
 from nodeagent.publishing.status import desired
-from runtime.kubernetes.client import JSON, gpunodes, nodes
+from runtime.kubernetes.client import JSON
+from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
 from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster

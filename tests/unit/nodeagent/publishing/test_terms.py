@@ -18,7 +18,7 @@ from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
 from nodeagent.publishing.status import Reserve, Terms
 from nodeagent.publishing.terms import PoolDocument, pooled
-from runtime.kubernetes.client import nodes
+from runtime.kubernetes.paths import nodes
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import MIB, T4, card, observation
 from tests.unit.nodeagent.cluster import Cluster

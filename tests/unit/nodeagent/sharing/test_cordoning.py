@@ -7,7 +7,7 @@ import pytest
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.cordoning import NAMES_NO_GPU, Cordon, read
-from runtime.kubernetes.client import nodes
+from runtime.kubernetes.paths import nodes
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import card
 from tests.unit.nodeagent.publishing.test_agent_publishes import Machine

@@ -13,8 +13,8 @@ from nodeagent.machine import Machine
 from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.ownership import Ownership, decide, read
 from nodeagent.sharing.residents import Resident, Residents, resident, trim
-from runtime.kubernetes.client import JSON, gpunodes, nodes
-from runtime.kubernetes.paths import namespaces, pods
+from runtime.kubernetes.client import JSON
+from runtime.kubernetes.paths import gpunodes, namespaces, nodes, pods
 from runtime.kubernetes.watch import Gone, Put, Replaced
 from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.cluster import Cluster

@@ -9,25 +9,18 @@ import pytest
 from runtime.kubernetes.client import (
     Kube,
     KubeConflict,
-    KubeConnectionLost,
     KubeError,
     KubeForbidden,
-    KubeGone,
     KubeInvalid,
     KubeMalformed,
     KubeNotFound,
     KubeTimeout,
     KubeTooManyRequests,
-    KubeUnauthorized,
     KubeUnavailable,
     Listing,
-    gpunodes,
-    leases,
-    nodes,
-    path,
-    pods,
-    secrets,
 )
+from runtime.kubernetes.errors import KubeConnectionLost, KubeGone, KubeUnauthorized
+from runtime.kubernetes.paths import gpunodes, leases, nodes, path, pods, secrets
 from tests.unit.runtime.scripted import line
 from tests.wires import Answer, Script, Sent, status_body
 

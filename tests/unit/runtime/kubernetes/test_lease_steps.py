@@ -10,7 +10,7 @@ import pytest
 
 from runtime.kubernetes.client import Kube, KubeTimeout
 from runtime.kubernetes.lease import Follow, Leader, LeaseTiming, LeaseWrite, Observed, identity, step
-from tests.wires import Answer, Script, status_body
+from tests.wires import Answer, Script, Sent, status_body
 
 WALL = "2030-01-01T00:00:00.000000Z"
 EARLIER = "2029-12-31T23:59:00.000000Z"
@@ -202,10 +202,10 @@ class Slow(Script):
         super().__init__(*answers)
         self.clock, self.seconds = clock, seconds
 
-    def request(self, method: str, *rest: Any) -> Answer:
-        if method != "GET":
+    def answer(self, sent: Sent) -> Answer:
+        if sent.method != "GET":
             self.clock.now += self.seconds
-        return super().request(method, *rest)
+        return super().answer(sent)
 
 
 def test_a_tenure_counts_from_before_the_renewal_was_sent() -> None:

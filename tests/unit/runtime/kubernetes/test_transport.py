@@ -22,8 +22,9 @@ from cryptography.x509.oid import NameOID
 from kubernetes import client
 from urllib3.util import parse_url
 
-from runtime.kubernetes.client import Kube, KubeConfigError, KubeConnectionLost, KubeTimeout, KubeUnavailable
-from runtime.kubernetes.transport import PooledTransport, Response, connect_transport
+from runtime.kubernetes.client import Kube, KubeConfigError, KubeTimeout, KubeUnavailable
+from runtime.kubernetes.errors import KubeConnectionLost
+from runtime.kubernetes.transport import HttpRequest, PooledTransport, Response, connect_transport
 from runtime.kubernetes.watch import Informer, Replaced
 
 
@@ -276,7 +277,7 @@ def patient(server: Server, answer_timeout: float) -> PooledTransport:
 
 
 def watch(transport: PooledTransport, path: str, timeout: float) -> Response:
-    return transport.request("GET", path, {"watch": "true"}, {}, None, timeout, True)
+    return transport.request(HttpRequest("GET", path, {"watch": "true"}, {}, None, timeout, stream=True))
 
 
 def test_a_stream_that_does_not_begin_is_given_up_long_before_one_that_is_quiet(server: Server) -> None:

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from runtime.kubernetes.client import KubeForbidden, KubeGone, KubeMalformed, KubeTimeout, KubeTooManyRequests, Listing
+from runtime.kubernetes.client import KubeForbidden, KubeMalformed, KubeTimeout, KubeTooManyRequests, Listing
+from runtime.kubernetes.errors import KubeGone
 from runtime.kubernetes.watch import List, Reflector, Timing, WatchRequest
 
 
