@@ -8,20 +8,22 @@ from the API server alone.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from allocator.cache import reserved
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overcommitted, usage_of
-from allocator.cache.pending import Pending
 from allocator.cache.podinfo import NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from contract.model import Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.nodeinfo import plus
 from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
@@ -29,8 +31,69 @@ _NOTHING = Compute()
 _NOBODY = Requester()
 _MOST_TAKEN = 1 << 60
 """As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
+_LATELY = 2.0
+"""Seconds."""
+_MOST_LATELY = 4096
+"""Pods that came lately and are remembered."""
 _SUSPECT = "a pod on this node could not be counted"
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
+
+
+class Pending:
+    """
+    What kube-scheduler is about to put on nodes: CPU, memory and storage of pods that have no node yet, by uid.
+
+    A pod that is bound when it is admitted competes with these for its node, and its kubelet refuses the second of the
+    two. Which nodes they may go to is not looked at: that would mean to keep the selectors of pods that ask for no
+    GPU. So it is an upper bound. Those that came a moment ago count even if they have a node by now, since as many more
+    may be on their way that the watch has yet to bring. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Compute] = {}
+        self._came: deque[tuple[float, Compute]] = deque(maxlen=_MOST_LATELY)
+        self._sum = Compute()
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether the pod has no node yet."""
+        return uid in self._waiting
+
+    def uids(self) -> frozenset[str]:
+        """Every pod without a node."""
+        return frozenset(self._waiting)
+
+    def put(self, uid: str, compute: Compute, now: float) -> None:
+        """A pod without a node is new or changed."""
+        before = self._waiting.get(uid)
+        if before is None:
+            self._came.append((now, compute))
+        else:
+            self._sum = _less(self._sum, before)
+        self._waiting[uid] = compute
+        self._sum = plus(self._sum, compute)
+
+    def drop(self, uid: str) -> None:
+        """It has a node, or is finished or gone."""
+        before = self._waiting.pop(uid, None)
+        if before is not None:
+            self._sum = _less(self._sum, before)
+
+    def total(self, now: float) -> Compute:
+        """What waits for a node, and once more what came lately."""
+        while self._came and self._came[0][0] < now - _LATELY:
+            self._came.popleft()
+        found = self._sum
+        for _, compute in self._came:
+            found = plus(found, compute)
+        return found
+
+    def check_invariants(self) -> None:
+        """Raise unless the sum is that of the pods."""
+        found = Compute()
+        for compute in self._waiting.values():
+            found = plus(found, compute)
+        if found != self._sum:
+            raise AssertionError("what waits for a node is not what its pods need")
 
 
 class Cache:
@@ -92,7 +155,9 @@ class Cache:
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
         """Where a pod goes."""
         self.prepare()
-        return reserved.decide(self.engine, self._snapshot, self._kept, ask, who)
+        if self._kept:
+            return reserved.decide(self.engine, self._snapshot, self._kept, ask, who)
+        return reference.by_preference(self.engine.decide, ask)
 
     def overcommitted(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
@@ -422,3 +487,7 @@ def _sum(amounts: Iterable[Compute]) -> Compute:
 
 def _takes_less(now: Compute, before: Compute) -> bool:
     return now.cpu < before.cpu or now.memory < before.memory or now.storage < before.storage
+
+
+def _less(one: Compute, other: Compute) -> Compute:
+    return Compute(one.cpu - other.cpu, one.memory - other.memory, one.storage - other.storage, one.pods - other.pods)

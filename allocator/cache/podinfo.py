@@ -1,22 +1,24 @@
 """
-A pod, read once, and what the cache holds of it: what it takes of its node, where it stands, and what an eviction is
-decided by.
+A pod, read once, and what the cache holds of it: what it takes of its node, what an eviction is decided by, and since
+when kube-scheduler has not bound it.
 
 `read_pod` runs before the lock is taken; everything behind the lock works on the `PodInfo`. The ledger knows what is
-reserved. Time is passed in: how long a pod has been ending is counted from when this process first saw it end, so that
-no clock of another machine matters. Pure.
+reserved. Time is passed in: how long a pod has been ending, or unbound, is counted from when this process first saw it
+so, so that no clock of another machine matters. Pure.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 from allocator.cache.ledger import Reservation
 from contract import names, pods
-from contract.encoding import quantity
+from contract.encoding import codec, quantity
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import demands
@@ -24,6 +26,7 @@ from contract.scheduling.needs import ONE_POD, PodNeeds
 from contract.scheduling.nodeinfo import AllocatedPod
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 _NOT_DIGITS = re.compile(r"\D")
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 _NOTHING = Compute()
@@ -207,6 +210,39 @@ def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
+def made_of(pod: Mapping[str, Any]) -> str:
+    """What of a pod its handling depends on, as a digest; its status and what we write to touch it left out."""
+    try:
+        metadata = pod.get("metadata") or {}
+        annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.FENCE}
+        parts = [metadata.get("labels"), annotations, pod.get("spec")]
+        text = json.dumps(parts, sort_keys=True, default=repr)
+    except Exception:
+        return ""  # whatever is wrong with it: one that cannot be looked at counts as one that does not change
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def may_hold(pod: Mapping[str, Any]) -> frozenset[str]:
+    """
+    The nodes on which a pod that could not be taken in may hold a share by what it carries; most often none.
+
+    What of it cannot be read counts as what would hold one.
+    """
+    text = _read(lambda: pods.annotations_of(pod).get(names.ALLOCATION), None)
+    if text is None or _read(lambda: names.GATE in pods.gates(pod) or pods.finished(pod), False):
+        return frozenset()
+    bound = _read(lambda: str((pod.get("spec") or {}).get("nodeName") or ""), "")
+    meant = _read(lambda: codec.allocation_from_text(text).node, "")
+    return frozenset((bound, meant)) - {""}
+
+
+def _read(part: Callable[[], T], otherwise: T) -> T:
+    try:
+        return part()
+    except Exception:
+        return otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class NodeUse:
     """What a pod takes of its node besides GPUs."""
@@ -230,7 +266,7 @@ UNTRACKED = TrackedPod()
 
 
 class AllocatedPods:
-    """The notes. Not thread-safe: one owner calls it."""
+    """The pods that hold a share, by node. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
@@ -289,3 +325,59 @@ class AllocatedPods:
 def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:
     """By age alone; of two created in one second the one with the greater uid."""
     return sorted(sharers, key=lambda sharer: (sharer.created, sharer.uid), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundPod:
+    """A pod whose share nobody uses. `version` is what it was last seen at."""
+
+    uid: str
+    key: str
+    node: str
+    since: float
+    said: str
+    """What kube-scheduler says."""
+    owned: bool
+    """A controller will make another in its place."""
+    version: int | None
+    told: bool = False
+
+
+class UnboundPods:
+    """
+    Pods that hold a share and that kube-scheduler cannot bind, and since when.
+
+    A pod pinned by affinity has its share from the moment it is placed, but kube-scheduler still decides about the
+    rest: volumes, spread, other pods. Where it says "Unschedulable" for longer than a bound, a GPU lies idle, and
+    somebody must learn of it. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, after: float) -> None:
+        self._after = after
+        self._stuck: dict[str, UnboundPod] = {}
+
+    def see(self, pod: PodInfo, node: str, now: float) -> bool:
+        """A pod that holds a share on `node` is new or changed. True if it was told to be stuck and is no more."""
+        uid, said = pod.uid, pod.unschedulable
+        known = self._stuck.get(uid)
+        if said is None:
+            self._stuck.pop(uid, None)
+            return known is not None and known.told
+        since, told = (known.since, known.told) if known else (now, False)
+        self._stuck[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
+        return False
+
+    def drop(self, uid: str) -> None:
+        """The pod holds nothing any more."""
+        self._stuck.pop(uid, None)
+
+    def due(self, now: float) -> list[UnboundPod]:
+        """The pods that have been stuck past the bound and of whom it was not said yet; each is given once."""
+        late = [s for s in self._stuck.values() if not s.told and now - s.since >= self._after]
+        for stuck in late:
+            self._stuck[stuck.uid] = replace(stuck, told=True)
+        return late
+
+    def late(self, now: float) -> int:
+        """How many are stuck past the bound."""
+        return sum(now - s.since >= self._after for s in self._stuck.values())

@@ -14,7 +14,7 @@ from typing import Any
 from allocator.claims.lifecycle import Patch, Step
 from allocator.claims.objects import BOUND, CLAIMS, LOST, WRITE_REFUSED, Claim
 from allocator.claims.shares import REFUSALS
-from allocator.queue.reporting import EventRecord
+from allocator.queue.records import EventRecord
 from contract import pods
 
 _LONGEST = 300

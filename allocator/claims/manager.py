@@ -18,6 +18,7 @@ from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN, Reservation, ReservationState
+from allocator.cache.podinfo import may_hold
 from allocator.claims import events, lifecycle, objects, quota, shares
 from allocator.claims.inflight import InFlight
 from allocator.claims.lifecycle import Refused, Step
@@ -26,10 +27,8 @@ from allocator.claims.rendering import CLAIMED, ClaimBinding
 from allocator.claims.shares import ClaimTerms, Problem
 from allocator.engine.reference import Decision, Placement
 from allocator.faults import Faulted, surfaced
-from allocator.queue import quarantine
-from allocator.queue.quarantine import INTERNAL_ERROR
 from allocator.queue.queue import QueuedPodInfo
-from allocator.queue.reporting import EventRecord
+from allocator.queue.records import INTERNAL_ERROR, EventRecord
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import reasons
 from contract.scheduling.filters import node_reason
@@ -106,7 +105,7 @@ class ClaimManager:
             self._faulted(plural, key)
             self._kept(plural).pop(_key(plural, document), None)  # so that it is read again when it comes again
             if plural == objects.SHARES:
-                self._cache.close(key, quarantine.may_hold(document))
+                self._cache.close(key, may_hold(document))
             return False
         return self._cache.open(key) or helped
 

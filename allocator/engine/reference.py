@@ -22,7 +22,7 @@ from contract.scheduling import fit, topology
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, node_reason
 from contract.scheduling.fit import Fit, GpuScore, Steps
 from contract.scheduling.reasons import Reason, ReasonCount, tally
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.request import SchedulingRequest, narrowed
 
 FINE = 1_000_000
 """Steps in which a used share of a node is told apart."""
@@ -145,6 +145,15 @@ def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) 
         return (request,)
     joined = fit.joined(request.request)
     return (request,) if joined is None else (replace(request, request=joined), request)
+
+
+def by_preference(decide_one: Callable[[SchedulingRequest], Decision], ask: SchedulingRequest) -> Decision:
+    """The first placement among those for the pod's preferred models, each alone; last the decision for the pod."""
+    for preferred in narrowed(ask):
+        found = decide_one(preferred)
+        if isinstance(found, Placement):
+            return found
+    return decide_one(ask)
 
 
 def evaluate(

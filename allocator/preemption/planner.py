@@ -12,9 +12,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from allocator.cache import reserved
 from allocator.preemption import set_cover
 from allocator.preemption.set_cover import Budget
+from allocator.queue import reservation
 from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
@@ -90,7 +90,7 @@ def _promising(
     lacking = []
     for node in nodes:
         if any(s.uid in question.leaving or _may_go(s, question) for s in sharers.get(node.name, ())):
-            lack = reserved.shortage(node, question.ask, question.limits)
+            lack = reservation.shortage(node, question.ask, question.limits)
             if lack is not None:
                 lacking.append((lack, node.name, node))
     return (node for _, _, node in sorted(lacking, key=lambda entry: entry[:2]))

@@ -19,7 +19,7 @@ from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Snapshot
 from allocator.preemption.planner import PreemptionPlan
 from allocator.queue.queue import QueuedPodInfo
-from allocator.queue.reporting import Eviction
+from allocator.queue.records import Eviction
 from contract.backoff import backoff
 from contract.model import NodeState
 from contract.scheduling import nodeinfo

@@ -1,14 +1,14 @@
 """
-The queue: which pods wait for a share, and in what order they are tried.
+The queue: which pods wait for a share, in what order they are tried, and which of them in one scheduling cycle.
 
-Filled from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was told or when it
-may be tried again (see `allocator.queue.reporting`). Must not: read a clock; who came first is told by creation times
-and by a count.
+Filled from what the watch brings. It knows neither nodes nor GPUs, and not what a pod was last reported or when it may
+be tried again (see `allocator.queue.records`). Pure: it reads no clock; creation times and a count say which pod came
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,14 @@ from contract.scheduling.needs import PodNeeds
 from contract.scheduling.request import SchedulingRequest, queue_order
 
 T = TypeVar("T")
+BUDGET = 400
+"""What all namespaces have together in one cycle, in decisions: some tenths of a second at 1,000 nodes."""
+LEAST = 8
+"""What each namespace has however many there are."""
+_SEVERAL = 20
+"""As how many decisions one counts that searches for several containers' GPUs."""
+_IN_ORDER = 8
+"""Models in order of preference for which a pod is decided one after the other, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +161,118 @@ class SchedulingQueue:
         if known is not None:
             self._needs.give_back(known.ask.needs)
         return known is not None
+
+
+def weight(entry: QueuedPodInfo) -> int:
+    """How much a decision about the pod costs at most."""
+    request = entry.ask.request
+    several = 1 if entry.ask.together else _SEVERAL
+    ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
+    return several * (1 + min(ordered, _IN_ORDER))
+
+
+class CycleTrigger:
+    """
+    What has happened since the last scheduling cycle began. `wake` has another cycle run soon.
+
+    Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.requeued = False
+        """Something happened that may help a pending pod: until the queue is tried, no later pod is placed first."""
+        self.outdated = False
+        """Something happened that helps nobody, but pods may have been told other figures."""
+        self.running = False
+        """A cycle is under way."""
+
+    def requeue(self) -> None:
+        """Have every pending pod tried again."""
+        self.requeued = True
+        self.wake()
+
+    def event(self, helps: bool) -> None:
+        """Something changed; `helps`: a pending pod may fit now."""
+        if helps:
+            self.requeue()
+        self.outdated = True
+
+
+class Rounds:
+    """
+    Which pods of the queue are tried in one cycle: a budget for each namespace, so that no namespace waits long for the
+    pods of another.
+
+    Pods of one shape share one decision, so the cost of a cycle is the number of shapes in the queue, which tenants
+    choose. Therefore each namespace may cause only so many decisions in one cycle. The rest of the queue is tried in
+    the following cycles; these cycles together are a round. The decisions of a cycle are written before the next cycle
+    begins.
+
+    The order of the queue holds within what the budget allows: a pod is passed over only for what its own namespace
+    asks besides it, never for the budget of another one. Half of a namespace's budget is for those first in the queue,
+    half for those that were not tried for longest. So every pod is tried within a bounded number of cycles, even where
+    freed shares start new rounds all the time. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, budget: int = BUDGET, least: int = LEAST) -> None:
+        self._budget, self._least = budget, least
+        self._round = 0
+        self._tried: dict[str, int] = {}
+        self.unfinished = False
+        """Whether some of the queue is left for the next cycle."""
+
+    def begin(self) -> None:
+        """A new round: everybody is to be tried, since something came free or figures may have changed."""
+        self._round += 1
+
+    def tried(self, uid: str) -> None:
+        """The pod was tried, or there was nothing to be tried."""
+        self._tried[uid] = self._round
+
+    def has_tried(self, uid: str) -> bool:
+        """Whether the pod has been tried in this round."""
+        return self._tried.get(uid) == self._round
+
+    def choose(self, line: Sequence[QueuedPodInfo], free: Callable[[QueuedPodInfo], bool]) -> list[str]:
+        """
+        Who is tried in this cycle, in the order of the queue. `free`: of whom it costs nothing to say what becomes.
+        """
+        # Who has just come counts as tried a round ago: it is not before those that have waited for their turn.
+        self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}
+        left = [entry for entry in line if not self.has_tried(entry.uid)]
+        to_decide: dict[str, list[QueuedPodInfo]] = {}
+        for entry in left:
+            if not free(entry):
+                to_decide.setdefault(namespace_of(entry), []).append(entry)
+        each = max(self._least, self._budget // max(len(to_decide), 1))
+        passed_over = {uid for entries in to_decide.values() for uid in self._beyond(entries, each)}
+        self.unfinished = bool(passed_over)
+        return [entry.uid for entry in left if entry.uid not in passed_over]
+
+    def _beyond(self, entries: Sequence[QueuedPodInfo], budget: int) -> frozenset[str]:
+        """Those of one namespace that are passed over."""
+        if sum(map(weight, entries)) <= budget:
+            return frozenset()
+        longest_ago = sorted(entries, key=lambda entry: self._tried[entry.uid])  # equals keep the queue's order
+        chosen: set[object] = set()
+        spent = 0
+        for part, candidates in ((budget // 2, entries), (budget, longest_ago)):
+            for entry in candidates:
+                shape = _shape(entry)
+                if spent >= part:
+                    break
+                if shape not in chosen:
+                    chosen.add(shape)
+                    spent += weight(entry)
+        return frozenset(entry.uid for entry in entries if _shape(entry) not in chosen)
+
+
+def namespace_of(entry: QueuedPodInfo) -> str:
+    """The pod's namespace."""
+    return entry.key.split("/", 1)[0]
+
+
+def _shape(entry: QueuedPodInfo) -> object:
+    """Pods of the same are decided once; those that name a claim each for itself."""
+    return entry.uid if entry.ask.request.claim else (entry.ask, entry.priority)

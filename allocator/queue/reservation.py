@@ -8,15 +8,22 @@ line's notes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from allocator.cache import reserved
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
+from allocator.engine.reference import FINE
 from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
-from allocator.queue.reporting import PodRecords
+from allocator.queue.records import PodRecords
 from contract.backoff import backoff
+from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
+from contract.scheduling import filters, fit
+from contract.scheduling.demand import Demand
+from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
+from contract.scheduling.fit import Steps
+from contract.scheduling.reasons import Reason
+from contract.scheduling.request import SchedulingRequest
 
 _TRIES = 8
 """Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one has it."""
@@ -129,10 +136,88 @@ def choose_reservation(
 
 def _soonest(cache: Cache, entry: QueuedPodInfo, before: str) -> NodeReservation | None:
     namespace, limits, nodes = entry.asking.namespace, cache.engine.limits, cache.snapshot
-    node = reserved.soonest(nodes.values(), entry.ask, limits, before, cache.ledger.held_by(namespace))
+    node = soonest(nodes.values(), entry.ask, limits, before, cache.ledger.held_by(namespace))
     against = ""
     if node is None:
-        node, against = reserved.soonest(nodes.values(), entry.ask, limits, before), namespace
+        node, against = soonest(nodes.values(), entry.ask, limits, before), namespace
     return (
         None if node is None else NodeReservation(node, entry.uid, entry.priority, against=against, namespace=namespace)
     )
+
+
+Staying = Mapping[str, Mapping[str, Usage]]
+"""What is not given back, by node and GPU UUID."""
+
+
+def soonest(
+    nodes: Iterable[NodeState], ask: SchedulingRequest, limits: Limits, kept: str = "", staying: Staying | None = None
+) -> str | None:
+    """
+    The node that lacks least until it takes the pod, given that its GPUs' users go but for what is `staying`; None if
+    none ever would.
+
+    The node that is kept already stays it unless another lacks strictly less. Ties go to the lesser name.
+    """
+    lacking, steps = [], Steps()
+    for node in nodes:
+        lack = shortage(node, ask, limits)
+        if lack is not None:
+            lacking.append((lack, node.name != kept, node.name, node))
+    for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
+        left = (staying or {}).get(node.name, {})
+        emptied = replace(node, usage=tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus))
+        if not isinstance(fit.fit(emptied, ask.request, limits, fit.least_free, steps), Reason):
+            return name
+        if steps.spent:
+            break
+    return None
+
+
+def shortage(node: NodeState, ask: SchedulingRequest, limits: Limits) -> int | None:
+    """
+    How much must be given back before the node takes the pod, in millionths of a GPU (or of the node's own resources);
+    None where that would not help.
+    """
+    if lasting_reason(node, ask.needs) is not None:
+        return None
+    total = _compute_shortage(node, ask)
+    containers = ask.request.containers
+    if ask.request.same_gpus and len(containers) > 1:
+        containers = (fit.combined(ask.request),)
+    for fraction in containers:
+        lacks = sorted(
+            _lack(gpu, usage, fraction, limits)
+            for gpu, usage in zip(node.gpus, node.usage, strict=True)
+            if gpu_reason(gpu, FREE, fraction, limits) is None
+        )
+        if total is None or len(lacks) < fraction.count:
+            return None
+        total += sum(lacks[: fraction.count])
+    return total
+
+
+def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> int:
+    alone = Demand(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
+    memory, cores, sharers = filters.shortage(gpu, usage, alone, limits)
+    lack = max(memory * FINE // max(limits.capacity(gpu), 1), cores * FINE // WHOLE, 0)
+    lack = max(lack, sharers * FINE // limits.sharers(gpu))
+    if usage.exclusive or (fraction.exclusive and usage.sharers):
+        # All of its users must go, however little they use.
+        lack = max(lack, FINE * usage.sharers)
+    return lack
+
+
+def _compute_shortage(node: NodeState, ask: SchedulingRequest) -> int | None:
+    has, taken, wanted = node.allocatable, node.requested, ask.needs.compute
+    total = 0
+    for most, used, more in (
+        (has.cpu, taken.cpu, wanted.cpu),
+        (has.memory, taken.memory, wanted.memory),
+        (has.storage, taken.storage, wanted.storage),
+        (has.pods, taken.pods, wanted.pods),
+    ):
+        if more > most:
+            return None
+        if more:
+            total += max(0, used + more - most) * FINE // max(most, 1)
+    return total

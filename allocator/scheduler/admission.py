@@ -16,9 +16,8 @@ from allocator.claims.manager import ClaimManager
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.queue.queue import SchedulingQueue
-from allocator.queue.reporting import PodRecords
-from allocator.queue.rounds import CycleTrigger, Rounds, namespace_of
+from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue, namespace_of
+from allocator.queue.records import PodRecords
 from allocator.scheduler import messages
 from allocator.scheduler.leadership import Leadership
 from allocator.scheduler.options import SchedulerOptions

@@ -14,8 +14,8 @@ from typing import Any
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import UNTRACKED, AllocatedPods, TrackedPod, youngest_first
-from allocator.queue.reporting import EventRecord, Eviction, PodRecords
-from allocator.queue.rounds import CycleTrigger
+from allocator.queue.queue import CycleTrigger
+from allocator.queue.records import EventRecord, Eviction, PodRecords
 from contract import dialects, names, pods
 from contract.dialects import Options
 from contract.encoding.quantity import mib

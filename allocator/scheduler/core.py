@@ -27,8 +27,7 @@ from typing import Any
 from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import Reservation
-from allocator.cache.podinfo import AllocatedPods, pod_event
-from allocator.cache.unbound import UnboundPods
+from allocator.cache.podinfo import AllocatedPods, UnboundPods, pod_event
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.claims import events
 from allocator.claims.lifecycle import Refused, Step
@@ -36,10 +35,8 @@ from allocator.claims.manager import ClaimManager
 from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.faults import PodFaults
-from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
-from allocator.queue.reporting import Binding, EventRecord, Eviction, PodRecords, Report, StatusUpdate
-from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
+from allocator.queue.records import Binding, EventRecord, Eviction, PodFaults, PodRecords, Report, StatusUpdate
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission
 from allocator.scheduler.consistency import ListedPod, OvercommitReporter
@@ -318,7 +315,7 @@ class Controller:
         """
         One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
-        As much of the queue as `allocator.queue.rounds` allows; where some is left, another cycle is asked for at once.
+        As much of the queue as `allocator.queue.queue` allows; where some is left, another cycle is asked for at once.
         In turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
         self._in_turns(self._cycle.turns())

@@ -20,10 +20,8 @@ from allocator.claims.manager import BINDING, ClaimManager
 from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.faults import PodFaults
-from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
-from allocator.queue.reporting import Binding, PodRecords, Report, StatusUpdate
-from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
+from allocator.queue.records import Binding, PodFaults, PodRecords, Report, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import Leadership

@@ -2,7 +2,7 @@
 What the watches bring, taken into the cache and the queue. Pure; the shell holds the lock.
 
 An event decides nothing: where it might help a pod that waits, it asks for a scheduling cycle. An error of ours that
-comes of one pod stays with that pod (`allocator.queue.quarantine`): all others are taken in, and if it may hold a share
+comes of one pod stays with that pod (`allocator.queue.records`): all others are taken in, and if it may hold a share
 that is not counted, its node takes no new pods.
 """
 
@@ -16,14 +16,9 @@ from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
-from allocator.cache.podinfo import AllocatedPods, PodEvent, PodInfo, TrackedPod
-from allocator.cache.unbound import UnboundPods
-from allocator.queue import quarantine
-from allocator.queue.faults import PodFaults
-from allocator.queue.quarantine import READING
-from allocator.queue.queue import SchedulingQueue
-from allocator.queue.reporting import EventRecord, PodRecords, StatusUpdate
-from allocator.queue.rounds import CycleTrigger
+from allocator.cache.podinfo import AllocatedPods, PodEvent, PodInfo, TrackedPod, UnboundPods, made_of, may_hold
+from allocator.queue.queue import CycleTrigger, SchedulingQueue
+from allocator.queue.records import READING, EventRecord, PodFaults, PodRecords, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.leadership import KEPT_OUT, Fence, Leadership
 from allocator.scheduler.succession import LatePods
@@ -127,11 +122,11 @@ class EventHandlers:
             helped = not self._records.outdated(uid, event.version) and self._put_pod(event.read(), now)
         except Exception:
             there = frozenset[str]() if held is None else frozenset((held.allocation.node,))
-            self._faults.set_aside(READING, uid, event.key, event.pod, quarantine.made_of(event.pod))
-            self._cache.close(uid, there | quarantine.may_hold(event.pod))
+            self._faults.set_aside(READING, uid, event.key, event.pod, made_of(event.pod))
+            self._cache.close(uid, there | may_hold(event.pod))
             return False
         entry = self._queue.pod(uid)
-        self._records.quarantine.taken_in(uid, quarantine.tried_as(entry) if entry is not None else None)
+        self._records.quarantine.taken_in(uid, tried_as(entry) if entry is not None else None)
         return self._cache.open(uid) or helped
 
     def take_out(self, uid: str) -> bool:

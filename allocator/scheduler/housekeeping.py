@@ -13,11 +13,11 @@ from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
-from allocator.cache.unbound import UnboundPod, UnboundPods
+from allocator.cache.podinfo import UnboundPod, UnboundPods
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
-from allocator.queue.reporting import EventRecord, Eviction, PodRecords, StatusUpdate
-from allocator.queue.rounds import CycleTrigger
+from allocator.queue.queue import CycleTrigger
+from allocator.queue.records import EventRecord, Eviction, PodRecords, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.leadership import Leadership
 from allocator.scheduler.options import SchedulerOptions

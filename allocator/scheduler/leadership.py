@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
-from allocator.queue.rounds import CycleTrigger
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, SchedulingQueue
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""

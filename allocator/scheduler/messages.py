@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from allocator.cache.unbound import UnboundPod
+from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
 from contract import dialects
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait

@@ -18,10 +18,8 @@ from allocator.preemption import planner, tracker
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue import reservation
-from allocator.queue.faults import PodFaults
-from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
-from allocator.queue.reporting import EventRecord, Eviction, PodRecords
-from allocator.queue.rounds import CycleTrigger, Rounds
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
+from allocator.queue.records import EventRecord, Eviction, PodFaults, PodRecords
 from allocator.scheduler.leadership import Leadership
 from allocator.scheduler.options import SchedulerOptions
 from contract.model import NodeState

@@ -16,8 +16,8 @@ from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.unconfirmed import Arrivals
-from allocator.queue.reporting import PodRecords, StatusUpdate
-from allocator.queue.rounds import CycleTrigger
+from allocator.queue.queue import CycleTrigger
+from allocator.queue.records import PodRecords, StatusUpdate
 from allocator.scheduler import consistency
 from allocator.scheduler.leadership import Leadership
 from contract import names

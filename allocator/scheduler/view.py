@@ -12,7 +12,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Policy
 from allocator.queue.queue import SchedulingQueue
-from allocator.queue.reporting import PodRecords
+from allocator.queue.records import PodRecords
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
 from allocator.scoring.tables import Tables

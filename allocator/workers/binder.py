@@ -19,7 +19,7 @@ import jsonpointer
 
 from allocator.cache.capacities import HeldBeyond
 from allocator.faults import Faulted, surfaced
-from allocator.queue.reporting import Binding, EventRecord, Eviction, Report, StatusUpdate
+from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from allocator.faults import Faulted, surfaced
-from allocator.queue.reporting import Eviction
+from allocator.queue.records import Eviction
 from allocator.scheduler.core import Controller
 from allocator.workers.binder import EvictionOutcome, evict
 from runtime.kubernetes.client import Kube

@@ -19,7 +19,7 @@ from typing import Any
 
 from allocator.cache.ledger import Reservation
 from allocator.faults import Faulted, surfaced
-from allocator.queue.reporting import Binding
+from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown, EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor

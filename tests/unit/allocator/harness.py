@@ -11,7 +11,7 @@ from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
-from allocator.queue.reporting import Binding
+from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.options import SchedulerOptions
 from contract import dialects, names, pods

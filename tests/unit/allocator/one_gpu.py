@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.queue.reporting import Binding
+from allocator.queue.records import Binding
 from contract.encoding.protocol import Placed
 from contract.model import Allocation
 from tests.builders import PodBuilder, node, pod

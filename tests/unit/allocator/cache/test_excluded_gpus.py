@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allocator.queue.reporting import EventRecord
+from allocator.queue.records import EventRecord
 from contract.encoding.protocol import Placed, Wait
 from contract.model import NodeState
 from contract.nodes.excluded import KeptOut

@@ -14,7 +14,7 @@ from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
 from allocator.claims import objects
 from allocator.claims.lifecycle import Step
 from allocator.claims.rendering import CLAIMED
-from allocator.queue.reporting import EventRecord
+from allocator.queue.records import EventRecord
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers import binder as pod_writer
 from allocator.workers import claims_writer

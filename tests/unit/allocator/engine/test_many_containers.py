@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cache import reserved
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionRequest
 from allocator.preemption.set_cover import cover
-from allocator.queue.reporting import StatusUpdate
+from allocator.queue import reservation
+from allocator.queue.records import StatusUpdate
 from allocator.scheduler.consistency import listed
 from contract import names, pods
 from contract.dialects import Options
@@ -143,7 +143,7 @@ def test_what_is_searched_for_on_many_nodes_is_bounded_together() -> None:
 def test_a_node_is_kept_for_a_thousand_containers() -> None:
     states = [node("a").gpu(mib=16384, used_mib=16384).state(), node("b").gpus(2, mib=16384).state()]
     ask = SchedulingRequest(PodRequest("native", containers(POISON, 8 * MIB)), NEEDS)
-    assert reserved.soonest(states, ask, DEFAULT_LIMITS) == "b"
+    assert reservation.soonest(states, ask, DEFAULT_LIMITS) == "b"
 
 
 def test_victims_are_looked_for_a_thousand_containers() -> None:

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from allocator.cache.cache import Cache
-from allocator.cache.pending import Pending
+from allocator.cache.cache import Cache, Pending
 from allocator.cache.podinfo import read_pod
 from allocator.engine import pinning
 from allocator.engine.engine import Engine

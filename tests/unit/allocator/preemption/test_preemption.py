@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allocator.preemption import tracker
-from allocator.queue.reporting import EventRecord, Eviction, Report, StatusUpdate
+from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.server import debug
 from allocator.workers.evictor import Evictor

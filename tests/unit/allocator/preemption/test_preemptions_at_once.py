@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
-from allocator.queue.reporting import Eviction
+from allocator.queue.records import Eviction
 from allocator.scheduler.options import SchedulerOptions
 from contract import pods
 from contract.encoding.protocol import Placed

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from allocator.queue.overwritten import PAUSE, PAUSE_CAP, Missing, Overwritten
-from allocator.queue.reporting import StatusUpdate
+from allocator.queue.records import PAUSE, PAUSE_CAP, Missing, Overwritten, StatusUpdate
 from contract import names
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker

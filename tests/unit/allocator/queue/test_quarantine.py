@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator.queue.quarantine import INTERNAL_ERROR, Quarantine, made_of
-from allocator.queue.reporting import EventRecord, StatusUpdate
+from allocator.cache.podinfo import made_of
+from allocator.queue.records import INTERNAL_ERROR, EventRecord, Quarantine, StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop

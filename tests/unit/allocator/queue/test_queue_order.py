@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
-from allocator.queue.reporting import StatusUpdate
+from allocator.queue.records import StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.settings import Settings
 from contract import names

@@ -88,7 +88,7 @@ def test_a_node_that_is_kept_against_all_for_one_and_against_a_namespace_for_ano
 
 
 HALF = Usage(memory=8 * GIB, sharers=1)
-STAYING: dict[str, tuple[tuple[NodeBuilder, ...], reserved.Staying, str | None]] = {
+STAYING: dict[str, tuple[tuple[NodeBuilder, ...], reservation.Staying, str | None]] = {
     "others hold what is missing": ((gpus("a", 8), gpus("b", 8)), {}, "a"),
     "its own hold it": ((gpus("a", 8),), {"a": {"GPU-a-0": HALF}}, None),
     "its own on one, others on the other": ((gpus("a", 8), gpus("b", 8)), {"a": {"GPU-a-0": HALF}}, "b"),
@@ -98,9 +98,9 @@ STAYING: dict[str, tuple[tuple[NodeBuilder, ...], reserved.Staying, str | None]]
 
 @pytest.mark.parametrize(("builders", "staying", "want"), STAYING.values(), ids=STAYING.keys())
 def test_what_its_own_namespace_holds_does_not_come_free(
-    builders: tuple[NodeBuilder, ...], staying: reserved.Staying, want: str | None
+    builders: tuple[NodeBuilder, ...], staying: reservation.Staying, want: str | None
 ) -> None:
-    assert reserved.soonest((b.state() for b in builders), ask(16), Limits(), "", staying) == want
+    assert reservation.soonest((b.state() for b in builders), ask(16), Limits(), "", staying) == want
 
 
 # -- all together -----------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.queue.queue import QueuedPodInfo
-from allocator.queue.rounds import Rounds, namespace_of, weight
+from allocator.queue.queue import QueuedPodInfo, Rounds, namespace_of, weight
 from contract.encoding.protocol import Placed, Wait
 from contract.model import FractionRequest, PodRequest, Wishes
 from contract.scheduling.needs import PodNeeds

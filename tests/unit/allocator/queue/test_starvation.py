@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cache import reserved
+from allocator.queue import reservation
 from allocator.scheduler.options import SchedulerOptions
 from allocator.server import debug
 from contract.encoding.protocol import Placed
@@ -243,4 +243,4 @@ def test_the_node_that_will_serve_it_soonest(
     case: tuple[tuple[NodeBuilder, ...], SchedulingRequest, str, str | None],
 ) -> None:
     builders, wanted, kept, want = case
-    assert reserved.soonest((b.state() for b in builders), wanted, Limits(), kept) == want
+    assert reservation.soonest((b.state() for b in builders), wanted, Limits(), kept) == want

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allocator.queue.reporting import StatusUpdate
+from allocator.queue.records import StatusUpdate
 from contract import names
 from contract.encoding.protocol import Placed
 from contract.nodes.attributes import facts, trim

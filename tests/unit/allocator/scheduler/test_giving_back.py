@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator.queue.reporting import Eviction, StatusUpdate
+from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers import binder
 from contract import names, pods

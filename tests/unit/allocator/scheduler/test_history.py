@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from allocator.claims import objects
 from allocator.preemption import tracker
-from allocator.queue.reporting import Binding
+from allocator.queue.records import Binding
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers import binder
 from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allocator.queue.reporting import Binding, StatusUpdate
+from allocator.queue.records import Binding, StatusUpdate
 from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods

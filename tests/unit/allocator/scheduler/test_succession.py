@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allocator.claims import objects
-from allocator.queue.reporting import StatusUpdate
+from allocator.queue.records import StatusUpdate
 from allocator.workers import binder
 from allocator.workers.binder import BindFailed
 from allocator.workers.fence import Fencer

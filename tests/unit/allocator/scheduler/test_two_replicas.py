@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from allocator.claims import objects
-from allocator.queue.reporting import Binding, StatusUpdate
+from allocator.queue.records import Binding, StatusUpdate
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from contract import names, pods

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.queue.reporting import Binding
+from allocator.queue.records import Binding
 from allocator.workers import binder
 from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown
 from contract import names, pods

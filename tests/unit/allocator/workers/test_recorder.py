@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allocator.queue.reporting import EventRecord, Report, StatusUpdate
+from allocator.queue.records import EventRecord, Report, StatusUpdate
 from allocator.workers.binder import EventRecorder, Tellable
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeError, KubeTimeout, KubeUnavailable

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.queue.reporting import EventRecord, Eviction
+from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler import consistency
 from allocator.scheduler.options import SchedulerOptions
 from allocator.workers.resync import Resync, ResyncCounters

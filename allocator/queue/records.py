@@ -3,16 +3,34 @@ The line's notes: what each waiting pod was told, whose commit is being written,
 
 Pure bookkeeping by uid; time is passed in. It knows neither nodes nor GPUs and decides nothing: who is in the queue,
 and in what order, the cluster knows.
+
+Conditions that do not say what was written: lost on the way, or overwritten or removed by somebody else.
+
+A write is expected to show on the watch. Where it does not within a pause, it is written once more; the pause doubles
+each time, so that two writers who do not agree cost the API server next to nothing. After a quiet while it is short
+again.
+
+Pure notes by uid; time is passed in. Not thread-safe: one owner calls it.
+
+Pods whose handling ended in an error of ours: who they are, until when they are left alone, and what they are told.
+
+No pod may end the allocator, or hold up others, by what it is made of. So a pod that an error came of is taken out of
+what is tried, until it changes or a long pause is over; a pod that changes again and again is tried less and less
+often. Pure notes by uid; time is passed in. Must not: decide what is booked. A pod that holds a share goes on being
+counted, and where that cannot be told its node takes no new pods (`Cluster.close`).
+
+Errors of ours that come of one pod: the pod is left alone and told so, and no other pod is held up. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from allocator.cache.podinfo import LastReported
-from allocator.queue.overwritten import Overwritten
-from allocator.queue.quarantine import Quarantine
+from allocator.cache.cache import Cache
+from allocator.cache.podinfo import LastReported, may_hold
+from allocator.faults import Faulted
 from allocator.queue.queue import QueuedPodInfo
 from contract.backoff import backoff
 from contract.model import Allocation
@@ -273,3 +291,223 @@ class PodRecords:
         self._paused.pop(uid, None)
         self._written.pop(uid, None)
         self._since.pop(uid, None)
+
+
+PAUSE, PAUSE_CAP = 3.0, 300.0
+"""Seconds until a condition is written once more: at first, and at most."""
+_QUIET = 900.0
+"""Seconds without a repair after which the pause is short again."""
+_AT_ONCE = 50
+"""Conditions that are written once more in one call, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A condition that the watch does not show as it was written."""
+
+    key: str
+    """`namespace/name` of its pod."""
+    due: float
+    turned: bool
+    """Whether it has another status than was written, or is not there."""
+
+
+class Overwritten:
+    """The notes."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, Missing] = {}
+        self._repairs: dict[str, tuple[int, float]] = {}
+
+    def written(self, uid: str, key: str, now: float) -> None:
+        """A condition is on its way: it is to be seen soon."""
+        self._missing[uid] = Missing(key, now + self._pause(uid, now), True)
+
+    def seen(self, uid: str, key: str, right: bool, turned: bool, now: float) -> None:
+        """What the watch shows of a condition that was written."""
+        if right:
+            self._missing.pop(uid, None)
+            if uid in self._repairs and now - self._repairs[uid][1] > _QUIET:
+                del self._repairs[uid]
+            return
+        known = self._missing.get(uid)
+        due = known.due if known is not None else now + self._pause(uid, now)
+        self._missing[uid] = Missing(key, due, turned)
+
+    def due(self, now: float, busy: Container[str] = ()) -> list[tuple[str, Missing]]:
+        """
+        Those that are to be written once more, by uid. `busy`: pods that are being written, whose turn comes later.
+        """
+        late = [(uid, one) for uid, one in self._missing.items() if one.due <= now and uid not in busy][:_AT_ONCE]
+        for uid, one in late:
+            self._repairs[uid] = self._count(uid, now) + 1, now
+            self._missing[uid] = replace(one, due=now + self._pause(uid, now))
+        return late
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone, or was told nothing that counts."""
+        self._missing.pop(uid, None)
+        self._repairs.pop(uid, None)
+
+    def clear(self) -> None:
+        """Nothing that was written counts any more."""
+        self._missing.clear()
+
+    def noted(self) -> frozenset[str]:
+        """Every pod of which something is noted."""
+        return frozenset((*self._missing, *self._repairs))
+
+    def _count(self, uid: str, now: float) -> int:
+        count, at = self._repairs.get(uid, (0, now))
+        return count if now - at <= _QUIET else 0
+
+    def _pause(self, uid: str, now: float) -> float:
+        return backoff(self._count(uid, now) + 1, PAUSE, PAUSE_CAP)
+
+
+INTERNAL_ERROR = "InternalError"
+"""The code that a quarantined pod is told."""
+READING = "pod"
+"""The place of an error in what a pod says; all others come of what is done for it."""
+_PAUSE = 600.0
+"""Seconds for which a pod that does not change is left alone."""
+_CHANGED = 1.0
+"""Seconds for which one that changes is, at first; doubled with each error in a row, up to `_PAUSE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One pod's errors. `id` is the last one's, under which the log has what happened; `place` is where."""
+
+    id: str
+    place: str
+    key: str
+    made_of: object
+    """Tells one state of the pod from another; its version would change with each condition that we write."""
+    since: float
+    number: int = 1
+    """Errors in a row."""
+
+    def until(self, made_of: object) -> float:
+        """When the pod is tried again, if it is made of this by now."""
+        if made_of == self.made_of:
+            return self.since + _PAUSE
+        return self.since + backoff(self.number, _CHANGED, _PAUSE)
+
+
+class Quarantine:
+    """The notes. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, Fault] = {}
+        self._until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """How many pods have had an error that no success has followed."""
+        return len(self._faults)
+
+    def uids(self) -> frozenset[str]:
+        """Those pods."""
+        return frozenset(self._faults)
+
+    def holds(self, uid: str, now: float) -> bool:
+        """Whether the pod is left alone now."""
+        return bool(self._until) and self._until.get(uid, now) > now
+
+    def put(self, uid: str, key: str, made_of: object, place: str, fault: str, now: float) -> Fault:
+        """An error came of the pod, which was made of this."""
+        before = self._faults.get(uid)
+        number = before.number + 1 if before is not None else 1
+        found = self._faults[uid] = Fault(fault, place, key, made_of, now, number)
+        self._until[uid] = found.until(made_of)
+        return found
+
+    def taken_in(self, uid: str, made_of: object) -> None:
+        """The pod, new or changed, could be read; if it is not what it was, it may be tried sooner."""
+        fault = self._faults.get(uid) if self._faults else None
+        if fault is not None and fault.place == READING:
+            self.drop(uid)
+        elif fault is not None:
+            self._until[uid] = fault.until(made_of)
+
+    def tried(self, uid: str) -> None:
+        """The pod was tried, and no error came of it."""
+        if self._faults and uid in self._faults and self._faults[uid].place != READING:
+            self.drop(uid)
+
+    def known(self, uid: str, place: str, made_of: object, now: float) -> Fault | None:
+        """The error of the pod as it is, where it is not to be told again."""
+        fault = self._faults.get(uid)
+        if fault is None or fault.place != place or fault.until(made_of) <= now:
+            return None
+        return fault
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone, or well."""
+        self._faults.pop(uid, None)
+        self._until.pop(uid, None)
+
+    def take_over(self, now: float) -> bool:
+        """End the pauses that are over. True if there was one."""
+        over = [uid for uid, until in self._until.items() if until <= now]
+        for uid in over:
+            del self._until[uid]
+        return bool(over)
+
+
+def said(fault: Fault) -> str:
+    """What the pod is told."""
+    return (
+        f"internal error of gpufraction (fault {fault.id}). The pod is tried again when its spec or annotations "
+        "change, or after 10 min; the allocator's log has the fault"
+    )
+
+
+def tried_as(entry: QueuedPodInfo) -> object:
+    """What trying a pod depends on."""
+    return entry.ask, entry.foreign, entry.priority
+
+
+class PodFaults:
+    """Sets pods aside."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        records: PodRecords,
+        leads: Callable[[], bool],
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        faulted: Faulted,
+    ) -> None:
+        """`leads`: whether it is on this replica to tell pods; `faulted` is told of each error once."""
+        self._cache, self._records, self._leads = cache, records, leads
+        self._clock, self._wake, self.surfaced = clock, wake, faulted
+
+    def leave_alone(self, place: str, entry: QueuedPodInfo) -> None:
+        """To be called where an error of ours came of what is done for a pod in the queue, as it is handled."""
+        self.set_aside(place, entry.uid, entry.key, entry.pod, tried_as(entry))
+
+    def set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any], made_of: object) -> None:
+        """
+        To be called where an error of ours came of a pod, as it is handled: the pod is left alone, and told so.
+
+        A pod that may hold a share is told by an Event only: its condition says that it has one, and so it is.
+        `made_of`: a pod of which this changes may be tried again.
+        """
+        now = self._clock()
+        fault = self._records.quarantine.known(uid, place, made_of, now)
+        if fault is None:
+            found = self.surfaced(place, key)
+            if not uid:
+                return
+            fault = self._records.quarantine.put(uid, key, made_of, place, found, now)
+        if not self._leads():
+            return
+        text = said(fault)
+        if self._cache.ledger.holding(uid) is None and not may_hold(pod):
+            self._records.tell(StatusUpdate(key, uid, False, INTERNAL_ERROR, text, warning=INTERNAL_ERROR), now)
+        elif fault.since == now:
+            self._records.note(EventRecord("Pod", key, uid, INTERNAL_ERROR, text))
+        self._wake()
