@@ -34,12 +34,11 @@ from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.isolation.host import enforced_label, read_host
 from nodeagent.isolation.levels import Isolation, sees_host_processes
 from nodeagent.isolation.limiters import Limiters
-from nodeagent.isolation.mps import judged, without_servers
+from nodeagent.isolation.mps import Faults, judged, without_servers
 from nodeagent.isolation.probing import Prober
 from nodeagent.machine import Machine
 from nodeagent.mps import commands
-from nodeagent.mps.faults import Faults
-from nodeagent.mps.settings import MpsSettings
+from nodeagent.mps.commands import MpsSettings
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.publishing.status import Reserve, Terms, usable
 from nodeagent.publishing.terms import PoolDocument

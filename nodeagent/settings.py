@@ -15,7 +15,7 @@ from contract.options import OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
 from nodeagent.isolation.delivery import HANDLERS
-from nodeagent.isolation.settings import LimiterSettings
+from nodeagent.isolation.limiters import LimiterSettings
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
 

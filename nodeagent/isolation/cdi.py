@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.model import SHARE_KIND, Allocation, Delivery
-from nodeagent.mps.places import PIPE_IN_CONTAINER, MpsPaths
+from nodeagent.mps.exchange import PIPE_IN_CONTAINER, MpsPaths
 
 FILE = "gpufraction.io-share.json"
 VERSION = "0.5.0"

@@ -15,9 +15,8 @@ from contract.model import Delivery, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Limiter, possible
-from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.limiters import Limiters, LimiterSettings
 from nodeagent.isolation.probing import Prober
-from nodeagent.isolation.settings import LimiterSettings
 from nodeagent.sharing.residents import Residents
 
 PAUSE = 0.5

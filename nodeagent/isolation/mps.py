@@ -4,7 +4,8 @@ Isolation by MPS, the agent's part: what the supervisor of the daemons reports, 
     report ──▶ MpsState ──▶ judged: a GPU whose daemon is away takes no new pods
     inventory ────┴──▶ wanted_gpus: which GPUs are to have a daemon
 
-Pure but for `look`, which reads one file. Must not: start a daemon (`nodeagent.mps.supervisor` does).
+Pure but for `look`, which reads one file, and for the faults that `Faults` remembers. Must not: start a daemon
+(`nodeagent.mps.supervisor` does).
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from contract.model import WITHHELD, Gpu, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text
 from nodeagent.gpus.observation import Observation
+from nodeagent.mps.exchange import NOTHING, Report, most_clients, report_from_text
 from nodeagent.mps.lifecycle import Phase
-from nodeagent.mps.reports import NOTHING, Report, most_clients, report_from_text
+from nodeagent.sharing.overuse import OveruseStep
+from nodeagent.sharing.residents import Resident
 
+FAULT = "MpsFault"
 DAEMONS = "MpsDaemons"
 """The condition that names what serving daemons cannot do; it is there only where there is such a thing."""
 _EVER = float("inf")
@@ -125,3 +129,37 @@ def without_servers(observation: Observation, mps: MpsState) -> Observation:
 def _can_have_daemon(gpu: Gpu, driver: str) -> bool:
     """Whether it is a whole card, of an architecture that MPS limits."""
     return not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, driver) > 0
+
+
+class Faults:
+    """
+    Finds the pods on a GPU whose MPS server has a fault, each once for each fault. One thread uses it.
+
+    The fault of one client ends the CUDA calls of every client of that server, and the server takes no new ones until
+    all of them have ended. The other owners see errors in programs that did nothing wrong.
+    """
+
+    def __init__(self) -> None:
+        self._warned: set[tuple[str, str]] = set()
+
+    def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[OveruseStep, ...]:
+        """The pods to warn now."""
+        faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
+        affected = {
+            (resident.uid, share.uuid): resident
+            for resident in residents
+            for container in (resident.allocation.containers if resident.allocation else ())
+            for share in container.shares
+            if share.uuid in faulted
+        }
+        warned, self._warned = self._warned, set(affected)
+        return tuple(
+            OveruseStep(
+                resident,
+                FAULT,
+                f"a program on GPU {gpu} brought its MPS server to a fault: the CUDA calls of all programs there fail; "
+                "new ones are served when all of them have ended. Restart this pod",
+            )
+            for (uid, gpu), resident in affected.items()
+            if (uid, gpu) not in warned
+        )

@@ -22,17 +22,20 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nodeagent.files import read_text
 from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER, Preloaded
-from nodeagent.isolation.elf import offers
 
 _NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
 _ELF_64 = b"\x7fELF\x02"
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 """elf.h, `e_machine`, by the kernel's word."""
+_DYNAMIC_SYMBOLS = 11
+_HIDDEN = (1, 2)
+"""elf.h: `SHT_DYNSYM`; `STV_INTERNAL` and `STV_HIDDEN`."""
 _LIMITED = "cuMemAlloc_v2"
 """What the library must offer in CUDA's place."""
 _MOST_BYTES = 64 << 20
@@ -100,3 +103,35 @@ class Library:
         if offers(content, _LIMITED) is False:
             return f"{library} offers no {_LIMITED} and would limit nothing; was it built to hide its functions?"
         return ""
+
+
+def offers(content: bytes, function: str) -> bool | None:
+    """
+    Whether a shared library offers that function to others; None if its symbols cannot be found.
+
+    HAMi-core limits by offering functions of CUDA's names. A build that hides them (its own release build, with the
+    headers of CUDA 13) is loaded into every program, makes its file, and limits nothing. Form: elf(5), 64 bits, little
+    endian.
+    """
+    found = list(_sections(content))
+    for kind, offset, size, link in found:
+        if kind == _DYNAMIC_SYMBOLS and link < len(found):
+            names, wanted, symbols = found[link][1], function.encode() + b"\0", content[offset : offset + size]
+            return any(
+                content[names + name : names + name + len(wanted)] == wanted
+                for name, _, other, section in struct.iter_unpack("<IBBH16x", symbols[: len(symbols) // 24 * 24])
+                if section and other & 3 not in _HIDDEN
+            )
+    return None
+
+
+def _sections(content: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Type, offset, size and link of each section; those that the file does not have are left out."""
+    if len(content) < 64:
+        return
+    start, size, count = *struct.unpack_from("<Q", content, 40), *struct.unpack_from("<HH", content, 58)
+    for at in range(start, start + size * count, size or 1):
+        if size < 64 or at + size > len(content):
+            return
+        kind, offset, length, link = struct.unpack_from("<4xI16xQQI", content, at)
+        yield kind, offset, length, link

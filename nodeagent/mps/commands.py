@@ -1,5 +1,5 @@
 """
-`python -m nodeagent mps` and `mps-supervisor`: wiring of what this package has.
+`python -m nodeagent mps` and `mps-supervisor`: their settings, and what they start.
 
 Must not: decide anything.
 """
@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.mps import keeper
-from nodeagent.mps.settings import MpsSettings
+from nodeagent.mps.daemon import PROGRAM
+from nodeagent.mps.exchange import ROOT
 from nodeagent.mps.supervisor import Supervisor
 from runtime import logs
 from runtime.process import Process
-from runtime.settings import effective
+from runtime.settings import effective, setting
 
 log = logging.getLogger("nodeagent.mps")
 
@@ -25,10 +28,30 @@ _ENDING = 50.0
 """Seconds in which the daemons are to end; the pod's grace period is longer."""
 
 
+@dataclass(frozen=True)
+class MpsSettings:
+    """The settings of both commands."""
+
+    root: str = setting(
+        ROOT, "Folder of the daemons' files on the host; the node agent's limiters.mps is the same one."
+    )
+    program: str = setting(PROGRAM, "The MPS control daemon: a path, or a name that is found on PATH.")
+    multiuser: bool = setting(
+        True,
+        "One server for clients of all users (the daemon's -multiuser-server), where the driver knows it (555 and on). "
+        "Without it a container whose user is another one waits until the clients before it have ended.",
+    )
+    nvml_library: str = setting("", "Path of libnvidia-ml.so.1; empty: the linker's choice.")
+    interval: float = setting(5.0, "Time between two looks at GPUs and daemons.", unit="duration", minimum=0.05)
+    timeout: float = setting(5.0, "How long a daemon may take for one answer.", unit="duration", minimum=0.1)
+    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+
 def keep(settings: MpsSettings, arguments: Sequence[str]) -> int:
     """Keep a supervisor with these arguments running."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
-    return keeper.keep(keeper.supervisor_command(arguments))
+    return keeper.keep((sys.executable, "-m", "nodeagent", "mps-supervisor", *arguments))
 
 
 def supervise(settings: MpsSettings) -> int:

@@ -16,7 +16,6 @@ import ctypes
 import logging
 import os
 import signal
-import sys
 from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
@@ -60,8 +59,3 @@ def _wait(child: int) -> tuple[bool, int]:
         for pid, status in iter(lambda: os.waitpid(-1, os.WNOHANG), (0, 0)):
             if pid == child:
                 return stopping, os.waitstatus_to_exitcode(status)
-
-
-def supervisor_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """How this program is started again as the supervisor."""
-    return (sys.executable, "-m", "nodeagent", "mps-supervisor", *arguments)

@@ -10,6 +10,7 @@ Must not: decide, or let one GPU's trouble keep it from the others.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,10 +23,9 @@ from nodeagent.files import read_text, write_atomically
 from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.gpus.observation import Observation, look
 from nodeagent.mps.daemon import PROGRAM, Daemon
-from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
-from nodeagent.mps.places import MpsPaths
-from nodeagent.mps.reports import (
+from nodeagent.mps.exchange import (
     GpuReport,
+    MpsPaths,
     Report,
     knows_multiuser,
     most_clients,
@@ -33,6 +33,7 @@ from nodeagent.mps.reports import (
     shortcomings,
     wanted_from_text,
 )
+from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Supervisor:
         cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
         named = wanted_from_text(read_text(self._places.wanted))
         gpus = {}
-        for uuid in sorted({*self._places.known(), *self._states, *((named or frozenset()) & cards.keys())}):
+        for uuid in sorted({*self._known(), *self._states, *((named or frozenset()) & cards.keys())}):
             wanted = uuid in named if named is not None else self._daemon(uuid).pid() > 0
             gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, observation)
         self.report = Report(self._wall(), gpus)
@@ -104,7 +105,7 @@ class Supervisor:
     def end(self, *, within: float) -> None:
         """End all daemons, first with a word, and put the compute modes back. `within`: seconds for all of it."""
         deadline = self._clock() + within
-        left = [uuid for uuid in self._places.known() if self._daemon(uuid).pid()]
+        left = [uuid for uuid in self._known() if self._daemon(uuid).pid()]
         for uuid in left:
             self._daemon(uuid).quit()
         while left and self._clock() < deadline:
@@ -112,10 +113,16 @@ class Supervisor:
             left = [uuid for uuid in left if self._daemon(uuid).pid()]
         for uuid in left:
             self._daemon(uuid).kill()
-        for uuid in self._places.known():
+        for uuid in self._known():
             if self._daemon(uuid).claimed:
                 self._do(uuid, Action.DEFAULT)
         self._places.report.unlink(missing_ok=True)
+
+    def _known(self) -> tuple[str, ...]:
+        """GPUs with a folder: those for which a daemon was started since the host's boot."""
+        with contextlib.suppress(OSError):
+            return tuple(sorted(path.name for path in self._places.root.iterdir() if path.name.startswith("GPU-")))
+        return ()
 
     def _daemon(self, uuid: str) -> Daemon:
         if uuid not in self._daemons:

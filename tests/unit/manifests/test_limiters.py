@@ -10,7 +10,7 @@ import pytest
 
 from contract import names
 from nodeagent.isolation import cdi, preload
-from nodeagent.mps.places import PIPE_IN_CONTAINER, ROOT
+from nodeagent.mps.exchange import PIPE_IN_CONTAINER, ROOT
 from nodeagent.settings import AgentSettings
 from runtime.settings import load
 from tests.unit.manifests.kube import JSON, documents, one, with_components

@@ -9,7 +9,7 @@ from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes import excluded as keptout
-from nodeagent.mps.faults import FAULT
+from nodeagent.isolation.mps import FAULT
 from nodeagent.publishing import changes
 from nodeagent.sharing.overuse import OVERUSE, UNHEALTHY
 from tests.unit.manifests.install import CONFIGURATION, pods

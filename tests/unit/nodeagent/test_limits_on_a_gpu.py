@@ -28,8 +28,7 @@ from nodeagent.gpus.observation import look
 from nodeagent.isolation.driver import possible
 from nodeagent.isolation.host import read_host
 from nodeagent.mps.daemon import PROGRAM
-from nodeagent.mps.places import MpsPaths
-from nodeagent.mps.reports import GpuReport, wanted_to_text
+from nodeagent.mps.exchange import GpuReport, MpsPaths, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
 from playground.waiting import wait_for
 

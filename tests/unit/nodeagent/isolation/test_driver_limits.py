@@ -15,8 +15,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, Limiter, container_groups, possible, wanted_limits
 from nodeagent.isolation.levels import Isolation, sees_host_processes
-from nodeagent.isolation.limiters import Limiters
-from nodeagent.isolation.settings import LimiterSettings
+from nodeagent.isolation.limiters import Limiters, LimiterSettings
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import BLIND, MIB, card

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.isolation.elf import offers
+from nodeagent.isolation.preload import offers
 
 HIDDEN = '__attribute__((visibility("hidden")))'
 SOURCES = {

@@ -18,14 +18,12 @@ from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
 from nodeagent.isolation import cdi
 from nodeagent.isolation.levels import Isolation
-from nodeagent.isolation.limiters import Limiters
+from nodeagent.isolation.limiters import Limiters, LimiterSettings
 from nodeagent.isolation.mps import MpsState, judged, without_servers
 from nodeagent.isolation.preload import Library
 from nodeagent.isolation.probing import Prober
-from nodeagent.isolation.settings import LimiterSettings
 from nodeagent.machine import Machine
-from nodeagent.mps.places import MpsPaths
-from nodeagent.mps.reports import GpuReport, Report, report_to_text, wanted_from_text
+from nodeagent.mps.exchange import GpuReport, MpsPaths, Report, report_to_text, wanted_from_text
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.sharing.residents import Residents
 from runtime.metrics import Metrics

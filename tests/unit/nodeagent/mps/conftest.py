@@ -17,9 +17,8 @@ import pytest
 from nodeagent.files import write_atomically
 from nodeagent.gpus.library import Card, LibraryBroken
 from nodeagent.mps.daemon import session, start_time
+from nodeagent.mps.exchange import GpuReport, MpsPaths, wanted_to_text
 from nodeagent.mps.lifecycle import RestartPace
-from nodeagent.mps.places import MpsPaths
-from nodeagent.mps.reports import GpuReport, wanted_to_text
 from nodeagent.mps.supervisor import Supervisor
 from playground.waiting import wait_for
 from tests.unit.nodeagent.builders import card

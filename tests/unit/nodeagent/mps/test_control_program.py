@@ -17,7 +17,7 @@ import pytest
 
 from nodeagent.mps import daemon as module
 from nodeagent.mps.daemon import start_time
-from nodeagent.mps.reports import GpuReport, knows_multiuser, shortcomings
+from nodeagent.mps.exchange import GpuReport, knows_multiuser, shortcomings
 from tests.unit.nodeagent.mps.conftest import UUID, Node, gone
 
 

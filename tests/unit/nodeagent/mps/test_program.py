@@ -16,8 +16,7 @@ import pytest
 
 from nodeagent.files import write_atomically
 from nodeagent.mps.daemon import session, start_time
-from nodeagent.mps.places import MpsPaths
-from nodeagent.mps.reports import Report, report_from_text, wanted_to_text
+from nodeagent.mps.exchange import MpsPaths, Report, report_from_text, wanted_to_text
 from playground.waiting import wait_for
 from tests.unit.nodeagent.mps.conftest import gone
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeagent.mps.daemon import start_time
-from nodeagent.mps.reports import GpuReport, report_from_text
+from nodeagent.mps.exchange import GpuReport, report_from_text
 from tests.unit.nodeagent.mps.conftest import UUID, Node, computing, gone
 
 

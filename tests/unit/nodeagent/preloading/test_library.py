@@ -27,7 +27,7 @@ from contract import names
 from contract.encoding.codec import container_annotations
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.isolation.cdi import Preloaded, description
-from nodeagent.mps.places import MpsPaths
+from nodeagent.mps.exchange import MpsPaths
 from webhook.admission.containers import CACHE_FOLDER, CACHE_VARIABLE, Volumes, with_volumes
 
 HERE = Path(__file__).parent

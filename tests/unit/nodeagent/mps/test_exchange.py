@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nodeagent.mps.reports import (
+from nodeagent.mps.exchange import (
     GpuReport,
     Report,
     knows_multiuser,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nodeagent.mps.faults import Faults
-from nodeagent.mps.reports import GpuReport, Report
+from nodeagent.isolation.mps import Faults
+from nodeagent.mps.exchange import GpuReport, Report
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from tests.unit.nodeagent.builders import card, observation

@@ -1,8 +1,18 @@
 """
-What the supervisor of the MPS daemons and the node agent tell each other, as text.
+What the supervisor of the MPS daemons, the node agent and the containers exchange: files below one folder of the host.
 
-Both may be of different versions for a while, since the supervisor is replaced only by hand. So what is not understood
-is left out, and a report that is too old is none: silence must never look like health.
+    <root>/wanted.json          the GPUs that need a daemon: written by the node agent
+    <root>/report.json          the state of the daemons: written by their supervisor
+    <root>/shm                  what daemons and clients share as /dev/shm
+    <root>/<uuid>/pipe          the daemon's sockets; in a container: `PIPE_IN_CONTAINER`
+    <root>/<uuid>/keys          the socket that takes every command; no container gets it
+    <root>/<uuid>/log           the daemon's output
+    <root>/<uuid>/daemon        its process id and start time
+    <root>/<uuid>/claimed       present if the supervisor set the card's compute mode
+
+Supervisor and agent may be of different versions for a while, since the supervisor is replaced only by hand. So a
+reader leaves out what it does not understand, and ignores a report that is too old: silence must never look like
+health.
 
 Pure. Must not: read or write files.
 """
@@ -12,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 _FIRST_OF_VOLTA = (7, 0)
@@ -21,6 +32,29 @@ _MULTIUSER = 555
 """The first driver whose daemon was seen to take `-multiuser-server`; those of 550 and 535 refuse to start with it."""
 _STATUS = 550
 """The first driver whose daemon was seen to know `get_server_status`; that of 535 does not."""
+ROOT = "/run/gpufraction/mps"
+"""On the host. Short, since the path of a socket may have 107 characters; and gone after the host's restart."""
+PIPE_IN_CONTAINER = "/tmp/nvidia-mps"
+"""MPS's default, so that a client needs no variable to find it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsPaths:
+    """The folder's parts."""
+
+    root: Path
+
+    @property
+    def wanted(self) -> Path:
+        return self.root / "wanted.json"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    def of(self, uuid: str) -> Path:
+        """The folder of one GPU."""
+        return self.root / uuid
 
 
 @dataclass(frozen=True, slots=True)
