@@ -157,10 +157,7 @@ def _resource(name: str, value: object) -> str:
 
 
 def _number(name: str, value: object, least: int, most: int) -> int:
-    try:
-        number = quantity.integer(value)
-    except quantity.BadQuantity:
-        number = least - 1
+    number = quantity.integer_or(value, least - 1)
     if not least <= number <= most:
         raise BadOption(f"{name}: found {shown(value)}; give a whole number from {least} to {most}")
     return number

@@ -200,14 +200,15 @@ def in_units(held: Mapping[Holder, int], unit: int, has: int) -> dict[Holder, in
 def _advertised(node: JSON) -> tuple[int, ...]:
     """A card's units are the node's by the number of cards, as that system has it."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    memory, count = _whole(allocatable.get(aliyun.MEM)), _whole(allocatable.get(aliyun.COUNT))
+    memory, count = (max(0, quantity.integer_or(allocatable.get(name), 0)) for name in (aliyun.MEM, aliyun.COUNT))
     return (memory // count,) * count if memory and count else ()
 
 
 def _theirs(pod: JSON) -> Used | None:
     """A pod of gpushare itself: by the commercial edition's annotation, else the GPU's index, else on no known GPU."""
     containers = (container for container, _ in needs.containers(pod.get("spec") or {}))
-    units = sum(_whole(((each.get("resources") or {}).get("limits") or {}).get(aliyun.MEM)) for each in containers)
+    limits = ((each.get("resources") or {}).get("limits") or {} for each in containers)
+    units = sum(max(0, quantity.integer_or(each.get(aliyun.MEM), 0)) for each in limits)
     if not units:
         return None
     metadata, annotations = pod["metadata"], podfields.annotations_of(pod)
@@ -227,10 +228,3 @@ def _split(text: object) -> dict[int, int]:
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}
     return found
-
-
-def _whole(value: object) -> int:
-    try:
-        return max(0, quantity.integer(value))
-    except quantity.BadQuantity:
-        return 0

@@ -6,8 +6,10 @@ Must not: read a clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 READY = "Ready"
 """The condition that says whether this node's GPUs can be used at all."""
@@ -21,6 +23,14 @@ class Condition:
     reason: str
     message: str
     kind: str = READY
+
+
+def listed(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The conditions of a published status by their type."""
+    found = status.get("conditions")
+    return {
+        str(item.get("type")): item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict)
+    }
 
 
 def timestamp(now: float) -> str:

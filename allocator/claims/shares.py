@@ -99,10 +99,7 @@ def _amount(claim: Claim, kind: str) -> tuple[str, object] | None:
 
 
 def _whole(name: str, value: object, *, most: int) -> int:
-    try:
-        number = quantity.integer(value)
-    except quantity.BadQuantity:
-        number = -1
+    number = quantity.integer_or(value, -1)
     if not 0 <= number <= most:
         raise _Wrong(f"{_path(name)}: found {shown(value)}; give a whole number from 1 to {most}")
     return number

@@ -341,10 +341,7 @@ def wishes(
 
 def _least_memory(key: str, text: str) -> int:
     cure = "give the memory of a whole GPU with its unit, from 1Mi up, such as 40Gi"
-    try:
-        least = quantity.integer(text) if text else 0
-    except quantity.BadQuantity:
-        least = -1
+    least = quantity.integer_or(text, -1) if text else 0
     if least > MOST_MEMORY:
         raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
     if text and least < quantity.MIB:

@@ -80,10 +80,7 @@ def _percent(context: PodReader, warnings: list[str]) -> int:
 
 def _number(context: PodReader, key: str, most: int, what: str) -> int:
     text = context.annotation(key)
-    try:
-        number = quantity.integer(text)
-    except quantity.BadQuantity:
-        number = 0
+    number = quantity.integer_or(text, 0)
     if number > most == _MOST_MIB:
         raise ReadingRefused(
             _path(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}")

@@ -84,6 +84,14 @@ def integer(value: object) -> int:
     return exact.numerator
 
 
+def integer_or(value: object, default: int) -> int:
+    """As `integer`, with the default for what is no whole number."""
+    try:
+        return integer(value)
+    except BadQuantity:
+        return default
+
+
 @_remembered
 def rounded_up(value: object) -> int:
     """The value rounded up to an integer, as Kubernetes rounds a request for bytes. Raises `BadQuantity`."""

@@ -117,11 +117,6 @@ def from_text(text: object) -> Beyond | None:
 
 def vendor_gpus(amounts: Mapping[str, Any]) -> frozenset[str]:
     """Of a node's allocatable amounts, or of a container's, the plugin's GPUs of which there is at least one."""
-    return frozenset(name for name, amount in amounts.items() if _VENDOR_GPUS.fullmatch(name) and _is_some(amount))
-
-
-def _is_some(amount: object) -> bool:
-    try:
-        return quantity.integer(amount) > 0
-    except quantity.BadQuantity:
-        return False
+    return frozenset(
+        name for name, amount in amounts.items() if _VENDOR_GPUS.fullmatch(name) and quantity.integer_or(amount, 0) > 0
+    )

@@ -22,14 +22,14 @@ from typing import Any, TypeVar
 from nodeagent.gpus.library import Card, GpuLibraryError, LibraryBroken
 from nodeagent.gpus.nvml_calls import (
     FATAL,
-    NO_PERMISSION,
-    SICK,
     NvmlFailure,
     bindings,
     call,
+    is_fatal,
     maybe,
     optional,
     preload,
+    sickness,
     text,
 )
 from nodeagent.gpus.nvml_cards import Fixed, fixed_of, read_card, register, slices, xids_of
@@ -107,24 +107,16 @@ class Nvml:
         hard = _NO_LIMIT if limit is None else limit
 
         def change(nvml: Any) -> str:
-            try:
-                handle = call(nvml, "nvmlDeviceGetHandleByUUID", uuid)
-                name = group.encode()
-                asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=hard)
-                call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
-                limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
-                call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)
-            except NvmlFailure as failure:
-                if failure.code in FATAL and failure.code != NO_PERMISSION:
-                    raise
-                return f"the driver did not limit {group} on {uuid}: {failure}"
+            handle = call(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            name = group.encode()
+            asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=hard)
+            call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
+            limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
+            call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)
             found = int(limits.hardLimit)
-            return "" if found == hard else f"the driver took {hard} bytes for {group} on {uuid} and tells {found}"
+            return "" if found == hard else f"the driver took {hard} bytes for {group} on {uuid} and reports {found}"
 
-        try:
-            return self._whole(change)
-        except GpuLibraryError as error:
-            return str(error)
+        return self._changed(f"the driver did not limit {group} on {uuid}", change)
 
     def exclusive(self, uuid: str) -> bool | None:
         """See `nodeagent.mps.supervisor.Modes`."""
@@ -144,18 +136,10 @@ class Nvml:
 
         def change(nvml: Any) -> str:
             mode = nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else nvml.NVML_COMPUTEMODE_DEFAULT
-            try:
-                call(nvml, "nvmlDeviceSetComputeMode", call(nvml, "nvmlDeviceGetHandleByUUID", uuid), mode)
-            except NvmlFailure as failure:
-                if failure.code in FATAL and failure.code != NO_PERMISSION:
-                    raise
-                return f"the driver did not change the compute mode of {uuid}: {failure}"
+            call(nvml, "nvmlDeviceSetComputeMode", call(nvml, "nvmlDeviceGetHandleByUUID", uuid), mode)
             return ""
 
-        try:
-            return self._whole(change)
-        except GpuLibraryError as error:
-            return str(error)
+        return self._changed(f"the driver did not change the compute mode of {uuid}", change)
 
     def close(self) -> None:
         """Let the driver go. Idempotent; a later call initialises it again."""
@@ -173,6 +157,22 @@ class Nvml:
             self.close()
             kind, sentence = FATAL.get(failure.code, (LibraryBroken, "the driver failed"))
             raise kind(f"{sentence}: {failure}") from failure
+
+    def _changed(self, failed: str, change: Callable[[Any], str]) -> str:
+        """What `change` says went wrong, or what the driver says after the sentence `failed`; empty for nothing."""
+
+        def attempt(nvml: Any) -> str:
+            try:
+                return change(nvml)
+            except NvmlFailure as failure:
+                if is_fatal(failure):
+                    raise
+                return f"{failed}: {failure}"
+
+        try:
+            return self._whole(attempt)
+        except GpuLibraryError as error:
+            return str(error)
 
     def _initialised(self) -> Any:
         nvml = bindings()
@@ -205,7 +205,7 @@ class Nvml:
             except NvmlFailure as failure:
                 if failure.code in FATAL:
                     raise
-                reason = f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
+                reason = sickness(failure)
         return [_lost(part, reason) for part in before]
 
     def _card(self, nvml: Any, index: int) -> Card:
@@ -215,10 +215,7 @@ class Nvml:
             if failure.code in FATAL:
                 raise
             blank = Card(index=index, uuid="", model="", memory_bytes=0)
-            known = self._known.get(index, blank)
-            sentence = SICK.get(failure.code, "the GPU does not answer")
-            reason = f"{sentence}: {failure}"
-            return _lost(known, reason)
+            return _lost(self._known.get(index, blank), sickness(failure))
         self._known[index] = card
         return card
 

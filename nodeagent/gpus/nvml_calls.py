@@ -66,6 +66,16 @@ def preload(path: str) -> None:
         raise LibraryMissing(f"{path} cannot be loaded: {error}") from error
 
 
+def is_fatal(failure: NvmlFailure) -> bool:
+    """Whether it speaks of the whole machine. A refusal does not: vGPUs and MIG refuse some questions to everybody."""
+    return failure.code in FATAL and failure.code != NO_PERMISSION
+
+
+def sickness(failure: NvmlFailure) -> str:
+    """What is wrong with a card whose call failed so, as a sentence."""
+    return f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
+
+
 def call(nvml: Any, name: str, *arguments: Any) -> Any:
     """One call of the bindings. Raises `NvmlFailure` and nothing else."""
     try:
@@ -92,14 +102,10 @@ def text(value: Any) -> str:
 
 
 def maybe(nvml: Any, name: str, *arguments: Any) -> Any:
-    """
-    As `call`, with None for every failure that speaks of this question only.
-
-    To be refused one figure is such a failure: vGPUs and MIG refuse some to everybody.
-    """
+    """As `call`, with None for every failure that speaks of this question only."""
     try:
         return call(nvml, name, *arguments)
     except NvmlFailure as failure:
-        if failure.code in FATAL and failure.code != NO_PERMISSION:
+        if is_fatal(failure):
             raise
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from contract.model import WHOLE
 from nodeagent.gpus.library import Card
-from nodeagent.gpus.nvml_calls import FATAL, NO_PERMISSION, NvmlFailure, call, maybe, optional, text
+from nodeagent.gpus.nvml_calls import NvmlFailure, call, is_fatal, maybe, optional, text
 
 _MOST_EVENTS = 256
 """Events taken in one look; a card that reports without end must not keep the agent from publishing that."""
@@ -93,7 +93,7 @@ def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     except NvmlFailure as failure:
         if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # nobody did anything
             return ()
-        if failure.code in FATAL and failure.code != NO_PERMISSION:
+        if is_fatal(failure):
             raise
         return None
     by_pid: dict[int, list[int]] = {}

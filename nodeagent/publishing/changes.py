@@ -16,7 +16,7 @@ from typing import Any
 from contract.encoding.reading import Malformed
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_from_object
-from nodeagent.conditions import Condition
+from nodeagent.conditions import Condition, listed
 from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"
@@ -43,12 +43,7 @@ def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
 
 def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -> tuple[Change, ...]:
     """Conditions that are worth an Event and say something that the published status did not say yet."""
-    listed = standing.get("conditions")
-    known = {
-        (item.get("type"), item.get("message"))
-        for item in (listed if isinstance(listed, list) else ())
-        if isinstance(item, Mapping)
-    }
+    known = {(kind, item.get("message")) for kind, item in listed(standing).items()}
     return tuple(
         Change(condition.kind, condition.message)
         for condition in conditions

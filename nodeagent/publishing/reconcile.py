@@ -27,7 +27,7 @@ from typing import Any
 
 from contract import names
 from contract.backoff import backoff
-from contract.encoding.quantity import BadQuantity, format_bytes, integer
+from contract.encoding.quantity import format_bytes, integer_or
 from contract.model import Gpu
 from contract.nodes.capacity import Amounts
 from nodeagent.conditions import seconds
@@ -250,14 +250,8 @@ def _uid(item: Mapping[str, Any]) -> str:
 
 
 def _amounts(resources: Mapping[str, Any]) -> Amounts:
-    return Amounts(_amount(resources.get(names.GPU_MEMORY, "0")), _amount(resources.get(names.GPU_CORES, "0")))
-
-
-def _amount(value: object) -> int:
-    try:
-        return integer(value)
-    except BadQuantity:
-        return _UNREADABLE
+    memory, cores = (resources.get(name, "0") for name in (names.GPU_MEMORY, names.GPU_CORES))
+    return Amounts(integer_or(memory, _UNREADABLE), integer_or(cores, _UNREADABLE))
 
 
 def _metadata(node: str, uid: str) -> JSON:

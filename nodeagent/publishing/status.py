@@ -18,7 +18,7 @@ from contract.model import WHOLE, WITHHELD, Gpu, Inventory
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts
 from contract.nodes.inventories import inventory_to_status, sharing_of
-from nodeagent.conditions import Condition, seconds, timestamp
+from nodeagent.conditions import Condition, listed, seconds, timestamp
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.host import UNKNOWN, HostSystem
@@ -223,11 +223,12 @@ def says(published: JSON, wanted: Desired) -> bool:
     """Does a published status already say this, times apart?"""
     content = content_of(wanted)
     conditions = {item.kind: item for item in (wanted.condition, *wanted.others)}
-    return {key: published.get(key) for key in content} == content and _conditions_in(published) == conditions
+    stated = {kind: _condition_from_json(kind, item) for kind, item in listed(published).items()}
+    return {key: published.get(key) for key in content} == content and stated == conditions
 
 
 def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON:
-    before = _listed(previous).get(condition.kind, {})
+    before = listed(previous).get(condition.kind, {})
     status = "True" if condition.ready else "False"
     stays = before.get("status") == status and seconds(before.get("lastTransitionTime")) is not None
     return {
@@ -239,18 +240,7 @@ def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON
     }
 
 
-def _conditions_in(status: JSON) -> dict[str, Condition | None]:
-    return {kind: _condition_from_json(kind, item) for kind, item in _listed(status).items()}
-
-
 def _condition_from_json(kind: str, found: JSON) -> Condition | None:
     if found.get("status") not in ("True", "False"):
         return None
     return Condition(found["status"] == "True", str(found.get("reason")), str(found.get("message")), kind)
-
-
-def _listed(status: JSON) -> dict[str, JSON]:
-    listed = status.get("conditions")
-    return {
-        str(item.get("type")): item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict)
-    }

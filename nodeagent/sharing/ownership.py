@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import names
-from contract.encoding.quantity import BadQuantity, integer
+from contract.encoding.quantity import integer_or
 from nodeagent.conditions import Condition
 
 PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
@@ -55,7 +55,7 @@ def read(node: Mapping[str, Any]) -> Ownership:
     """Read a Node. Allocatable counts: of a plugin that was turned off, kubelet keeps the capacity."""
     labels = (node.get("metadata") or {}).get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    offered = sum(_amount(value) for name, value in allocatable.items() if _of_vendor(name))
+    offered = sum(max(0, integer_or(value, 0)) for name, value in allocatable.items() if _of_vendor(name))
     return Ownership(str(labels.get(names.OWNERSHIP, "")), offered)
 
 
@@ -89,10 +89,3 @@ def _held(held: frozenset[str], cards: frozenset[str]) -> SharedGpus:
 
 def _of_vendor(resource: str) -> bool:
     return resource.startswith(VENDOR) and resource.removeprefix(VENDOR).startswith(("gpu", "mig-"))
-
-
-def _amount(value: object) -> int:
-    try:
-        return max(0, integer(value))
-    except BadQuantity:
-        return 0
