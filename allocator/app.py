@@ -18,8 +18,8 @@ from allocator.cache.cache import Cache
 from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
+from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
-from allocator.scheduler.options import SchedulerOptions
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings
@@ -159,12 +159,12 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     fed.start()
     if elected is not None:
         elected.start()
-    process.supervise("placing", lambda: loop.run(process.stop))
+    process.supervise("scheduling", lambda: loop.run(process.stop))
     if settings.placement.node_policy in LEARNED:
-        process.supervise("learning", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+        process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
-    process.supervise("telling", lambda: recorder.run(process.stop))
+    process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if settings.repair_every:
         repair = Resync(
@@ -176,7 +176,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             found=ResyncCounters.of(metrics),
             faulted=faulted,
         )
-        process.supervise("repairing", lambda: repair.run(process.stop))
+        process.supervise("resync", lambda: repair.run(process.stop))
     return RunningAllocator(controller, tuple(doors), fed, elected, health)
 
 

@@ -16,11 +16,11 @@ from allocator.claims.manager import ClaimManager
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
+from allocator.options import SchedulerOptions
 from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue, namespace_of
 from allocator.queue.records import PodRecords
 from allocator.scheduler import messages
 from allocator.scheduler.leadership import Leadership
-from allocator.scheduler.options import SchedulerOptions
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation
 from contract.scheduling import needs

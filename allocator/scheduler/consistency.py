@@ -16,6 +16,7 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import UNTRACKED, AllocatedPods, TrackedPod, youngest_first
 from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import EventRecord, Eviction, PodRecords
+from allocator.scheduler.events import UncountedFound
 from contract import dialects, names, pods
 from contract.dialects import Options
 from contract.encoding.quantity import mib
@@ -183,8 +184,9 @@ class OvercommitReporter:
         if self._evict is not None and youngest is not None:
             self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))
 
-    def report_uncounted(self, found: Mapping[str, str]) -> None:
-        """Say which pods ask for a share and have none that anybody counts: `namespace/name` by uid."""
+    def uncounted_found(self, event: UncountedFound, now: float) -> None:
+        """Report the pods that ask for a share and have none that is counted."""
+        found = event.pods
         for uid in found.keys() - self._uncounted:
             self._records.note(EventRecord("Pod", found[uid], uid, "GPUShareUncounted", _UNCOUNTED))
         self._uncounted = frozenset(found)

@@ -2,8 +2,9 @@
 The shell around the allocator's state: it builds the parts, holds the only lock, and hands each call to the part that
 answers it.
 
-Every public method takes the lock, works on memory only and returns at once; writing to the API server is the caller's,
-with what is returned. So a decision and its reservation are one step, and no two can take the same share.
+Events in (`handle`), effects out (`tick`, `schedule_pending`): see `allocator.scheduler.events`. Every public method
+takes the lock, works on memory only and returns at once; workers do what takes time. So a decision and its reservation
+are one step, and no two can take the same share.
 
 | part | what it does |
 |---|---|
@@ -21,41 +22,68 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_args
 
 from allocator.cache.cache import Cache
-from allocator.cache.capacities import Capacities, HeldBeyond
-from allocator.cache.ledger import Reservation
-from allocator.cache.podinfo import AllocatedPods, UnboundPods, pod_event
+from allocator.cache.capacities import Capacities
+from allocator.cache.podinfo import AllocatedPods, PodEvent, UnboundPods
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
-from allocator.claims import events
-from allocator.claims.lifecycle import Refused, Step
+from allocator.claims.lifecycle import Step
 from allocator.claims.manager import ClaimManager
 from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
+from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
-from allocator.queue.records import Binding, EventRecord, Eviction, PodFaults, PodRecords, Report, StatusUpdate
+from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue
+from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission
 from allocator.scheduler.consistency import ListedPod, OvercommitReporter
 from allocator.scheduler.cycle import Bindings, SchedulingCycle
-from allocator.scheduler.handlers import EventHandlers
+from allocator.scheduler.events import (
+    BindAbandoned,
+    BindFailed,
+    BindFaulted,
+    BindSucceeded,
+    BindUnknown,
+    ClaimBindingAnswered,
+    ClaimChanged,
+    ClaimDeleted,
+    ClaimsListed,
+    ClaimStepAnswered,
+    DriftFound,
+    Effect,
+    Event,
+    EvictionAnswered,
+    ExcludedGpusChanged,
+    ExcludedGpusListed,
+    FenceRefused,
+    HeldBeyondChanged,
+    InventoriesListed,
+    InventoryChanged,
+    InventoryDeleted,
+    LatePodFailed,
+    NodeChanged,
+    NodeDeleted,
+    NodesListed,
+    Phase,
+    PodDeleted,
+    PodFenced,
+    PodsListed,
+    ReservationsChecked,
+    UncountedFound,
+)
+from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
 from allocator.scheduler.housekeeping import Housekeeping
 from allocator.scheduler.leadership import Fence, Leadership
-from allocator.scheduler.options import SchedulerOptions
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
-from allocator.scheduler.succession import LatePod, LatePods
+from allocator.scheduler.succession import LatePods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
-from contract import pods
 from contract.encoding.protocol import Answer, Question
-from contract.model import Inventory, NodeState, PodRequest
-from contract.nodes.attributes import NodeFacts
-from contract.nodes.excluded import KeptOut
+from contract.model import NodeState, PodRequest
 
-JSON = dict[str, Any]
 _REFRESH_EVERY = 15.0
 """Seconds between two cycles that are run only to tell pods new figures."""
 
@@ -118,7 +146,6 @@ class Controller:
             trigger=self._trigger,
             leadership=self._leadership,
             arrivals=arrivals,
-            clock=clock,
             forgotten=forgotten,
         )
         self._handlers = EventHandlers(
@@ -133,7 +160,6 @@ class Controller:
             unbound=self._unbound,
             capacities=self._capacities,
             faults=faults,
-            clock=clock,
             asked=asked,
         )
         self._admission = Admission(
@@ -171,7 +197,6 @@ class Controller:
             leadership=self._leadership,
             handlers=self._handlers,
             faults=faults,
-            clock=clock,
             forgotten=forgotten,
         )
         self.preemptor = Preemptor(
@@ -207,7 +232,6 @@ class Controller:
             unconfirmed=unconfirmed,
             arrivals=arrivals,
             options=options,
-            clock=clock,
             forgotten=forgotten,
             faulted=faulted,
         )
@@ -220,76 +244,76 @@ class Controller:
             evict=self._housekeeping.evict if options.repair == "evict" else None,
         )
 
-    # -- what the watches bring -----------------------------------------------------------------------------------
+        claim_handlers = ClaimHandlers(self._claims, self._handlers, self._records, self._trigger)
+        self._taken_by: Mapping[type, Callable[[Any, float], None]] = {
+            PodEvent: self._handlers.pod_changed,
+            PodsListed: self._handlers.pods_listed,
+            PodDeleted: self._handlers.pod_deleted,
+            NodesListed: self._handlers.nodes_listed,
+            NodeChanged: self._handlers.node_changed,
+            NodeDeleted: self._handlers.node_deleted,
+            InventoriesListed: self._handlers.inventories_listed,
+            InventoryChanged: self._handlers.inventory_changed,
+            InventoryDeleted: self._handlers.inventory_deleted,
+            HeldBeyondChanged: self._handlers.held_beyond_changed,
+            ExcludedGpusListed: self._handlers.excluded_gpus_listed,
+            ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
+            PodFenced: self._handlers.pod_fenced,
+            ClaimsListed: claim_handlers.listed,
+            ClaimChanged: claim_handlers.changed,
+            ClaimDeleted: claim_handlers.deleted,
+            ClaimBindingAnswered: claim_handlers.binding_answered,
+            ClaimStepAnswered: claim_handlers.step_answered,
+            BindSucceeded: self._bindings.succeeded,
+            BindFailed: self._bindings.failed,
+            BindUnknown: self._bindings.unknown,
+            BindFaulted: self._bindings.faulted,
+            BindAbandoned: self._bindings.abandoned,
+            FenceRefused: self._bindings.fence_refused,
+            LatePodFailed: self._late.failed,
+            ReservationsChecked: self._housekeeping.checked,
+            DriftFound: self._housekeeping.drift_found,
+            EvictionAnswered: self.preemptor.eviction_answered,
+            UncountedFound: self._overcommit.uncounted_found,
+        }
+        self._phases: Mapping[Phase, Callable[[float], list[Effect]]] = {
+            Phase.TAKE_OVER: self._take_over,
+            Phase.LATE_PODS: self._late_pods,
+            Phase.UPKEEP: self._upkeep,
+            Phase.BINDINGS: self._bindings.tick,
+            Phase.RESERVATIONS: self._housekeeping.overdue,
+            Phase.EVICTIONS: self._housekeeping.evictions,
+        }
+        if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(Phase):
+            raise AssertionError("every event and every phase of a tick needs its part")
 
-    def replace_pods(
-        self, items: Iterable[JSON], *, first: bool = True, last: bool = True, term: int | None = None
-    ) -> None:
-        """
-        The list of pods, trimmed, or a part of it: between two parts others get the lock, and nobody holds all of it.
+    # -- events in, effects out -----------------------------------------------------------------------------------
 
-        `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this leadership,
-        after it began.
-        """
-        read = [pod_event(pod) for pod in items]
+    def handle(self, event: Event) -> None:
+        """Take in what happened. Its effects leave with the next `tick` or `schedule_pending`."""
         with self._lock:
-            self._handlers.replace_pods(read, first=first, last=last, term=term)
+            self._taken_by[type(event)](event, self._clock())
 
-    def put_pod(self, pod: JSON) -> None:
-        """A pod, trimmed, is new or changed."""
-        read = pod_event(pod)
+    def tick(self, phase: Phase) -> list[Effect]:
+        """What is to be done in this phase, each effect once; to be called about once a second."""
         with self._lock:
-            self._handlers.put_pod(read)
+            return self._phases[phase](self._clock())
 
-    def drop_pod(self, uid: str) -> None:
-        """A pod was deleted."""
-        with self._lock:
-            self._handlers.drop_pod(uid)
+    def _take_over(self, now: float) -> list[Effect]:
+        return [*self._housekeeping.relist(), *self._fence.tick()]
 
-    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
-        """The whole list of nodes."""
-        with self._lock:
-            self._handlers.replace_nodes(items)
+    def _late_pods(self, now: float) -> list[Effect]:
+        return [*self._late.due(listing=self._handlers.listing)]
 
-    def put_node(self, node: NodeFacts) -> None:
-        """A node is new or changed."""
-        with self._lock:
-            self._handlers.put_node(node)
-
-    def drop_node(self, name: str) -> None:
-        """A node was deleted."""
-        with self._lock:
-            self._handlers.drop_node(name)
-
-    def replace_inventories(self, items: Iterable[Inventory]) -> None:
-        """The whole list of GPUNodes."""
-        with self._lock:
-            self._handlers.replace_inventories(items)
-
-    def put_inventory(self, inventory: Inventory) -> None:
-        """A GPUNode is new or changed."""
-        with self._lock:
-            self._handlers.put_inventory(inventory)
-
-    def drop_inventory(self, name: str) -> None:
-        """A GPUNode was deleted."""
-        with self._lock:
-            self._handlers.drop_inventory(name)
-
-    def put_held_beyond(self, node: str, text: str) -> None:
-        """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
-        with self._lock:
-            self._handlers.put_held_beyond(node, text)
-
-    def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
-        """Every list of cards that are kept out."""
-        with self._lock:
-            self._handlers.replace_kept_out(items)
-
-    def put_kept_out(self, node: str, found: KeptOut | None) -> None:
-        """A node's list is new or changed; None for one that was deleted."""
-        with self._lock:
-            self._handlers.put_kept_out(node, found)
+    def _upkeep(self, now: float) -> list[Effect]:
+        self._housekeeping.tick(now)
+        self._starvation.tick(now)
+        # Only a replica that decides runs the cycle that this asks for.
+        late = now - self._cycle.began >= _REFRESH_EVERY
+        if self._trigger.outdated and late and self._leadership.holds():
+            self._trigger.wake()
+        self._trigger.event(self._claims.tick())
+        return [*self._housekeeping.status_updates(now)]
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -334,48 +358,6 @@ class Controller:
         """Decide by what was learnt from now on. In turns, so that decisions go on."""
         self._in_turns(self._cache.engine.adopting(tables))
 
-    def bind_succeeded(self, binding: Binding, pod: JSON) -> None:
-        """The write took effect; `pod`, trimmed, is what the API server answered."""
-        read = pod_event(pod)
-        with self._lock:
-            self._bindings.succeeded(binding, read)
-
-    def bind_failed(self, binding: Binding, pod: JSON | None, why: str = "", *, refused: bool = False) -> None:
-        """The write did not take effect; `pod`, trimmed, is the pod as it is now, None if it is gone."""
-        read = pod_event(pod) if pod is not None else None
-        with self._lock:
-            self._bindings.failed(binding, read, why, refused=refused)
-
-    def bind_unknown(self, binding: Binding) -> None:
-        """
-        Nobody knows whether the write took effect, or still may.
-
-        Its share stays reserved, however long it takes, until the same binding is written again (`unresolved`) or,
-        where this replica may not write, the pod is read back (`to_read_back`).
-        """
-        with self._lock:
-            self._records.leave_unresolved(binding)
-
-    def bind_faulted(self, binding: Binding, *, sent: bool = True) -> None:
-        """To be called as an error of ours is handled that came of the write; `sent`: it may have taken effect."""
-        with self._lock:
-            self._bindings.faulted(binding, sent=sent)
-
-    def unresolved(self) -> list[Binding]:
-        """The unresolved bindings to be written again, each once; safe, since each names the version it changes."""
-        with self._lock:
-            return self._bindings.unresolved()
-
-    def to_read_back(self) -> list[Binding]:
-        """The unresolved bindings to be read back, each once, where this replica may not write them again."""
-        with self._lock:
-            return self._bindings.to_read_back()
-
-    def abandon(self, binding: Binding) -> None:
-        """The binding was not written, since the leadership in which it was decided is over."""
-        with self._lock:
-            self._bindings.abandon(binding)
-
     # -- leadership -----------------------------------------------------------------------------------------------
 
     def decides(self) -> bool:
@@ -393,83 +375,9 @@ class Controller:
         with self._lock:
             return self._leadership.number()
 
-    def unlisted(self) -> int | None:
-        """The leadership for which the pods must be listed before anything is decided in it; None where all is well."""
-        with self._lock:
-            return self._leadership.unlisted()
-
-    def may_write(self, binding: Binding) -> bool:
-        """Whether the leadership in which it was decided still holds; to be asked right before the write."""
-        return self._leadership.covers(binding.term)
-
     def may_write_in(self, term: int | None) -> bool:
         """Whether the leadership of this number still holds; to be asked right before the write."""
         return self._leadership.covers(term)
-
-    def to_fence(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
-        """The leadership for which a fence is needed, None where none is, and the pods still to be fenced."""
-        with self._lock:
-            return self._fence.pending()
-
-    def fenced(self, uid: str, pod: JSON | None) -> None:
-        """A pod was fenced; `pod` is what it is now, None where it cannot be written any more."""
-        read = pod_event(pod, pods.trim) if pod is not None else None
-        with self._lock:
-            self._handlers.fenced(uid, read)
-
-    def fence_refused(self, entry: QueuedPodInfo, words: str) -> None:
-        """The API server refuses for good what would fence the pod; the pod is passed over, and told so."""
-        with self._lock:
-            self._bindings.fence_refused(entry, words)
-
-    def late(self) -> tuple[LatePod, ...]:
-        """The pods that must be failed now; see `LatePods.due`."""
-        with self._lock:
-            return self._late.due(listing=self._handlers.listing)
-
-    def failed(self, late: LatePod) -> None:
-        """Its kubelet was asked to fail the pod, or it is gone."""
-        with self._lock:
-            self._late.failed(late)
-
-    # -- what time brings -----------------------------------------------------------------------------------------
-
-    def tick(self) -> None:
-        """To be called about once a second: pauses end, nodes are reserved, and what pods were told is kept true."""
-        with self._lock:
-            now = self._clock()
-            self._housekeeping.tick(now)
-            self._starvation.tick(now)
-            # Only a replica that decides runs the cycle that this asks for.
-            late = now - self._cycle.began >= _REFRESH_EVERY
-            if self._trigger.outdated and late and self._leadership.holds():
-                self._trigger.wake()
-            self._trigger.event(self._claims.tick())
-
-    def to_write(self) -> list[HeldBeyond | StatusUpdate]:
-        """`Housekeeping.to_write`; to be called about once a second."""
-        with self._lock:
-            return self._housekeeping.to_write()
-
-    def take_evictions(self) -> list[Eviction]:
-        """The pods that must go, each once; asked for, and written, by the leader only."""
-        with self._lock:
-            return self._housekeeping.take_evictions()
-
-    def overdue(self) -> tuple[Reservation, ...]:
-        """`Housekeeping.overdue`: ask the API server for the pods of these reservations, then call `expire`."""
-        with self._lock:
-            return self._housekeeping.overdue()
-
-    def expire(self, overdue: Iterable[Reservation], exist: Container[str]) -> None:
-        """Give back the overdue reservations, except those whose allocation id a pod that exists carries."""
-        with self._lock:
-            self._housekeeping.expire(overdue, exist)
-
-    def not_listed(self, overdue: Iterable[Reservation]) -> None:
-        """Nobody could say whether the pods of these reservations exist."""
-        with self._lock:
-            self._housekeeping.not_listed(overdue)
 
     def preempt(self) -> list[Eviction]:
         """
@@ -495,11 +403,6 @@ class Controller:
                 return orders
         return []
 
-    def preempted(self, order: Eviction, outcome: str) -> None:
-        """What became of one of the evictions, or of the question whether it would be granted."""
-        with self._lock:
-            self.preemptor.preempted(order, outcome)
-
     # -- consistency ----------------------------------------------------------------------------------------------
 
     def uids(self) -> frozenset[str]:
@@ -519,85 +422,21 @@ class Controller:
                 return False  # reading it again would end in the same error
             return self._handlers.tracked(listed.uid) != listed.known
 
-    def request_relist(self) -> None:
-        """The state is not what the API server says: have the pods listed again."""
-        with self._lock:
-            self._housekeeping.request_relist()
-
-    def take_relist(self) -> bool:
-        """Whether the pods are to be listed again; true once."""
-        with self._lock:
-            return self._housekeeping.take_relist()
-
     def report_overcommitted(self) -> None:
         """`OvercommitReporter.report_overcommitted`; to be called about once a second."""
         with self._lock:
             self._overcommit.report_overcommitted()
 
-    def report_uncounted(self, found: Mapping[str, str]) -> None:
-        """Report pods that ask for a share and have none that anybody counts: `namespace/name` by uid."""
-        with self._lock:
-            self._overcommit.report_uncounted(found)
-
     # -- claims ---------------------------------------------------------------------------------------------------
 
-    def replace_claims(self, plural: str, items: Iterable[JSON], *, term: int | None = None) -> None:
-        """The whole list of one kind of `elasticgpu.io`. `term`: it was asked for in this leadership."""
-        with self._lock:
-            self._claims.replace(plural, items)
-            self._handlers.synced(plural, term)
-            self._trigger.requeue()
-
-    def put_claim(self, plural: str, document: JSON) -> None:
-        """An object of such a kind is new or changed."""
-        with self._lock:
-            self._trigger.event(self._claims.take_in(plural, document))
-
-    def drop_claim(self, plural: str, document: JSON) -> None:
-        """An object of such a kind was deleted."""
-        with self._lock:
-            self._trigger.event(self._claims.drop(plural, document))
-
-    def take_claim_work(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
-        """What is to be written for claims now, and the leadership in which it was decided."""
+    def claim_effects(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
+        """The effects for claims, each once, and the term of leadership in which they were decided."""
         with self._lock:
             term = self._leadership.number()
             if not self._leadership.holds():
                 self._claims.abandon()
                 return term, [], []
             return term, self._claims.take_bindings(), self._claims.take_steps()
-
-    def bound(self, bind: ClaimBinding, outcome: str | Refused) -> None:
-        """What became of a claim's binding: `done`, `not-done`, `unknown`, or refused by the API server."""
-        with self._lock:
-            match outcome:
-                case "done":
-                    self._claims.written(bind)
-                case "unknown":
-                    self._claims.unresolved(bind)
-                case _:
-                    self._claims.not_written(bind)
-                    if isinstance(outcome, Refused):
-                        self._note_refusal(self._claims.binding_refused(bind, outcome))
-                    self._trigger.requeue()
-
-    def stepped(self, step: Step, answer: JSON | Refused | None) -> None:
-        """A step was taken, and the API server answered with the object; `Refused` or None where it was not."""
-        with self._lock:
-            if answer is None or isinstance(answer, Refused):
-                self._claims.failed(self._claims.uid_of(step))
-                if answer is not None:
-                    self._note_refusal(self._claims.step_refused(step, answer))
-                return
-            helps, record = self._claims.stepped(step, answer), events.event(step, answer)
-            if record is not None:
-                self._records.note(record)
-            self._trigger.event(helps or record is not None)
-
-    def _note_refusal(self, record: EventRecord | None) -> None:
-        if record is not None:
-            self._records.note(record)
-            self._trigger.wake()
 
     def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""

@@ -23,6 +23,17 @@ from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, PodFaults, PodRecords, Report, StatusUpdate
 from allocator.scheduler import messages
+from allocator.scheduler.events import (
+    BindAbandoned,
+    BindFailed,
+    BindFaulted,
+    BindSucceeded,
+    BindUnknown,
+    Effect,
+    FenceRefused,
+    PodFenced,
+    ReadBack,
+)
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import Leadership
 from contract.model import Allocation
@@ -195,35 +206,34 @@ class Bindings:
         leadership: Leadership,
         handlers: EventHandlers,
         faults: PodFaults,
-        clock: Callable[[], float],
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache, self._queue, self._records = cache, queue, records
         self._trigger, self._leadership, self._handlers = trigger, leadership, handlers
-        self._faults, self._clock, self._forgotten = faults, clock, forgotten
+        self._faults, self._forgotten = faults, forgotten
 
-    def succeeded(self, binding: Binding, pod: PodEvent) -> None:
+    def succeeded(self, event: BindSucceeded, now: float) -> None:
         """
-        The write took effect; `pod`, trimmed, is what the API server answered.
+        The binding took effect.
 
-        Where the pod is in the queue no more, the watch has overtaken the answer: it may have finished or be gone.
+        Where the pod has left the queue, the watch was faster than the answer: the pod may have finished or be deleted.
         """
-        uid = binding.pod.uid
+        uid = event.binding.pod.uid
         if self._queue.pod(uid) is None:
             self._records.done(uid)
-            self._trigger.event(self._cache.forget(binding.allocation.id))
+            self._trigger.event(self._cache.forget(event.binding.allocation.id))
         else:
-            self._handlers.take_in(pod, self._clock())
-            self._records.done(uid, pod.version)
+            self._handlers.take_in(event.pod, now)
+            self._records.done(uid, event.pod.version)
 
-    def failed(self, binding: Binding, pod: PodEvent | None, why: str = "", *, refused: bool = False) -> None:
+    def failed(self, event: BindFailed, now: float) -> None:
         """
-        The write did not take effect. `pod`, trimmed, is the pod as it is now; None if it is gone.
+        The binding did not take effect.
 
-        It is tried again after a pause that doubles with each failure in a row. The pod is told `why` where the API
-        server refused it, or fails at it again and again though nobody has changed the pod.
+        The pod is tried again after a pause that doubles with each failure in a row. It learns why where the API server
+        refused the binding, or where the binding fails again and again though nobody has changed the pod.
         """
-        uid, now = binding.pod.uid, self._clock()
+        binding, pod, uid = event.binding, event.pod, event.binding.pod.uid
         if self._cache.forget(binding.allocation.id):
             self._forgotten(_why_not(binding, pod))
         if pod is None or not self._handlers.tracks(uid):  # the watch may have said so already
@@ -233,29 +243,33 @@ class Bindings:
             failures = self._records.failed(uid, now)
             if self._queue.pod(uid) is not None:
                 self._handlers.take_in(pod, now)
-            if refused or (failures >= _TOLD_AFTER and _why_not(binding, pod) == "refused"):
-                self._tell_refused(binding.pod, messages.refused(binding.allocation.node, why), now)
+            if event.refused or (failures >= _TOLD_AFTER and _why_not(binding, pod) == "refused"):
+                self._tell_refused(binding.pod, messages.refused(binding.allocation.node, event.why), now)
         self._trigger.requeue()
+
+    def unknown(self, event: BindUnknown, now: float) -> None:
+        """Nobody knows what became of the binding: its share stays reserved."""
+        self._records.leave_unresolved(event.binding)
 
     def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
         if self._queue.pod(entry.uid) is not None and self._leadership.leads():
             news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
             self._records.tell(news, now, stands(entry.pod))
 
-    def fence_refused(self, entry: QueuedPodInfo, words: str) -> None:
-        """The API server refuses for good what would bar the leader before; the pod is passed over, and told so."""
-        self._tell_refused(entry, messages.fence_refused(words), self._clock())
-        self._handlers.fenced(entry.uid, None)
+    def fence_refused(self, event: FenceRefused, now: float) -> None:
+        """The API server refuses for good what would fence the pod: the pod is skipped, and learns why."""
+        self._tell_refused(event.pod, messages.fence_refused(event.words), now)
+        self._handlers.pod_fenced(PodFenced(event.pod.uid, None), now)
 
-    def faulted(self, binding: Binding, *, sent: bool = True) -> None:
+    def faulted(self, event: BindFaulted, now: float) -> None:
         """
-        To be called as an error of ours is handled that came of the write.
+        An error of ours came of the binding, and is being handled.
 
-        What became of the write is in doubt, unless nothing was `sent`.
+        What became of the write is unknown, unless nothing was sent.
         """
-        entry = binding.pod
+        binding, entry = event.binding, event.binding.pod
         self._faults.leave_alone("write", entry)
-        if sent:
+        if event.sent:
             self._records.leave_unresolved(binding)
             return
         self._records.done(entry.uid)
@@ -263,24 +277,21 @@ class Bindings:
             self._forgotten("failed")
         self._trigger.requeue()
 
-    def unresolved(self) -> list[Binding]:
-        """The bindings in doubt, each once. Writing one again is safe: it names the version that it changes."""
-        return self._records.take_unresolved() if self._leadership.holds() else []
-
-    def to_read_back(self) -> list[Binding]:
-        """
-        The bindings in doubt, each once, where this replica may not write them once more: it leads no more, or not yet.
-
-        Read the pod back (`writer.read_back`): the present leader changes it, and then the outcome is known.
-        """
-        return [] if self._leadership.holds() else self._records.take_unresolved()
-
-    def abandon(self, binding: Binding) -> None:
-        """The binding was not written, since the leadership in which it was decided is over."""
-        self._records.done(binding.pod.uid)
-        if self._cache.forget(binding.allocation.id):
+    def abandoned(self, event: BindAbandoned, now: float) -> None:
+        """The binding was not written, since the term in which it was decided is over."""
+        self._records.done(event.binding.pod.uid)
+        if self._cache.forget(event.binding.allocation.id):
             self._forgotten("fenced")
         self._trigger.requeue()
+
+    def tick(self, now: float) -> list[Effect]:
+        """
+        The bindings whose outcome is unknown, each once. Where this replica may decide, they are written again, which
+        is safe: each names the version that it changes. Where it may not, their pods are read back: the present leader
+        changes them, and then the outcome is known.
+        """
+        unresolved = self._records.take_unresolved()
+        return list(unresolved) if self._leadership.holds() else [ReadBack(binding) for binding in unresolved]
 
 
 def _why_not(binding: Binding, pod: PodEvent | None) -> str:

@@ -17,14 +17,35 @@ from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import AllocatedPods, PodEvent, PodInfo, TrackedPod, UnboundPods, made_of, may_hold
+from allocator.claims import events
+from allocator.claims.lifecycle import Refused
+from allocator.claims.manager import ClaimManager
 from allocator.queue.queue import CycleTrigger, SchedulingQueue
 from allocator.queue.records import READING, EventRecord, PodFaults, PodRecords, StatusUpdate, tried_as
 from allocator.scheduler import messages
+from allocator.scheduler.events import (
+    ClaimBindingAnswered,
+    ClaimChanged,
+    ClaimDeleted,
+    ClaimsListed,
+    ClaimStepAnswered,
+    ExcludedGpusChanged,
+    ExcludedGpusListed,
+    HeldBeyondChanged,
+    InventoriesListed,
+    InventoryChanged,
+    InventoryDeleted,
+    NodeChanged,
+    NodeDeleted,
+    NodesListed,
+    PodDeleted,
+    PodFenced,
+    PodsListed,
+)
 from allocator.scheduler.leadership import KEPT_OUT, Fence, Leadership
 from allocator.scheduler.succession import LatePods
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
-from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
 
 JSON = dict[str, Any]
@@ -50,13 +71,12 @@ class EventHandlers:
         unbound: UnboundPods,
         capacities: Capacities,
         faults: PodFaults,
-        clock: Callable[[], float],
         asked: Callable[[PodRequest, int], None],
     ) -> None:
         self._cache, self._queue, self._records, self._trigger = cache, queue, records, trigger
         self._leadership, self._fence, self._late = leadership, fence, late
         self._sharers, self._unbound, self._capacities = sharers, unbound, capacities
-        self._faults, self._clock, self._asked = faults, clock, asked
+        self._faults, self._asked = faults, asked
         self._kept_out = ExcludedGpus()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
@@ -66,32 +86,25 @@ class EventHandlers:
         """Part of a list was taken in and part was not: pods that are deleted may still be tracked."""
         self._cache.hold()
 
-    def replace_pods(
-        self, items: Iterable[PodEvent], *, first: bool = True, last: bool = True, term: int | None = None
-    ) -> None:
-        """
-        The list of pods, trimmed, or a part of it: between parts others have their turn, and nobody holds all of it.
-
-        `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this leadership,
-        after it began.
-        """
-        now, helped = self._clock(), False
-        if first:
+    def pods_listed(self, event: PodsListed, now: float) -> None:
+        """A list of pods, or a part of it. The last part removes the pods that no part named."""
+        helped = False
+        if event.first:
             self._listed.clear()
-            self._begin_leadership(term)
+            self._begin_leadership(event.term)
         self._cache.hold()
-        for pod in items:
+        for pod in event.pods:
             self._listed.add(pod.uid)
             helped |= self.take_in(pod, now)
-        if last:
+        if event.last:
             for gone in (self.uids() | self._records.quarantine.uids()) - self._listed:
                 helped |= self.take_out(gone)
             self._listed.clear()
-        self.listing = not last
+        self.listing = not event.last
         self._catch_up()
         self._trigger.event(helped)
-        if last:
-            self.synced("pods", term)
+        if event.last:
+            self.synced("pods", event.term)
 
     def _begin_leadership(self, term: int | None) -> None:
         """
@@ -102,13 +115,13 @@ class EventHandlers:
             self._reported_in = term
             self._records.forget_reports()
 
-    def put_pod(self, pod: PodEvent) -> None:
-        """A pod, trimmed, is new or changed."""
-        self._trigger.event(self.take_in(pod, self._clock()))
+    def pod_changed(self, event: PodEvent, now: float) -> None:
+        """A pod is new or changed."""
+        self._trigger.event(self.take_in(event, now))
 
-    def drop_pod(self, uid: str) -> None:
-        """A pod is gone."""
-        self._trigger.event(self.take_out(uid))
+    def pod_deleted(self, event: PodDeleted, now: float) -> None:
+        """A pod was deleted."""
+        self._trigger.event(self.take_out(event.uid))
 
     def take_in(self, event: PodEvent, now: float) -> bool:
         """
@@ -213,52 +226,53 @@ class EventHandlers:
         """Every pod that waits, takes something of a node, or is about to."""
         return self._cache.pod_uids().union(self._queue.uids())
 
-    def replace_nodes(self, items: Iterable[NodeFacts]) -> None:
+    def nodes_listed(self, event: NodesListed, now: float) -> None:
         """The whole list of nodes."""
-        self._cache.replace_nodes({item.name: item for item in items})
+        self._cache.replace_nodes({node.name: node for node in event.nodes})
         self.synced("nodes")
 
-    def put_node(self, node: NodeFacts) -> None:
+    def node_changed(self, event: NodeChanged, now: float) -> None:
         """A node is new or changed."""
-        self._trigger.event(self._cache.put_node(node))
+        self._trigger.event(self._cache.put_node(event.node))
 
-    def drop_node(self, name: str) -> None:
-        """A node is gone."""
-        self._cache.drop_node(name)
+    def node_deleted(self, event: NodeDeleted, now: float) -> None:
+        """A node was deleted."""
+        self._cache.drop_node(event.name)
         self._trigger.outdated = True
 
-    def replace_inventories(self, items: Iterable[Inventory]) -> None:
+    def inventories_listed(self, event: InventoriesListed, now: float) -> None:
         """The whole list of GPUNodes."""
-        published = {item.node: item for item in items}
+        published = {inventory.node: inventory for inventory in event.inventories}
         self._cache.replace_inventories(self._kept_out.inventories(published))
         self._tell_of_strangers()
         self.synced("gpunodes")
 
-    def put_inventory(self, inventory: Inventory) -> None:
+    def inventory_changed(self, event: InventoryChanged, now: float) -> None:
         """A GPUNode is new or changed."""
-        self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(inventory)))
+        self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(event.inventory)))
         self._tell_of_strangers()
 
-    def drop_inventory(self, name: str) -> None:
-        """A GPUNode is gone."""
-        self._kept_out.drop(name)
-        self._capacities.drop(name)
-        self._cache.drop_inventory(name)
+    def inventory_deleted(self, event: InventoryDeleted, now: float) -> None:
+        """A GPUNode was deleted."""
+        self._kept_out.drop(event.node)
+        self._capacities.drop(event.node)
+        self._cache.drop_inventory(event.node)
         self._trigger.outdated = True
 
-    def put_held_beyond(self, node: str, text: str) -> None:
-        """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
-        self._capacities.see(node, text)
+    def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
+        """What a GPUNode says of what pods hold beyond its GPUs' promise."""
+        self._capacities.see(event.node, event.text)
 
-    def replace_kept_out(self, items: Iterable[KeptOut]) -> None:
-        """Every list of cards that are kept out."""
-        lists = {item.node: item for item in items}
+    def excluded_gpus_listed(self, event: ExcludedGpusListed, now: float) -> None:
+        """Every list of excluded GPUs."""
+        lists = {item.node: item for item in event.lists}
         self._take_over(self._kept_out.lists(lists), lists.values())
         self.synced(KEPT_OUT)
 
-    def put_kept_out(self, node: str, found: KeptOut | None) -> None:
-        """A node's list is new or changed; None for one that is gone."""
-        self._take_over(self._kept_out.list(node, found), (found,) if found is not None else ())
+    def excluded_gpus_changed(self, event: ExcludedGpusChanged, now: float) -> None:
+        """A node's list of excluded GPUs is new, changed or deleted."""
+        found = event.found
+        self._take_over(self._kept_out.list(event.node, found), (found,) if found is not None else ())
 
     def _take_over(self, changed: Iterable[Inventory], lists: Iterable[KeptOut]) -> None:
         told = False
@@ -290,9 +304,64 @@ class EventHandlers:
             self._cache.catch_up()
             self._cache.prepare()
 
-    def fenced(self, uid: str, event: PodEvent | None) -> None:
-        """A pod has a later version now, which came with `event`; None where it cannot be written any more."""
-        self._fence.fenced(uid)
-        if event is not None and self._queue.pod(uid) is not None:
-            self._trigger.event(self.take_in(event, self._clock()))
-            self._records.touched(uid, event.version)
+    def pod_fenced(self, event: PodFenced, now: float) -> None:
+        """A pod has a later version now, or none will ever be written."""
+        self._fence.fenced(event.uid)
+        if event.pod is not None and self._queue.pod(event.uid) is not None:
+            self._trigger.event(self.take_in(event.pod, now))
+            self._records.touched(event.uid, event.pod.version)
+
+
+class ClaimHandlers:
+    """Feeds the claims, and takes in what became of what was written for them."""
+
+    def __init__(
+        self, claims: ClaimManager, handlers: EventHandlers, records: PodRecords, trigger: CycleTrigger
+    ) -> None:
+        self._claims, self._handlers, self._records, self._trigger = claims, handlers, records, trigger
+
+    def listed(self, event: ClaimsListed, now: float) -> None:
+        """The whole list of one kind."""
+        self._claims.replace(event.plural, event.documents)
+        self._handlers.synced(event.plural, event.term)
+        self._trigger.requeue()
+
+    def changed(self, event: ClaimChanged, now: float) -> None:
+        """An object is new or changed."""
+        self._trigger.event(self._claims.take_in(event.plural, event.document))
+
+    def deleted(self, event: ClaimDeleted, now: float) -> None:
+        """An object was deleted."""
+        self._trigger.event(self._claims.drop(event.plural, event.document))
+
+    def binding_answered(self, event: ClaimBindingAnswered, now: float) -> None:
+        """What became of a claim's binding."""
+        binding, outcome = event.binding, event.outcome
+        match outcome:
+            case "succeeded":
+                self._claims.written(binding)
+            case "unknown":
+                self._claims.unresolved(binding)
+            case _:
+                self._claims.not_written(binding)
+                if isinstance(outcome, Refused):
+                    self._note_refusal(self._claims.binding_refused(binding, outcome))
+                self._trigger.requeue()
+
+    def step_answered(self, event: ClaimStepAnswered, now: float) -> None:
+        """What became of a step for a claim."""
+        step, answer = event.step, event.answer
+        if answer is None or isinstance(answer, Refused):
+            self._claims.failed(self._claims.uid_of(step))
+            if answer is not None:
+                self._note_refusal(self._claims.step_refused(step, answer))
+            return
+        helps, record = self._claims.stepped(step, answer), events.event(step, answer)
+        if record is not None:
+            self._records.note(record)
+        self._trigger.event(helps or record is not None)
+
+    def _note_refusal(self, record: EventRecord | None) -> None:
+        if record is not None:
+            self._records.note(record)
+            self._trigger.wake()

@@ -7,7 +7,7 @@ shell holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 
 from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
@@ -16,11 +16,12 @@ from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import UnboundPod, UnboundPods
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
+from allocator.options import SchedulerOptions
 from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import EventRecord, Eviction, PodRecords, StatusUpdate
 from allocator.scheduler import messages
+from allocator.scheduler.events import CheckReservations, DriftFound, Effect, Relist, ReservationsChecked
 from allocator.scheduler.leadership import Leadership
-from allocator.scheduler.options import SchedulerOptions
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
@@ -43,17 +44,18 @@ class Housekeeping:
         unconfirmed: Unconfirmed,
         arrivals: Arrivals,
         options: SchedulerOptions,
-        clock: Callable[[], float],
         forgotten: Callable[[str], None],
         faulted: Faulted,
     ) -> None:
         self._cache, self._records, self._trigger, self._leadership = cache, records, trigger, leadership
         self._unbound, self._capacities = unbound, capacities
         self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
-        self._clock, self._forgotten, self._faulted = clock, forgotten, faulted
+        self._forgotten, self._faulted = forgotten, faulted
         self._evictions: list[Eviction] = []
         self._relist = False
         """The pods are to be listed again, since what is known is not what the API server says."""
+        self._relisted_in: int | None = None
+        """The last term of leadership for which the pods were listed again."""
         self._existed: set[str] = set()
         """Overdue reservations whose pods were found to exist, though the watch had not brought them."""
         self._relisted_for: tuple[str, ...] = ()
@@ -73,15 +75,14 @@ class Housekeeping:
         """Have the pod evicted by whoever carries evictions out."""
         self._evictions.append(order)
 
-    def to_write(self) -> list[HeldBeyond | StatusUpdate]:
+    def status_updates(self, now: float) -> list[HeldBeyond | StatusUpdate]:
         """
-        What is to be written besides news: on GPUNodes what pods hold beyond what their GPUs promise, and on pods what
-        they were told and do not show. Pods whose GPU is gone are told. To be called about once a second.
+        What is to be written besides the reports of a cycle: on GPUNodes what pods hold beyond what their GPUs promise,
+        and on pods what was written before and does not show. Pods whose GPU is gone learn it.
         """
         if not self._leadership.holds():
             return []
-        now = self._clock()
-        words: list[HeldBeyond | StatusUpdate] = [
+        updates: list[HeldBeyond | StatusUpdate] = [
             *self._capacities.look(self._cache, now),
             *self._records.repeat_overwritten(now),
         ]
@@ -90,7 +91,7 @@ class Housekeeping:
             self._records.note(EventRecord("Pod", pod.key, pod.uid, pod.code, pod.why))
         if stranded:
             self._trigger.wake()
-        return words
+        return updates
 
     def _say_unbound(self, stuck: UnboundPod, now: float) -> None:
         text = messages.not_bound(stuck, (now - stuck.since) / 60)
@@ -101,30 +102,40 @@ class Housekeeping:
             self.evict(Eviction(stuck.key, stuck.uid, stuck.version, "unbound", text))
         self._trigger.requeue()
 
-    def take_evictions(self) -> list[Eviction]:
-        """The pods that must go, each once; asked for, and written, by the leader only."""
+    def evictions(self, now: float) -> list[Effect]:
+        """The pods that must go, each once; none where this replica may not decide."""
         evictions, self._evictions = self._evictions, []
-        return evictions if self._leadership.holds() else []
+        return [*evictions] if self._leadership.holds() else []
 
-    def request_relist(self) -> None:
-        """The state is not what the API server says: have the pods listed anew."""
+    def drift_found(self, event: DriftFound, now: float) -> None:
+        """The state differs from what the API server says: have the pods listed again."""
         self._relist = True
         self._trigger.wake()
 
-    def take_relist(self) -> bool:
-        """Whether the pods are to be listed anew; said once."""
+    def relist(self) -> list[Effect]:
+        """
+        `Relist`, once for each term of leadership, since the leader before may have written more than the watch has
+        brought; and once for each drift that was found.
+        """
+        term = self._leadership.unlisted()
+        if term is not None:
+            if term == self._relisted_in:
+                return []
+            self._relisted_in = term
+            return [Relist(term)]
         wanted, self._relist = self._relist, False
-        return wanted
+        return [Relist(self._leadership.number())] if wanted else []
 
-    def overdue(self) -> tuple[Reservation, ...]:
+    def overdue(self, now: float) -> list[Effect]:
         """
-        Reservations from admissions whose pods should have been seen by now.
+        `CheckReservations` for the reservations from admissions whose pods should have been seen by now.
 
-        The watch may be behind, so this alone frees nothing: ask the API server for the pods, then `expire`.
+        The watch may be behind, so nothing is forgotten before the API server was asked.
         """
-        now, writing = self._clock(), self._records.writing()
+        writing = self._records.writing()
         late = (h for h in self._cache.ledger.assumed() if now - h.since > self._waited_for(h))
-        return tuple(h for h in late if h.key not in writing and not h.key.startswith(OWN))
+        overdue = tuple(h for h in late if h.key not in writing and not h.key.startswith(OWN))
+        return [CheckReservations(overdue)] if overdue else []
 
     def _waited_for(self, holding: Reservation) -> float:
         """Seconds for which the pod of a reservation is waited for."""
@@ -132,17 +143,27 @@ class Housekeeping:
             return self._options.assume_ttl
         return self._arrivals.within(unconfirmed.namespace_of(holding))
 
-    def expire(self, overdue: Iterable[Reservation], exist: Container[str]) -> None:
+    def checked(self, event: ReservationsChecked, now: float) -> None:
         """
         Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
-        will bring, and are given their time once more. If it has not brought them by then, the pods are listed anew.
+        will bring, and are given their time once more. If it has not brought them by then, the pods are listed again.
+
+        Where nobody could find out, a reservation outlives that three times its own time at most, so that no failure
+        makes it last. Should its pod be stored all the same and never have been seen, it comes too late, and is failed
+        before it uses a GPU that others were given meanwhile (`LatePods`).
         """
-        for holding in overdue:
-            if holding.key in exist:
-                self._cache.renew(holding.key, self._clock())
+        if event.exist is None:
+            end = now - _HARD_END * self._options.assume_ttl
+            for holding in event.reservations:
+                if holding.since <= end:
+                    self._give_back(holding, now)
+            return
+        for holding in event.reservations:
+            if holding.key in event.exist:
+                self._cache.renew(holding.key, now)
                 self._relist_for(holding)
             else:
-                self._give_back(holding)
+                self._give_back(holding, now)
         self._existed &= {holding.key for holding in self._cache.ledger.assumed()}
 
     def _relist_for(self, holding: Reservation) -> None:
@@ -152,26 +173,10 @@ class Housekeeping:
             self._relist = True
         self._existed.add(holding.key)
 
-    def not_listed(self, overdue: Iterable[Reservation]) -> None:
-        """
-        Nobody could say whether the pods of these reservations exist. A reservation outlives that three times its own
-        time at most, so that no failure makes it last.
-
-        Should its pod be stored all the same and never have been seen, it comes too late, and is failed before it uses
-        a GPU that others were given meanwhile (`late`).
-        """
-        end = self._clock() - _HARD_END * self._options.assume_ttl
-        for holding in overdue:
-            if holding.since <= end:
-                self._give_back(holding)
-
-    def _give_back(self, holding: Reservation) -> None:
+    def _give_back(self, holding: Reservation, now: float) -> None:
         if self._cache.forget(holding.key):
             self._forgotten("expired")
-            self._has_not_come(holding)
+            namespace = unconfirmed.namespace_of(holding)
+            self._unconfirmed.ended(namespace, now)
+            self._arrivals.given_back(holding.key, namespace, holding.since)
             self._trigger.requeue()
-
-    def _has_not_come(self, holding: Reservation) -> None:
-        namespace = unconfirmed.namespace_of(holding)
-        self._unconfirmed.ended(namespace, self._clock())
-        self._arrivals.given_back(holding.key, namespace, holding.since)

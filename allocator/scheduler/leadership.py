@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, SchedulingQueue
+from allocator.scheduler.events import Effect, FencePods
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
@@ -109,24 +110,30 @@ class Fence:
         self._term: int | None = None
         self._left: dict[str, QueuedPodInfo] = {}
 
-    def pending(self) -> tuple[int | None, tuple[QueuedPodInfo, ...]]:
+    def tick(self) -> list[Effect]:
         """
-        The term for which a fence is needed, None where none is, and the pods still to be fenced.
+        `FencePods` where a fence is needed, with the pods that are still to be fenced.
 
         A pod that has left the queue is placed, or gone, and that was a later version too.
         """
         term = self._leadership.unfenced()
         if term is None:
-            return None, ()
+            return []
         if term != self._term:
             self._term = term
             self._left = {entry.uid: entry for entry in self._queue.in_any_order() if not entry.foreign}
         self._left = {uid: entry for uid, entry in self._left.items() if self._queue.pod(uid) is not None}
-        if not self._left:
-            self._leadership.fenced(term)
-            self._trigger.requeue()
-        return term, tuple(self._left.values())
+        if self._left:
+            return [FencePods(term, tuple(self._left.values()))]
+        self._complete(term)
+        return []
 
     def fenced(self, uid: str) -> None:
         """The pod has a later version, or none will ever be written."""
-        self._left.pop(uid, None)
+        known, term = self._left.pop(uid, None), self._term
+        if known is not None and not self._left and term is not None and term == self._leadership.unfenced():
+            self._complete(term)
+
+    def _complete(self, term: int) -> None:
+        self._leadership.fenced(term)
+        self._trigger.requeue()

@@ -14,14 +14,15 @@ from allocator.cache.cache import Cache
 from allocator.cache.podinfo import AllocatedPods
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
+from allocator.options import SchedulerOptions
 from allocator.preemption import planner, tracker
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue import reservation
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
 from allocator.queue.records import EventRecord, Eviction, PodFaults, PodRecords
+from allocator.scheduler.events import EvictionAnswered
 from allocator.scheduler.leadership import Leadership
-from allocator.scheduler.options import SchedulerOptions
 from contract.model import NodeState
 from contract.scheduling.nodeinfo import AllocatedPod
 
@@ -186,10 +187,10 @@ class Preemptor:
         if self.preemptions.says(entry.uid) is not None:
             self._trigger.requeue()
 
-    def preempted(self, order: Eviction, outcome: str) -> None:
+    def eviction_answered(self, event: EvictionAnswered, now: float) -> None:
         """What became of one of the evictions, or of the question whether it would be granted."""
-        now = self._clock()
-        match outcome:
+        order = event.eviction
+        match event.outcome:
             case "evicted":
                 self.preemptions.granted(order)
                 self._records.note(

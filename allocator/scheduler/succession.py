@@ -9,8 +9,6 @@ for it, is failed before it uses a GPU. Pure; the shell holds the lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
@@ -19,23 +17,10 @@ from allocator.cache.unconfirmed import Arrivals
 from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import PodRecords, StatusUpdate
 from allocator.scheduler import consistency
+from allocator.scheduler.events import LatePod, LatePodFailed
 from allocator.scheduler.leadership import Leadership
 from contract import names
 from contract.encoding import codec
-
-JSON = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class LatePod:
-    """A pod that came when its share had been given away, and what it is told."""
-
-    key: str
-    """`namespace/name`."""
-    uid: str
-    why: str
-    annotations: tuple[str, ...] = ()
-    """Those that its containers' environment is read from."""
 
 
 class LatePods:
@@ -49,11 +34,10 @@ class LatePods:
         trigger: CycleTrigger,
         leadership: Leadership,
         arrivals: Arrivals,
-        clock: Callable[[], float],
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache, self._records, self._trigger, self._leadership = cache, records, trigger, leadership
-        self._arrivals, self._clock, self._forgotten = arrivals, clock, forgotten
+        self._arrivals, self._forgotten = arrivals, forgotten
         self._newcomers: set[str] = set()
         """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
         self._failing: set[str] = set()
@@ -115,13 +99,14 @@ class LatePods:
             return None
         return LatePod(holding.pod, uid, f"{said}. {_LATE}", tuple(codec.container_annotations(holding.allocation)))
 
-    def failed(self, late: LatePod) -> None:
-        """Its kubelet was asked to fail the pod, or it is gone."""
+    def failed(self, event: LatePodFailed, now: float) -> None:
+        """The kubelet was asked to fail the pod, or the pod is gone."""
+        late = event.late
         self._newcomers.discard(late.uid)
         if self._cache.ledger.holding(late.uid) is not None:
             self._failing.add(late.uid)
             reason = names.SHARE_TAKEN
-            self._records.tell(StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason), self._clock())
+            self._records.tell(StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason), now)
             self._trigger.requeue()
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import jsonpointer
 
 from allocator.cache.capacities import HeldBeyond
+from allocator.cache.podinfo import pod_event
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
+from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
@@ -54,33 +56,6 @@ REFUSALS = (KubeForbidden, KubeInvalid)
 
 class Unwritable(Exception):
     """A commit could not be put into words, so nothing was sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class BindSucceeded:
-    """The pod is as the commit made it."""
-
-    pod: JSON
-
-
-@dataclass(frozen=True, slots=True)
-class BindFailed:
-    """
-    The commit did not take effect; the pod as it is now, None if it is gone.
-
-    `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
-    """
-
-    pod: JSON | None
-    why: str
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BindUnknown:
-    """Nobody can tell, or a write that got no answer may still be carried out; the share stays reserved."""
-
-    why: str
 
 
 def operations(binding: Binding, now_ns: int) -> list[JSON]:
@@ -132,7 +107,7 @@ def write(
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
-        return BindSucceeded(pods.trim(kube.patch_json(path, patch, timeout=timeout)))
+        return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=timeout))))
     except KubeError as error:
         return read_back(kube, binding, error, timeout=timeout)
 
@@ -153,22 +128,18 @@ def read_back(
     try:
         pod = pods.trim(kube.get(paths.pods(*binding.pod.key.split("/", 1)), timeout=timeout))
     except KubeNotFound:
-        return BindFailed(None, why)
+        return BindFailed(binding, None, why)
     except KubeError as error:
-        return BindUnknown(f"{why}; reading it back: {error}")
+        return BindUnknown(binding, f"{why}; reading it back: {error}")
     if pods.uid(pod) != binding.pod.uid:
-        return BindFailed(None, why)
+        return BindFailed(binding, None, why)
     found = pods.allocation_of(pod, binding.pod.ask.request)
     if found is not None and found.id == binding.allocation.id and names.GATE not in pods.gates(pod):
-        return BindSucceeded(pod)
+        return BindSucceeded(binding, pod_event(pod))
     unchanged = pods.version(pod) == pods.version(binding.pod.pod)
     if unchanged and after.outcome_unknown:
-        return BindUnknown(why)
-    return BindFailed(pod, why, refused=unchanged and isinstance(after, REFUSALS))
-
-
-EvictionOutcome = Literal["evicted", "gone", "budget", "failed"]
-"""What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
+        return BindUnknown(binding, why)
+    return BindFailed(binding, pod_event(pod), why, refused=unchanged and isinstance(after, REFUSALS))
 
 
 def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutcome:

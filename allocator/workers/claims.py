@@ -20,6 +20,7 @@ from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import ClaimBindingAnswered, ClaimOutcome, ClaimStepAnswered
 from allocator.workers import claims_writer
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
@@ -79,17 +80,17 @@ class Claims:
             pass
 
     def _round(self) -> bool:
-        term, bindings, steps = self._controller.take_claim_work()
+        term, bindings, steps = self._controller.claim_effects()
         for bind in bindings:
             fenced = not self._controller.may_write_in(term)
-            self._controller.bound(bind, "not-done" if fenced else self._bind(bind))
+            self._controller.handle(ClaimBindingAnswered(bind, "failed" if fenced else self._bind(bind)))
         for step in steps:
             if not self._controller.may_write_in(term):
                 return False
-            self._controller.stepped(step, self._step(step))
+            self._controller.handle(ClaimStepAnswered(step, self._step(step)))
         return bool(steps)
 
-    def _bind(self, bind: ClaimBinding) -> claims_writer.Outcome:
+    def _bind(self, bind: ClaimBinding) -> ClaimOutcome:
         try:
             return claims_writer.bind(self._kube, bind, timeout=self._timeout)
         except Exception:

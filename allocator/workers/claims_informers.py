@@ -12,6 +12,7 @@ from typing import Any
 
 from allocator.claims import objects
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import ClaimChanged, ClaimDeleted, ClaimsListed
 from allocator.workers import claims_writer
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
@@ -26,11 +27,11 @@ def handle(controller: Controller, plural: str, event: Event, term: int | None =
     """One event. `term`: the list was asked for in this leadership, after it began."""
     match event:
         case Replaced(items):
-            controller.replace_claims(plural, items, term=term)
+            controller.handle(ClaimsListed(plural, tuple(items), term))
         case Put(document):
-            controller.put_claim(plural, document)
+            controller.handle(ClaimChanged(plural, document))
         case Gone(document):
-            controller.drop_claim(plural, document)
+            controller.handle(ClaimDeleted(plural, document))
 
 
 def informer(

@@ -1,19 +1,20 @@
 """
 The writes of claims: ElasticGPUs made or moved, steps of their life, GPU objects.
 
-Each outcome is one of few values. A binding whose answer was lost is doubtful, and is written again: the name is the
+Each outcome is one of few values. A binding whose answer was lost is unresolved, and is written again: the name is the
 claim's own and a patch names the version that it changes, so the second attempt finds what became of the first.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any
 
 from allocator.claims import objects, rendering
 from allocator.claims.cards import CardWrite
 from allocator.claims.lifecycle import Delete, Patch, Refused, Step
 from allocator.claims.rendering import ClaimBinding
+from allocator.scheduler.events import ClaimOutcome
 from allocator.workers.binder import REFUSALS
 from contract import pods
 from runtime.kubernetes import paths
@@ -21,7 +22,6 @@ from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFoun
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
-Outcome = Literal["done", "not-done", "unknown"] | Refused
 
 
 def path(plural: str, namespace: str = "", name: str | None = None, sub: str | None = None) -> str:
@@ -29,7 +29,7 @@ def path(plural: str, namespace: str = "", name: str | None = None, sub: str | N
     return paths.path(objects.GROUP_VERSION, plural, namespace or None, name, sub)
 
 
-def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> Outcome:
+def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
     """Write a binding and find out what became of it."""
     fields = {"claim": order.claim.key, "node": order.allocation.node, "moves": order.moves}
     where = path(objects.SHARES, name=order.claim.own_share)
@@ -39,24 +39,24 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> Outcome:
         else:
             _patch(kube, where, order.share.version, rendering.moving(order), timeout)
         log.info("claim bound", extra=fields)
-        return "done"
+        return "succeeded"
     except KubeError as error:
         why, open_end = str(error), error.outcome_unknown
-        not_done: Outcome = Refused(why) if isinstance(error, REFUSALS) else "not-done"
+        failed: ClaimOutcome = Refused(why) if isinstance(error, REFUSALS) else "failed"
     try:
         found = objects.share(kube.get(where, timeout=timeout))
     except KubeNotFound:
-        outcome: Outcome = "unknown" if open_end and order.share is None else not_done
+        outcome: ClaimOutcome = "unknown" if open_end and order.share is None else failed
         log.info("claim not bound", extra={**fields, "reason": why})
         return outcome
     except KubeError:
         return "unknown"
     if found.allocation is not None and found.allocation.id == order.allocation.id:
-        return "done"
+        return "succeeded"
     log.info("claim not bound", extra={**fields, "reason": why})
     if order.share is None or found.version != order.share.version:
-        return "not-done"
-    return "unknown" if open_end else not_done
+        return "failed"
+    return "unknown" if open_end else failed
 
 
 def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:

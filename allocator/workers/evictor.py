@@ -13,7 +13,8 @@ from collections.abc import Callable
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Eviction
 from allocator.scheduler.core import Controller
-from allocator.workers.binder import EvictionOutcome, evict
+from allocator.scheduler.events import EvictionAnswered, EvictionOutcome
+from allocator.workers.binder import evict
 from runtime.kubernetes.client import Kube
 
 _GRANTED = ("evicted", "gone")
@@ -32,10 +33,9 @@ class Evictor:
         self._kube, self._controller, self._counted = kube, controller, counted
         self._faulted = faulted
 
-    def carry_out(self) -> None:
-        """The evictions that were ordered since the last call."""
-        for order in self._controller.take_evictions():
-            self._counted(order.cause, self._evict(order))
+    def carry_out(self, order: Eviction) -> None:
+        """Evict one pod."""
+        self._counted(order.cause, self._evict(order))
 
     def _evict(self, order: Eviction, *, dry_run: bool = False) -> EvictionOutcome:
         try:
@@ -53,6 +53,6 @@ class Evictor:
                 if dry_run and outcome in _GRANTED:
                     continue
                 self._counted(order.cause, outcome)
-                self._controller.preempted(order, outcome)
+                self._controller.handle(EvictionAnswered(order, outcome))
                 if outcome not in _GRANTED:
                     return

@@ -1,9 +1,9 @@
 """
-The writes by which a new leader bars what the one before has under way, and fails the pods that came too late.
+The writes by which a new leader fences the bindings of the leader before, and fails the pods that came too late.
 
-What is to be written, and when all of it is, the controller knows. A pod that cannot be reached is tried again at the
-next pass, and until then nothing is decided: whoever cannot write to pods could not place any either. A pod whose
-touching is refused for good, such as by somebody's policy, is passed over, since it would refuse a placement as well.
+The controller knows which pods, and when all are done. A pod that cannot be reached is tried again in the next pass,
+and nothing is decided until then: a replica that cannot write to pods could not place any either. A pod whose fencing
+is refused for good, such as by somebody's policy, is skipped, since the same policy would refuse its binding too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.queue import QueuedPodInfo
 from allocator.scheduler.core import Controller
-from allocator.scheduler.succession import LatePod
-from contract import names
+from allocator.scheduler.events import FencePods, FenceRefused, LatePod, LatePodFailed, PodFenced
+from contract import names, pods
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
 
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 
 class Fencer:
     """
-    Call `fence` before deciding, `fail_late` now and then. `word` gives a word that no pod carries yet, `timeout` is in
-    seconds for one write, and `failed` is told of every pod that was failed.
+    Carries out `FencePods` and `LatePod`. `word` gives a fencing token that no pod carries yet, `timeout` is in seconds
+    for one write, and `failed` is called for every pod that was failed.
     """
 
     def __init__(
@@ -44,60 +45,59 @@ class Fencer:
         self._kube, self._controller, self._word = kube, controller, word
         self._timeout, self._writers, self._failed = timeout, writers, failed
 
-    def fence(self) -> None:
-        """Touch every pod that is still to be touched, once."""
-        term, waiting = self._controller.to_fence()
-        if not waiting:
-            return
+    def fence(self, order: FencePods) -> None:
+        """Give each of these pods a later version, once. Raises the first error of ours, after all were tried."""
         started, word = time.perf_counter(), self._word()
-        failed = [
-            error for error in self._writers.map(lambda entry: self._try_to_touch(entry, word, term), waiting) if error
-        ]
-        _, left = self._controller.to_fence()
-        took = {"pods": len(waiting), "left": len(left), "seconds": round(time.perf_counter() - started, 3)}
-        log.info("pending pods fenced", extra={"term": term, **took})
+        answers = tuple(self._writers.map(lambda entry: self._try_to_touch(entry, word, order.term), order.pods))
+        failed = [answer for answer in answers if isinstance(answer, Exception)]
+        took = {"left": sum(answer is not True for answer in answers), "seconds": _since(started)}
+        log.info("pending pods fenced", extra={"term": order.term, "pods": len(order.pods), **took})
         if failed:
-            raise failed[0]  # nothing is decided until all are touched, and somebody must learn why that is not so
+            raise failed[0]  # nothing is decided until all are fenced, and somebody must learn why that is not so
 
-    def _try_to_touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> Exception | None:
-        """The error of ours that came of this pod; others are touched all the same."""
+    def _try_to_touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> bool | Exception:
+        """True if that pod is done. An error of ours that came of it is returned, so that others are fenced too."""
         try:
-            self._touch(entry, word, term)
+            return self._touch(entry, word, term)
         except Exception as error:
             return error
-        return None
 
-    def _touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> None:
+    def _touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> bool:
         if not self._controller.may_write_in(term):
-            return
+            return False
         touch: JSON = {"metadata": {"uid": entry.uid, "annotations": {str(names.FENCE): word}}}
         fields = {"pod": entry.key}
         try:
             pod = self._kube.patch_merge(paths.pods(*entry.key.split("/", 1)), touch, timeout=self._timeout)
         except (KubeNotFound, KubeConflict):
-            self._controller.fenced(entry.uid, None)
+            self._controller.handle(PodFenced(entry.uid, None))
         except (KubeForbidden, KubeInvalid) as error:
             log.warning("pod not fenced, and skipped", extra={**fields, "reason": str(error)})
-            self._controller.fence_refused(entry, str(error))
+            self._controller.handle(FenceRefused(entry, str(error)))
         except KubeError as error:
             log.info("pod not fenced yet", extra={**fields, "reason": str(error)})
+            return False
         else:
-            self._controller.fenced(entry.uid, pod)
+            self._controller.handle(PodFenced(entry.uid, pod_event(pod, pods.trim)))
+        return True
 
-    def fail_late(self) -> None:
-        """Fail every pod that came when its share had been given away; what was not answered is asked again."""
-        for late in self._controller.late():
-            namespace, name = late.key.split("/", 1)
-            try:
-                self._kube.patch_merge(paths.pods(namespace, name), failing(late), timeout=self._timeout)
-                log.warning("late pod marked as failed", extra={"pod": late.key, "reason": late.why})
-                self._failed()
-            except (KubeNotFound, KubeConflict):
-                pass
-            except KubeError as error:
-                log.warning("late pod not marked as failed yet", extra={"pod": late.key, "reason": str(error)})
-                continue
-            self._controller.failed(late)
+    def fail(self, late: LatePod) -> None:
+        """Fail a pod that came when its share had been given away. Without an answer it is asked again later."""
+        namespace, name = late.key.split("/", 1)
+        try:
+            self._kube.patch_merge(paths.pods(namespace, name), failing(late), timeout=self._timeout)
+            log.warning("late pod marked as failed", extra={"pod": late.key, "reason": late.why})
+            self._failed()
+        except (KubeNotFound, KubeConflict):
+            pass
+        except KubeError as error:
+            log.warning("late pod not marked as failed yet", extra={"pod": late.key, "reason": str(error)})
+            return
+        self._controller.handle(LatePodFailed(late))
+
+
+def _since(started: float) -> float:
+    return round(time.perf_counter() - started, 3)
 
 
 def failing(late: LatePod) -> JSON:

@@ -18,6 +18,20 @@ from allocator.cache import podinfo
 from allocator.claims import objects
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import (
+    ClaimsListed,
+    ExcludedGpusChanged,
+    ExcludedGpusListed,
+    HeldBeyondChanged,
+    InventoriesListed,
+    InventoryChanged,
+    InventoryDeleted,
+    NodeChanged,
+    NodeDeleted,
+    NodesListed,
+    PodDeleted,
+    pods_listed,
+)
 from allocator.scheduler.leadership import KEPT_OUT
 from allocator.workers import claims_informers as claims
 from contract import names, pods
@@ -90,10 +104,10 @@ class Informers:
     def start(self) -> None:
         """Start them; at most once."""
         if not self._follows.kept_out:
-            self._controller.replace_kept_out(())
+            self._controller.handle(ExcludedGpusListed(()))
         if not self._follows.claims:
             for plural in claims.KINDS:
-                self._controller.replace_claims(plural, ())
+                self._controller.handle(ClaimsListed(plural, ()))
         self._without_shares(None)
         for informer in self.informers:
             informer.start()
@@ -122,7 +136,7 @@ class Informers:
     def _without_shares(self, term: int | None) -> None:
         """Where claims are not followed, a pod that has one's share holds it by itself."""
         if not self._follows.claims:
-            self._controller.replace_claims(objects.SHARES, (), term=term)
+            self._controller.handle(ClaimsListed(objects.SHARES, (), term))
 
     def _booked_informers(self, term: int | None) -> tuple[Informer, ...]:
         retired = self._retired = threading.Event()
@@ -193,14 +207,14 @@ class Informers:
 def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], term: int | None) -> None:
     match event:
         case Part(items, first, last):
-            controller.replace_pods(items, first=first, last=last, term=term)
+            controller.handle(pods_listed(items, first=first, last=last, term=term))
             for pod in items:
                 seen(pod)
         case Put(pod):
-            controller.put_pod(pod)
+            controller.handle(podinfo.pod_event(pod))
             seen(pod)
         case Gone(pod):
-            controller.drop_pod(podinfo.named(pod)[0])
+            controller.handle(PodDeleted(podinfo.named(pod)[0]))
 
 
 def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:
@@ -217,31 +231,32 @@ def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: 
 def _node(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
-            controller.replace_nodes(_each(items, attributes.facts, "node", faulted))
+            controller.handle(NodesListed(tuple(_each(items, attributes.facts, "node", faulted))))
         case Put(node):
             for facts in _each([node], attributes.facts, "node", faulted):
-                controller.put_node(facts)
+                controller.handle(NodeChanged(facts))
                 return
-            controller.drop_node(_name(node))
+            controller.handle(NodeDeleted(_name(node)))
         case Gone(node):
-            controller.drop_node(_name(node))
+            controller.handle(NodeDeleted(_name(node)))
 
 
 def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
     match event:
         case Replaced(items):
-            controller.replace_inventories(_each(items, inventory_from_object, "gpunode", faulted))
+            found = tuple(_each(items, inventory_from_object, "gpunode", faulted))
+            controller.handle(InventoriesListed(found))
             for item in items:
-                controller.put_held_beyond(_name(item), _beyond(item))
+                controller.handle(HeldBeyondChanged(_name(item), _beyond(item)))
         case Put(gpunode):
-            controller.put_held_beyond(_name(gpunode), _beyond(gpunode))
+            controller.handle(HeldBeyondChanged(_name(gpunode), _beyond(gpunode)))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
-                controller.put_inventory(found[0])
+                controller.handle(InventoryChanged(found[0]))
             else:
-                controller.drop_inventory(_name(gpunode))
+                controller.handle(InventoryDeleted(_name(gpunode)))
         case Gone(gpunode):
-            controller.drop_inventory(_name(gpunode))
+            controller.handle(InventoryDeleted(_name(gpunode)))
 
 
 def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
@@ -256,15 +271,15 @@ def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
 
     match event:
         case Replaced(items):
-            controller.replace_kept_out(found for found in map(read, items) if found is not None)
+            controller.handle(ExcludedGpusListed(tuple(found for found in map(read, items) if found is not None)))
         case Put(configmap):
             found = read(configmap)
             if found is not None:
-                controller.put_kept_out(found.node, found)
+                controller.handle(ExcludedGpusChanged(found.node, found))
         case Gone(configmap):
             found = read(configmap)
             if found is not None:
-                controller.put_kept_out(found.node, None)
+                controller.handle(ExcludedGpusChanged(found.node, None))
 
 
 def _name(item: JSON) -> str:

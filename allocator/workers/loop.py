@@ -1,9 +1,9 @@
 """
-The loop that places waiting pods: woken by what might help, it runs a scheduling cycle and writes what was decided.
+The loop that places pending pods: each wake-up, and each second, it runs a scheduling cycle and the phases of a tick.
 
-It reads as its phases: decide, write, settle. Writes go out side by side, since a placement costs one round trip and
-decisions must not wait for it. Each phase is supervised by itself, so that one which fails keeps none of the others
-from its work, and an error that comes of one pod's write stays with that pod. Nothing else lives here.
+It decides nothing: it carries the core's effects out and reports what became of them by events. Bindings go out side by
+side, since each costs a round trip and decisions must not wait for it. Each phase is supervised by itself, so that one
+which fails keeps none of the others from its work, and an error that comes of one pod's write stays with that pod.
 """
 
 from __future__ import annotations
@@ -12,16 +12,31 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import Reservation
 from allocator.faults import Faulted, surfaced
-from allocator.queue.records import Binding
+from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from allocator.scheduler.core import Controller
-from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown, EventRecorder, Unwritable, read_back, write
+from allocator.scheduler.events import (
+    BindAbandoned,
+    BindFailed,
+    BindFaulted,
+    BindSucceeded,
+    BindUnknown,
+    CheckReservations,
+    FencePods,
+    LatePod,
+    Phase,
+    ReadBack,
+    Relist,
+    ReservationsChecked,
+)
+from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor
 from allocator.workers.fence import Fencer
 from contract import pods
@@ -86,7 +101,6 @@ class SchedulingLoop:
         self._kube, self._controller, self._recorder = kube, controller, recorder
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
-        self._relisted: int | None = None
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._fencer = Fencer(
@@ -107,37 +121,47 @@ class SchedulingLoop:
                 self._pool.shutdown(wait=True)
 
     def _turn(self) -> None:
-        attempt = self._workers.attempt
-        attempt("placing-take-over", self._take_over)
-        attempt("placing-late", self._fencer.fail_late)
+        self._attempt(Phase.TAKE_OVER)
+        self._attempt(Phase.LATE_PODS)
         if self._cycle_due:
-            self._cycle_due = not attempt("placing-line", self.once)
-        attempt("placing-settle", self._controller.tick)
-        attempt("placing-write", self._write_the_rest)
-        attempt("placing-doubtful", self._resolve)
-        attempt("placing-overdue", self._check_overdue)
-        attempt("placing-evict", self._evictor.carry_out)
-        attempt("placing-preempt", self._evictor.preempt)
+            self._cycle_due = not self._workers.attempt("scheduling-cycle", self.once)
+        for phase in (Phase.UPKEEP, Phase.BINDINGS, Phase.RESERVATIONS, Phase.EVICTIONS):
+            self._attempt(phase)
+        self._workers.attempt("scheduling-preemption", self._evictor.preempt)
 
-    def _take_over(self) -> None:
+    def _attempt(self, phase: Phase) -> None:
+        self._workers.attempt(f"scheduling-{phase}", lambda: self.carry_out(phase))
+
+    def carry_out(self, phase: Phase) -> None:
         """
-        Newly elected: the pods are listed anew, since the leader before may have written more than we have seen; once
-        they are, what it has still under way is fenced.
+        Carry out the effects of one phase.
 
-        They are listed anew too where repair has found that what we know is not so.
+        The writes of bindings go out side by side, since each is a round trip; everything else in its order.
         """
-        term = self._controller.unlisted()
-        if term is not None and term != self._relisted:
-            self._relisted = term
-            log.info("listing pods for a new leadership", extra={"term": term})
-            self._relist(term)
-        elif term is None and self._controller.take_relist():
-            self._relist(self._controller.term())
-        self._fencer.fence()
+        effects = self._controller.tick(phase)
+        list(self._pool.map(self._resolve, (each for each in effects if isinstance(each, Binding | ReadBack))))
+        for effect in effects:
+            match effect:
+                case Relist(term):
+                    log.info("listing pods again", extra={"term": term})
+                    self._relist(term)
+                case FencePods():
+                    self._fencer.fence(effect)
+                case LatePod():
+                    self._fencer.fail(effect)
+                case CheckReservations(reservations):
+                    self._check(reservations)
+                case Eviction():
+                    self._evictor.carry_out(effect)
+                case StatusUpdate() | EventRecord() | HeldBeyond():
+                    self._recorder.put(effect)
 
-    def _write_the_rest(self) -> None:
-        for each in self._controller.to_write():
-            self._recorder.put(each)
+    def _resolve(self, effect: Binding | ReadBack) -> None:
+        """A binding whose outcome is unknown: written once more where this replica may, else its pod is read back."""
+        if isinstance(effect, Binding):
+            self._bind(effect)
+        else:
+            self._read_back(effect.binding)
 
     def once(self) -> None:
         """One scheduling cycle: decide for the queue, then write."""
@@ -152,35 +176,25 @@ class SchedulingLoop:
     def _write(self, bindings: Sequence[Binding]) -> None:
         list(self._pool.map(self._bind, bindings))
 
-    def _resolve(self) -> None:
-        """Commits of which nobody knows what became: written once more where that is ours to do, else looked for."""
-        self._write(self._controller.unresolved())
-        list(self._pool.map(self._look_for, self._controller.to_read_back()))
-
-    def _look_for(self, binding: Binding) -> None:
+    def _read_back(self, binding: Binding) -> None:
         try:
-            self._settle(binding, read_back(self._kube, binding, timeout=self._write_timeout))
+            self._settle(read_back(self._kube, binding, timeout=self._write_timeout))
         except Exception:
-            self._controller.bind_faulted(binding)
+            self._controller.handle(BindFaulted(binding))
 
-    def _check_overdue(self) -> None:
+    def _check(self, overdue: Iterable[Reservation]) -> None:
         """
-        Reservations whose pods were not seen in time: ask for the pods, since the watch may be what is late.
+        Ask for the pods of reservations that were not seen in time, since the watch may be what is late.
 
-        Some namespaces at a time, those that have waited longest first: whoever can have reservations made names them.
+        Some namespaces at a time, those that have waited longest first: tenants choose how many namespaces there are.
         """
         by_namespace: dict[str, list[Reservation]] = {}
-        for holding in sorted(self._controller.overdue(), key=lambda holding: holding.since):
+        for holding in sorted(overdue, key=lambda holding: holding.since):
             by_namespace.setdefault(holding.pod.split("/", 1)[0], []).append(holding)
         some = list(by_namespace)[:_NAMESPACES]
-        for namespace, exist in zip(some, self._pool.map(self._held_in, some), strict=True):
-            holdings = by_namespace.pop(namespace)
-            if exist is None:
-                self._controller.not_listed(holdings)
-            else:
-                self._controller.expire(holdings, exist)
-        for left in by_namespace.values():
-            self._controller.not_listed(left)
+        answers: dict[str, set[str] | None] = dict(zip(some, self._pool.map(self._held_in, some), strict=True))
+        for namespace, holdings in by_namespace.items():
+            self._controller.handle(ReservationsChecked(tuple(holdings), answers.get(namespace)))
 
     def _held_in(self, namespace: str) -> set[str] | None:
         """Ids of the allocations that a namespace's pods carry; None where that could not be found out."""
@@ -201,35 +215,36 @@ class SchedulingLoop:
     def _bind(self, binding: Binding) -> None:
         """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""
         try:
-            self._commit_one(binding)
+            self._write_one(binding)
         except Unwritable:
-            self._controller.bind_faulted(binding, sent=False)
+            self._controller.handle(BindFaulted(binding, sent=False))
         except Exception:
             # Whether it went out is not known, so its share stays reserved until the pod has been looked at.
-            self._controller.bind_faulted(binding)
+            self._controller.handle(BindFaulted(binding))
 
-    def _commit_one(self, binding: Binding) -> None:
-        fields = {"pod": binding.pod.key, "node": binding.allocation.node}
-        if not self._controller.may_write(binding):
-            self._controller.abandon(binding)
-            self._counted.written("fenced")
-            log.info("pod not placed", extra={**fields, "reason": "leadership lost before binding"})
+    def _write_one(self, binding: Binding) -> None:
+        if self._controller.may_write_in(binding.term):
+            self._settle(write(self._kube, binding, self._now_ns(), timeout=self._write_timeout))
             return
-        self._settle(binding, write(self._kube, binding, self._now_ns(), timeout=self._write_timeout))
+        self._controller.handle(BindAbandoned(binding))
+        self._counted.written("fenced")
+        log.info("pod not placed", extra={**_fields(binding), "reason": "leadership lost before binding"})
 
-    def _settle(self, binding: Binding, outcome: BindSucceeded | BindFailed | BindUnknown) -> None:
-        fields = {"pod": binding.pod.key, "node": binding.allocation.node}
+    def _settle(self, outcome: BindSucceeded | BindFailed | BindUnknown) -> None:
+        self._controller.handle(outcome)
+        fields = _fields(outcome.binding)
         match outcome:
-            case BindSucceeded(pod):
-                self._controller.bind_succeeded(binding, pod)
+            case BindSucceeded():
                 log.info("pod placed", extra=fields)
-            case BindFailed(pod, why, refused):
-                self._controller.bind_failed(binding, pod, why, refused=refused)
-                log.info("pod not placed", extra={**fields, "reason": why})
-            case BindUnknown(why):
-                self._controller.bind_unknown(binding)
-                log.warning("outcome of the binding unknown", extra={**fields, "reason": why})
+            case BindFailed():
+                log.info("pod not placed", extra={**fields, "reason": outcome.why})
+            case BindUnknown():
+                log.warning("outcome of the binding unknown", extra={**fields, "reason": outcome.why})
         self._counted.written(_OUTCOMES[type(outcome)])
+
+
+def _fields(binding: Binding) -> dict[str, str]:
+    return {"pod": binding.pod.key, "node": binding.allocation.node}
 
 
 def _holds(pod: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.scheduler import consistency
 from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import DriftFound, UncountedFound
 from contract import names
 from contract.dialects import Options
 from contract.metrics import allocator as specs
@@ -143,7 +144,7 @@ class Resync:
             self._look_again = self._clock() + _GRACE
         else:
             self._found.passed("clean")
-        self._controller.report_uncounted(uncounted)
+        self._controller.handle(UncountedFound(uncounted))
         self._found.uncounted(len(uncounted))
 
     def _second_look(self, doubts: Doubts) -> None:
@@ -163,7 +164,7 @@ class Resync:
             "ledger differed from the API server, and is corrected",
             extra={"gone": len(gone), "changed": len(differing), "some": shown},
         )
-        self._controller.request_relist()
+        self._controller.handle(DriftFound())
 
     def _is_still_so(self, pod: ListedPod) -> bool:
         """Whether the pod has not changed since it was listed, so that the watch has had time to bring it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from allocator.cache.podinfo import pod_event
 from allocator.server import http
 from allocator.workers.binder import operations
 from contract import pods
@@ -62,7 +63,7 @@ def walked() -> Walked:
     assert answers[0].get_json()["response"]["allowed"] is True
     waits = SchedulerHarness([ONE_GPU])
     gated = admitted(worker("waits"), gated=True)
-    event = modules_of(lambda: waits.controller.put_pod(pods.trim(gated)))
+    event = modules_of(lambda: waits.controller.handle(pod_event(pods.trim(gated))))
     placement = modules_of(lambda: _place(waits))
     return Walked(passed, event, placement)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
 from allocator.server import http
 from contract.encoding import protocol
 from contract.metrics import metrics_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allocator.scheduler.succession import LatePod
+from allocator.scheduler.events import LatePod
 from allocator.workers.fence import failing
 from contract import names
 from playground import scenarios

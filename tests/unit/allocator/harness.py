@@ -7,13 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.cache.cache import Cache
+from allocator.cache.ledger import Reservation
 from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
+from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import (
+    CheckReservations,
+    ClaimsListed,
+    ExcludedGpusListed,
+    FencePods,
+    InventoriesListed,
+    LatePod,
+    NodesListed,
+    Phase,
+    Relist,
+    pods_listed,
+)
+from allocator.workers.fence import Fencer
 from contract import dialects, names, pods
 from contract.encoding import codec
 from contract.encoding.protocol import Question
@@ -69,16 +83,16 @@ class SchedulerHarness:
     def sync(self, existing: Iterable[JSON] = ()) -> None:
         """The first lists."""
         builders = list(self.nodes)
-        self.controller.replace_nodes(facts(trim(b.json())) for b in builders)
-        self.controller.replace_inventories(b.inventory() for b in builders)
+        self.controller.handle(NodesListed(tuple(facts(trim(b.json())) for b in builders)))
+        self.controller.handle(InventoriesListed(tuple(b.inventory() for b in builders)))
         self.no_claims()
-        self.controller.replace_pods(pods.trim(pod) for pod in existing)
+        self.controller.handle(pods_listed(pods.trim(pod) for pod in existing))
 
     def no_claims(self) -> None:
         """The lists of a cluster that has none of them, nor any card that is kept out."""
-        self.controller.replace_kept_out([])
+        self.controller.handle(ExcludedGpusListed(()))
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
-            self.controller.replace_claims(plural, [])
+            self.controller.handle(ClaimsListed(plural, ()))
 
     def _new_id(self) -> str:
         self.made += 1
@@ -95,6 +109,40 @@ class SchedulerHarness:
 
     def _wake(self) -> None:
         self.woken += 1
+
+
+def overdue(controller: Controller) -> tuple[Reservation, ...]:
+    """The reservations whose pods are to be looked for now."""
+    checks = [each for each in controller.tick(Phase.RESERVATIONS) if isinstance(each, CheckReservations)]
+    return tuple(reservation for check in checks for reservation in check.reservations)
+
+
+def relists(controller: Controller) -> list[int | None]:
+    """The terms for which pods are to be listed again now."""
+    return [each.term for each in controller.tick(Phase.TAKE_OVER) if isinstance(each, Relist)]
+
+
+def late_pods(controller: Controller) -> list[LatePod]:
+    """The pods that must be failed now."""
+    return [each for each in controller.tick(Phase.LATE_PODS) if isinstance(each, LatePod)]
+
+
+def unresolved(controller: Controller) -> list[Binding]:
+    """The bindings that are to be written again now."""
+    return [each for each in controller.tick(Phase.BINDINGS) if isinstance(each, Binding)]
+
+
+def fence(controller: Controller, fencer: Fencer) -> None:
+    """Fence the pods that are to be fenced now."""
+    for each in controller.tick(Phase.TAKE_OVER):
+        if isinstance(each, FencePods):
+            fencer.fence(each)
+
+
+def fail_late(controller: Controller, fencer: Fencer) -> None:
+    """Fail the pods that must be failed now."""
+    for each in late_pods(controller):
+        fencer.fail(each)
 
 
 def request_of(pod: JSON) -> PodRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.records import Binding
 from contract.encoding.protocol import Placed
 from contract.model import Allocation
@@ -32,7 +33,7 @@ def occupied() -> tuple[SchedulerHarness, Allocation]:
     desk = SchedulerHarness([ONE_GPU])
     answer = desk.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)
-    desk.controller.put_pod(running(worker("first"), answer.allocation))
+    desk.controller.handle(pod_event(running(worker("first"), answer.allocation)))
     desk.controller.schedule_pending()
     return desk, answer.allocation
 

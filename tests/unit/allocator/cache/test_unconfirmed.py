@@ -6,14 +6,16 @@ import dataclasses
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.cache.unconfirmed import OVERDUE, PROBATION, Arrivals, Unconfirmed, weight
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
+from allocator.scheduler.events import Phase, ReservationsChecked
 from contract import names
 from contract.encoding.protocol import STORED_FIRST, Answer, Never, Placed, Wait
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
 NODES = [node(name).gpus(4, mib=16 * 1024) for name in ("a", "b")]
 """Eight GPUs of 16 GiB: a quarter of them is two, the half four."""
@@ -76,7 +78,7 @@ def test_a_pod_that_is_seen_is_not_unconfirmed() -> None:
     for number in range(5):
         answer = it.controller.reserve(question(asks(SMALL)))
         assert isinstance(answer, Placed)
-        it.controller.put_pod(admitted(named(f"p-{number}"), allocation=answer.allocation))
+        it.controller.handle(pod_event(admitted(named(f"p-{number}"), allocation=answer.allocation)))
 
 
 def named(name: str, size: str = SMALL) -> PodBuilder:
@@ -98,7 +100,7 @@ def test_a_namespace_whose_pod_does_not_come_has_its_pods_stored_first_for_a_whi
     it.now += OVERDUE + 0.1
     assert verdicts(it, asks(SMALL), asks(SMALL, "b")) == LATER + GIVEN
     it.now += 41
-    it.controller.expire(it.controller.overdue(), set())
+    it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
     assert it.controller.look().assumed == 0
     assert verdicts(it, asks(SMALL), asks(SMALL, "c")) == LATER + GIVEN
     it.now += PROBATION
@@ -112,7 +114,7 @@ def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> N
     assert (answer.code, it.controller.look().assumed) == (STORED_FIRST, 0)
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Wait)
     assert _said(it.controller.reserve(question(asks("17Gi")))) == "Memory"
-    it.controller.put_pod(admitted(named("p"), gated=True))
+    it.controller.handle(pod_event(admitted(named("p"), gated=True)))
     bindings, _ = it.controller.schedule_pending()
     assert len(bindings) == 1
 
@@ -142,7 +144,7 @@ def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> No
     for _ in range(50):
         it.now += 1
         said += verdicts(it, named("x"))
-        it.controller.expire(it.controller.overdue(), set())
+        it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
     assert said == GIVEN * 2 + LATER * 48
     assert it.controller.look().assumed == 0
 
@@ -150,7 +152,7 @@ def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> No
 def test_a_pod_of_the_name_that_carries_another_place_frees_what_was_reserved() -> None:
     it = desk()
     it.controller.reserve(question(named("x")))
-    it.controller.put_pod(admitted(named("x"), gated=True))
+    it.controller.handle(pod_event(admitted(named("x"), gated=True)))
     assert it.controller.look().assumed == 0
     assert it.forgotten == ["replaced"]
 
@@ -161,9 +163,11 @@ def test_the_name_of_a_pod_that_was_there_before_frees_nothing() -> None:
     old = it.controller.reserve(question(named("x")))
     assert isinstance(old, Placed)
     stored = admitted(named("x"), allocation=old.allocation)
-    it.controller.put_pod(stored)
+    it.controller.handle(pod_event(stored))
     it.controller.reserve(question(named("x")))
-    it.controller.put_pod({**stored, "metadata": {**stored["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}})
+    it.controller.handle(
+        pod_event({**stored, "metadata": {**stored["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}})
+    )
     assert it.controller.look().assumed == 1
 
 
@@ -172,10 +176,10 @@ def test_a_pod_that_waits_after_all_names_the_place_that_it_gives_back() -> None
     it.controller.reserve(question(asks(SMALL)))
     it.controller.reserve(question(asks(SMALL, "b")))
     waits = admitted(named("p-1").annotated(names.RETURNED, "id-1"), gated=True)
-    it.controller.put_pod(waits)
+    it.controller.handle(pod_event(waits))
     assert it.controller.look().assumed == 1
     others = admitted(named("p-2").annotated(names.RETURNED, "id-2"), gated=True)
-    it.controller.put_pod(others)
+    it.controller.handle(pod_event(others))
     assert it.controller.look().assumed == 1, "a namespace gives back its own only"
 
 
@@ -244,14 +248,14 @@ def test_once_pods_come_quickly_here_one_that_does_not_is_given_up_sooner() -> N
     for number in range(8):
         answer = it.controller.reserve(question(asks(SMALL)))
         assert isinstance(answer, Placed)
-        it.controller.put_pod(admitted(named(f"p-{number}"), allocation=answer.allocation))
+        it.controller.handle(pod_event(admitted(named(f"p-{number}"), allocation=answer.allocation)))
     it.controller.reserve(question(asks(SMALL)))
     it.now += 4.9
-    assert it.controller.overdue() == ()
+    assert overdue(it.controller) == ()
     it.now += 0.2
-    overdue = it.controller.overdue()
-    assert [holding.key for holding in overdue] == ["id-9"]
-    it.controller.expire(overdue, {"id-9"})
+    late = overdue(it.controller)
+    assert [holding.key for holding in late] == ["id-9"]
+    it.controller.handle(ReservationsChecked(late, {"id-9"}))
     assert it.controller.look().assumed == 1, "the API server has it, the watch is late"
 
 
@@ -260,9 +264,9 @@ def test_a_pod_that_comes_when_its_place_was_given_up_has_it_if_it_is_free() -> 
     answer = it.controller.reserve(question(asks(SMALL)))
     assert isinstance(answer, Placed)
     it.now += 41
-    it.controller.expire(it.controller.overdue(), set())
-    it.controller.put_pod(admitted(named("p-1"), allocation=answer.allocation))
-    assert it.controller.late() == ()
+    it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
+    it.controller.handle(pod_event(admitted(named("p-1"), allocation=answer.allocation)))
+    assert it.controller.tick(Phase.LATE_PODS) == []
     assert it.controller.look().confirmed == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allocator.claims import objects
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding import codec
 from contract.model import Usage

@@ -11,14 +11,27 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
+from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
 from allocator.claims.lifecycle import Step
 from allocator.claims.rendering import CLAIMED
+from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import (
+    ClaimBindingAnswered,
+    ClaimChanged,
+    ClaimDeleted,
+    ClaimsListed,
+    ClaimStepAnswered,
+    ExcludedGpusListed,
+    InventoriesListed,
+    NodesListed,
+    Phase,
+    PodDeleted,
+    pods_listed,
+)
 from allocator.workers import binder as pod_writer
 from allocator.workers import claims_writer
-from allocator.workers.binder import BindFailed, BindSucceeded
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
@@ -27,7 +40,7 @@ from playground.api.api import Api
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.builders import NodeBuilder, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted, fence, unresolved
 from tests.wires import Wire
 
 JSON = dict[str, Any]
@@ -142,29 +155,30 @@ class Bench:
         for kind in KINDS:
             found = list(self.seen[kind].values())
             if kind == "pods":
-                self.desk.controller.replace_pods(map(pods.trim, found), term=self.term)
+                self.desk.controller.handle(pods_listed(map(pods.trim, found), term=self.term))
             else:
-                self.desk.controller.replace_claims(kind, found, term=self.term)
+                self.desk.controller.handle(ClaimsListed(kind, tuple(found), term=self.term))
         self._bar()
 
     def _bar(self) -> None:
         """Nothing goes wrong with these writes, which are about waiting pods and not about claims."""
         with ThreadPoolExecutor(1) as writers:
-            Fencer(
+            fencer = Fencer(
                 Kube(Wire(self.api)),
                 self.desk.controller,
                 word=lambda: f"word-{self.term}",
                 timeout=1,
                 writers=writers,
                 failed=lambda: None,
-            ).fence()
+            )
+            fence(self.desk.controller, fencer)
         self.look("pods")
 
     def cards(self) -> None:
         """The replica sees the nodes and their GPUs as they are now."""
-        self.desk.controller.replace_kept_out([])
-        self.desk.controller.replace_nodes(facts(trim(each.json())) for each in self.nodes.values())
-        self.desk.controller.replace_inventories(each.inventory() for each in self.nodes.values())
+        self.desk.controller.handle(ExcludedGpusListed(()))
+        self.desk.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
+        self.desk.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
 
     def overbooked(self) -> list[str]:
         """GPUs that were promised twice over, as pods and ElasticGPUs say."""
@@ -194,12 +208,12 @@ class Bench:
             for name, old in before.items():
                 if name not in now or now[name]["metadata"]["uid"] != old["metadata"]["uid"]:
                     if kind == "pods":
-                        controller.drop_pod(old["metadata"]["uid"])
+                        controller.handle(PodDeleted(old["metadata"]["uid"]))
                     else:
-                        controller.drop_claim(kind, old)
+                        controller.handle(ClaimDeleted(kind, old))
             for name, new in now.items():
                 if before.get(name) != new:
-                    controller.put_pod(pods.trim(new)) if kind == "pods" else controller.put_claim(kind, new)
+                    controller.handle(pod_event(pods.trim(new)) if kind == "pods" else ClaimChanged(kind, new))
 
     def decide(self) -> None:
         """Go down the line and write the commits."""
@@ -209,21 +223,15 @@ class Bench:
             if isinstance(told, EventRecord):
                 self.noted.append(told)
         for binding in bindings:
-            outcome = pod_writer.write(self.kube, binding, 0)
-            if isinstance(outcome, BindSucceeded):
-                self.desk.controller.bind_succeeded(binding, outcome.pod)
-            elif isinstance(outcome, BindFailed):
-                self.desk.controller.bind_failed(binding, outcome.pod)
-            else:
-                self.desk.controller.bind_unknown(binding)
+            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def work(self, most: int = 1000) -> int:
         """Write what claims need, at most so many writes; how many there were."""
-        _, bindings, steps = self.desk.controller.take_claim_work()
+        _, bindings, steps = self.desk.controller.claim_effects()
         for number, bind in enumerate(bindings, 1):
             if number > most:
                 return most
-            self.desk.controller.bound(bind, claims_writer.bind(self.kube, bind, timeout=1))
+            self.desk.controller.handle(ClaimBindingAnswered(bind, claims_writer.bind(self.kube, bind, timeout=1)))
         for number, step in enumerate(steps, len(bindings) + 1):
             if number > most:
                 return most
@@ -231,21 +239,15 @@ class Bench:
         return len(bindings) + len(steps)
 
     def step(self, step: Step) -> None:
-        self.desk.controller.stepped(step, claims_writer.step(self.kube, step, timeout=1))
+        self.desk.controller.handle(ClaimStepAnswered(step, claims_writer.step(self.kube, step, timeout=1)))
 
     def passes(self, seconds: float) -> None:
         """Time passes, and what it brings is done."""
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.tick()
-        for binding in self.desk.controller.unresolved():
-            outcome = pod_writer.write(self.kube, binding, 0)
-            if isinstance(outcome, BindSucceeded):
-                self.desk.controller.bind_succeeded(binding, outcome.pod)
-            elif isinstance(outcome, BindFailed):
-                self.desk.controller.bind_failed(binding, outcome.pod)
-            else:
-                self.desk.controller.bind_unknown(binding)
+        self.desk.controller.tick(Phase.UPKEEP)
+        for binding in unresolved(self.desk.controller):
+            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def quiet(self) -> None:
         """Everybody sees, decides and writes until nothing changes any more."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from allocator.claims import objects
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
 from contract import names, pods
 from contract.encoding.quantity import GIB
 from tests.builders import node

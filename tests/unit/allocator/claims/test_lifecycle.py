@@ -8,7 +8,7 @@ import pytest
 
 from allocator.claims import objects
 from allocator.claims.objects import BOUND, LOST, PENDING, RELEASED
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
 from contract import names, pods
 from contract.encoding import quantity
 from contract.encoding.protocol import Wait

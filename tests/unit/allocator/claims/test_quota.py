@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from allocator.claims import objects
 from allocator.claims.objects import BOUND, PENDING
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
+from allocator.scheduler.events import ClaimChanged
 from contract.encoding import quantity
 from tests.builders import node
 from tests.unit.allocator.claims.classes import bench, of_pod, status, taken
@@ -37,9 +38,9 @@ def test_the_bound_is_each_namespaces_own_and_counts_what_is_on_its_way() -> Non
     on.look()
     for name, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
         made = on.a_claim(name, memory=4, of="now", namespace=namespace)
-        on.desk.controller.put_claim(objects.CLAIMS, made)
+        on.desk.controller.handle(ClaimChanged(objects.CLAIMS, made))
     on.decide()
-    _, bindings, _ = on.desk.controller.take_claim_work()
+    _, bindings, _ = on.desk.controller.claim_effects()
     assert sorted(bind.claim.key for bind in bindings) == ["default/a", "other/c"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement
@@ -19,6 +20,7 @@ from allocator.preemption.set_cover import cover
 from allocator.queue import reservation
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.consistency import listed
+from allocator.scheduler.events import pods_listed
 from contract import names, pods
 from contract.dialects import Options
 from contract.encoding import codec
@@ -185,8 +187,8 @@ def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
     desk = SchedulerHarness([ONE_GPU])
     waits = stored("many")
     waits["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
-    desk.controller.put_pod(pods.trim(waits))
-    desk.controller.put_pod(pods.trim(admitted(worker("other", mib=1000), gated=True)))
+    desk.controller.handle(pod_event(pods.trim(waits)))
+    desk.controller.handle(pod_event(pods.trim(admitted(worker("other", mib=1000), gated=True))))
     bindings, news = desk.controller.schedule_pending()
     assert keys(bindings) == ["default/other"]
     (told,) = news
@@ -203,7 +205,7 @@ def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
     allocation = Allocation("id", "t4", shares)
     holds = stored("many", **{str(names.ALLOCATION): codec.allocation_to_text(allocation)})
     holds["spec"]["nodeName"] = "t4"
-    desk.controller.replace_pods([pods.trim(holds)])
+    desk.controller.handle(pods_listed([pods.trim(holds)]))
     (state,) = desk.controller.nodes()
     assert [usage.memory for usage in state.usage] == [POISON * 8 * MIB]
     seen = listed(holds, Options())

@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 
 from allocator.cache.cache import Cache, Pending
-from allocator.cache.podinfo import read_pod
+from allocator.cache.podinfo import pod_event, read_pod
 from allocator.engine import pinning
 from allocator.engine.engine import Engine
+from allocator.scheduler.events import PodDeleted
 from contract import pods
 from contract.encoding.protocol import Placed, Question
 from contract.encoding.quantity import GIB
@@ -126,10 +127,10 @@ def test_a_pod_is_bound_by_kube_scheduler_while_others_wait_for_it() -> None:
     asked = question(PLAIN.generated("p-"))
     assert _pin(desk, asked) == "nodeName"
     for number in range(30):
-        desk.controller.put_pod(pods.trim(pod(f"other-{number}").uid(f"u{number}").needs(cpu="1").json()))
+        desk.controller.handle(pod_event(pods.trim(pod(f"other-{number}").uid(f"u{number}").needs(cpu="1").json())))
     assert _pin(desk, asked) == "affinity"
     for number in range(30):
-        desk.controller.drop_pod(f"u{number}")
+        desk.controller.handle(PodDeleted(f"u{number}"))
     assert _pin(desk, asked) == "affinity", "more may be on their way"
     desk.now += 3
     assert _pin(desk, asked) == "nodeName"

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
+from allocator.options import SchedulerOptions
 from allocator.preemption import tracker
 from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import BindSucceeded, EvictionAnswered, Phase, PodDeleted, pods_listed
 from allocator.server import debug
 from allocator.workers.evictor import Evictor
 from contract import pods
@@ -36,20 +38,22 @@ class Bench(SchedulerHarness):
         answer = self.controller.reserve(question(builder))
         assert isinstance(answer, Placed), answer
         made = admitted(builder.on(answer.allocation.node), allocation=answer.allocation)
-        self.controller.put_pod(pods.trim(made))
+        self.controller.handle(pod_event(pods.trim(made)))
         return made
 
     def wait(self, builder: PodBuilder) -> None:
-        self.controller.put_pod(pods.trim(admitted(builder, gated=True)))
+        self.controller.handle(pod_event(pods.trim(admitted(builder, gated=True))))
         self.controller.schedule_pending()
 
     def second(self) -> list[Report]:
         """A second passes, and the line is tried where that was asked for."""
         self.now += 1
-        self.controller.tick()
+        self.controller.tick(Phase.UPKEEP)
         bindings, told = self.controller.schedule_pending()
         for binding in bindings:
-            self.controller.bind_succeeded(binding, pods.trim(admitted(remade(binding), allocation=binding.allocation)))
+            self.controller.handle(
+                BindSucceeded(binding, pod_event(pods.trim(admitted(remade(binding), allocation=binding.allocation))))
+            )
         self.controller.check_invariants()
         return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in bindings)]
 
@@ -59,7 +63,7 @@ class Bench(SchedulerHarness):
 
     def end(self, made: JSON) -> None:
         ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
-        self.controller.put_pod(pods.trim(ending))
+        self.controller.handle(pod_event(pods.trim(ending)))
 
 
 def full(options: SchedulerOptions = ON, *, vip: PodBuilder | None = None) -> tuple[Bench, JSON, JSON]:
@@ -77,7 +81,7 @@ def evict(name: str) -> Eviction:
 def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
     desk, _, young = full()
     assert desk.controller.preempt() == [evict("young")]
-    desk.controller.preempted(evict("young"), "evicted")
+    desk.controller.handle(EvictionAnswered(evict("young"), "evicted"))
     summary = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB, wanted 8192)"
     more = "waits for pods of lower priority on node a, evicted to make room"
     assert desk.second() == [
@@ -87,7 +91,7 @@ def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
     assert desk.kept == "a for uid-vip"
     desk.end(young)
     assert desk.controller.preempt() == [], "one whose victims are on their way asks for no more"
-    desk.controller.drop_pod("uid-young")
+    desk.controller.handle(PodDeleted("uid-young"))
     assert [news.key for news in desk.second()] == ["default/vip"]
     desk.second()
     assert (desk.kept, desk.controller.look().waiting) == ("", 0)
@@ -96,7 +100,7 @@ def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
 def test_what_came_free_is_kept_from_everybody_of_the_same_or_lower_priority() -> None:
     desk, _, _ = full()
     desk.controller.preempt()
-    desk.controller.drop_pod("uid-young")
+    desk.controller.handle(PodDeleted("uid-young"))
     answers = [desk.controller.reserve(question(worker(f"p{i}", "1Gi", priority=i))) for i in (0, 10)]
     assert [type(answer) for answer in answers] == [Wait, Wait]
     assert "default/vip" in [news.key for news in desk.second()]
@@ -105,7 +109,7 @@ def test_what_came_free_is_kept_from_everybody_of_the_same_or_lower_priority() -
 def test_a_pod_of_yet_higher_priority_goes_before_it() -> None:
     desk, _, _ = full()
     desk.controller.preempt()
-    desk.controller.drop_pod("uid-young")
+    desk.controller.handle(PodDeleted("uid-young"))
     assert isinstance(desk.controller.reserve(question(worker("urgent", "1Gi", priority=11))), Placed)
 
 
@@ -122,11 +126,11 @@ NOBODY_GOES = {
 def test_nobody_goes_where(case: tuple[SchedulerOptions, PodBuilder]) -> None:
     options, vip = case
     desk = full(options, vip=worker("other"))[0]
-    desk.controller.drop_pod("uid-other")
+    desk.controller.handle(PodDeleted("uid-other"))
     made = admitted(vip, gated=True)
     if not vip.json()["spec"].get("schedulingGates", [0]):
         made["spec"]["schedulingGates"].append({"name": "example.com/hold"})
-    desk.controller.put_pod(pods.trim(made))
+    desk.controller.handle(pod_event(pods.trim(made)))
     desk.controller.schedule_pending()
     assert (desk.controller.preempt(), desk.kept) == ([], "")
 
@@ -134,7 +138,7 @@ def test_nobody_goes_where(case: tuple[SchedulerOptions, PodBuilder]) -> None:
 def test_a_pod_whose_disruption_budget_forbids_it_is_spared_and_another_goes() -> None:
     desk, _, _ = full()
     assert desk.controller.preempt() == [evict("young")]
-    desk.controller.preempted(evict("young"), "budget")
+    desk.controller.handle(EvictionAnswered(evict("young"), "budget"))
     desk.second()
     assert desk.controller.preempt() == [evict("old")]
 
@@ -143,7 +147,7 @@ def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later
     desk, _, _ = full()
     for name in ("young", "old"):
         assert desk.controller.preempt() == [evict(name)]
-        desk.controller.preempted(evict(name), "budget")
+        desk.controller.handle(EvictionAnswered(evict(name), "budget"))
         desk.second()
     assert desk.controller.preempt() == []
     (told,) = [news for news in desk.second() if isinstance(news, StatusUpdate)]
@@ -156,7 +160,7 @@ def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later
     desk.second()
     for name in ("young", "old"):
         assert desk.controller.preempt() == [evict(name)]
-        desk.controller.preempted(evict(name), "budget")
+        desk.controller.handle(EvictionAnswered(evict(name), "budget"))
         assert desk.second() == [], "it is not told again what it was told before"
     assert desk.controller.preempt() == []
     assert desk.second() == []
@@ -168,7 +172,7 @@ def test_an_eviction_that_fails_is_tried_again_after_pauses_that_grow() -> None:
     for _ in range(200):
         if desk.controller.preempt():
             asked.append(desk.now - 100)
-            desk.controller.preempted(evict("young"), "failed")
+            desk.controller.handle(EvictionAnswered(evict("young"), "failed"))
         desk.second()
     assert asked == [0, 30, 90]
 
@@ -177,7 +181,7 @@ def test_room_that_somebody_else_took_is_made_again_only_after_a_pause() -> None
     desk, _, _ = full()
     desk.controller.preempt()
     desk.wait(worker("first", priority=20))
-    desk.controller.drop_pod("uid-young")
+    desk.controller.handle(PodDeleted("uid-young"))
     assert "default/first" in [news.key for news in desk.second()]
     desk.second()
     assert (desk.controller.preempt(), desk.kept) == ([], "")
@@ -191,15 +195,15 @@ def test_whoever_leads_next_waits_for_those_who_end_already() -> None:
     first.controller.preempt()
     ending = {**young, "metadata": {**young["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
     then = Bench([node("a").gpu(mib=16384)], options=ON)
-    then.controller.replace_pods(map(pods.trim, (old, ending, admitted(worker("vip", priority=10), gated=True))))
+    then.controller.handle(pods_listed(map(pods.trim, (old, ending, admitted(worker("vip", priority=10), gated=True)))))
     then.controller.schedule_pending()
     assert (then.controller.preempt(), then.kept) == ([], "a for uid-vip")
-    then.controller.drop_pod("uid-young")
+    then.controller.handle(PodDeleted("uid-young"))
     assert "default/vip" in [news.key for news in then.second()]
 
 
 LEAVES = {
-    "is deleted": lambda desk: desk.controller.drop_pod("uid-vip"),
+    "is deleted": lambda desk: desk.controller.handle(PodDeleted("uid-vip")),
     "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
 }
 
@@ -259,7 +263,7 @@ def all_plans(desk: Bench) -> list[list[str]]:
     while orders := desk.controller.preempt():
         found.append([order.uid for order in orders])
         for order in orders:
-            desk.controller.preempted(order, "evicted")
+            desk.controller.handle(EvictionAnswered(order, "evicted"))
         desk.second()
     return found
 
@@ -270,7 +274,7 @@ def test_a_line_of_pods_does_not_wait_for_one_grace_period_after_the_other() -> 
     victims = [uid for plan in plans for uid in plan]
     assert ([len(plan) for plan in plans], len(set(victims))) == ([1] * 5, 5)
     for uid in victims:
-        desk.controller.drop_pod(uid)
+        desk.controller.handle(PodDeleted(uid))
     assert {news.key for news in desk.second() if getattr(news, "code", "") == "placed"} == {
         f"default/vip-{number}" for number in range(5)
     }
@@ -286,11 +290,11 @@ def test_what_is_made_free_for_one_is_left_alone_by_another_on_the_same_node() -
     desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
     for_large, for_small = all_plans(desk)
     assert (len(for_large), len(for_small)) == (2, 1)
-    desk.controller.drop_pod(for_large[0])
+    desk.controller.handle(PodDeleted(for_large[0]))
     assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == [], "half of it is for the large one"
-    desk.controller.drop_pod(for_small[0])
+    desk.controller.handle(PodDeleted(for_small[0]))
     assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/small"]
-    desk.controller.drop_pod(for_large[1])
+    desk.controller.handle(PodDeleted(for_large[1]))
     assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/large"]
 
 
@@ -303,17 +307,17 @@ def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
     desk.second()
     assert desk.controller.preempt() == [], "the same one goes for both"
     assert desk.kept == "a for uid-vip-0, a for uid-vip-1"
-    desk.controller.drop_pod("uid-low")
+    desk.controller.handle(PodDeleted("uid-low"))
     assert len([n for n in desk.second() if getattr(n, "code", "") == "placed"]) == 2
 
 
 def test_a_plan_that_a_budget_forbids_ends_and_no_other() -> None:
     desk = crowd(1, 1, vips=2)
     first = desk.controller.preempt()
-    desk.controller.preempted(first[0], "evicted")
+    desk.controller.handle(EvictionAnswered(first[0], "evicted"))
     desk.second()
     second = desk.controller.preempt()
-    desk.controller.preempted(second[0], "budget")
+    desk.controller.handle(EvictionAnswered(second[0], "budget"))
     assert desk.kept.endswith("for uid-vip-0")
     assert ", " not in desk.kept
 
@@ -330,7 +334,7 @@ def test_a_snapshot_with_several_kept_nodes_is_replayed_as_it_was_decided() -> N
     desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
     desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
     for_large, _ = all_plans(desk)
-    desk.controller.drop_pod(for_large[0])
+    desk.controller.handle(PodDeleted(for_large[0]))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(desk.controller.view()))))
     assert view == desk.controller.view()
     assert [outcome.code for outcome in debug.down_the_line(view)] == ["Memory", "Memory"]

@@ -17,10 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
+from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import BindSucceeded, EvictionAnswered, EvictionOutcome, Phase, PodDeleted
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.model import NodeState
@@ -76,16 +78,18 @@ class SideBySide(RuleBasedStateMachine):
 
     def _put(self, made: JSON) -> None:
         self.running[pods.uid(made)] = made
-        self.desk.controller.put_pod(pods.trim(made))
+        self.desk.controller.handle(pod_event(pods.trim(made)))
 
     @rule(size=SIZES, count=st.sampled_from((1, 1, 1, 2)))
     def wait(self, size: str, count: int) -> None:
-        self.desk.controller.put_pod(pods.trim(admitted(self._builder(size, count, VIP), gated=True)))
+        self.desk.controller.handle(pod_event(pods.trim(admitted(self._builder(size, count, VIP), gated=True))))
 
     @precondition(lambda self: self.desk.controller.view().line)
     @rule(data=st.data())
     def gives_up_waiting(self, data: st.DataObject) -> None:
-        self.desk.controller.drop_pod(data.draw(st.sampled_from([p.uid for p in self.desk.controller.view().line])))
+        self.desk.controller.handle(
+            PodDeleted(data.draw(st.sampled_from([p.uid for p in self.desk.controller.view().line])))
+        )
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -100,21 +104,21 @@ class SideBySide(RuleBasedStateMachine):
     def _gone(self, uid: str) -> None:
         del self.running[uid]
         self.ending.discard(uid)
-        self.desk.controller.drop_pod(uid)
+        self.desk.controller.handle(PodDeleted(uid))
 
     # -- the allocator --------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from((1, 1, 1, 31)))
     def time_passes(self, seconds: int) -> None:
         self.desk.now += seconds
-        self.desk.controller.tick()
+        self.desk.controller.tick(Phase.UPKEEP)
         bindings, _ = self.desk.controller.schedule_pending()
         for binding in bindings:
             self.running[binding.pod.uid] = placed = admitted(remade(binding), allocation=binding.allocation)
-            self.desk.controller.bind_succeeded(binding, pods.trim(placed))
+            self.desk.controller.handle(BindSucceeded(binding, pod_event(pods.trim(placed))))
 
     @rule(fates=st.lists(FATES, min_size=8, max_size=8))
-    def make_room(self, fates: list[str]) -> None:
+    def make_room(self, fates: list[EvictionOutcome]) -> None:
         self.time_passes(1)
         controller = self.desk.controller
         preemptions, sharers = controller.preemptor.preemptions, controller.preemptor.sharers.by_node()
@@ -128,7 +132,7 @@ class SideBySide(RuleBasedStateMachine):
                 self.failed |= preemptions.under_way.keys() - before
             assert order.uid not in self.evicted
             assert pods.priority(self.running[order.uid]) < VIP
-            controller.preempted(order, fate)
+            controller.handle(EvictionAnswered(order, fate))
             if fate == "gone":
                 self._gone(order.uid)
             elif fate == "evicted":

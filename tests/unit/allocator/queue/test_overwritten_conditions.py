@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.records import PAUSE, PAUSE_CAP, Missing, Overwritten, StatusUpdate
+from allocator.scheduler.events import Phase, PodDeleted
 from contract import names
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker
@@ -25,22 +27,22 @@ def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -
 def after(desk: SchedulerHarness, seconds: float) -> list[Any]:
     """What is to be written of pods' conditions so many seconds later."""
     desk.now += seconds
-    return [each for each in desk.controller.to_write() if isinstance(each, StatusUpdate)]
+    return [each for each in desk.controller.tick(Phase.UPKEEP) if isinstance(each, StatusUpdate)]
 
 
 def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:
     """A pod that runs and one that waits, who say what they were told."""
     desk, allocation = occupied()
     there, second = running(worker("first"), allocation), waiting(worker("second"))
-    desk.controller.put_pod(second)
+    desk.controller.handle(pod_event(second))
     told = {each.uid: each for each in desk.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
     first = told.get("uid-first") or StatusUpdate(
         "default/first", "uid-first", True, "Allocated", "1 GPU share on node t4"
     )
     last = told["uid-second"]
     assert (last.code, last.reason) == ("Memory", FULL)
-    desk.controller.put_pod(saying(there, "True", first.code, first.reason))
-    desk.controller.put_pod(saying(second, "False", last.code, last.reason))
+    desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
+    desk.controller.handle(pod_event(saying(second, "False", last.code, last.reason)))
     assert after(desk, 2 * PAUSE_CAP) == []
     return desk, there, second, first, last
 
@@ -51,8 +53,8 @@ def once_more(told: StatusUpdate, *, turned: bool) -> StatusUpdate:
 
 def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
     desk, there, second, first, last = settled()
-    desk.controller.put_pod(saying(there, "False", "Memory", "waiting: stale"))
-    desk.controller.put_pod(saying(second, None))
+    desk.controller.handle(pod_event(saying(there, "False", "Memory", "waiting: stale")))
+    desk.controller.handle(pod_event(saying(second, None)))
     assert after(desk, PAUSE / 2) == []
     found = after(desk, PAUSE)
     assert sorted(found, key=lambda each: each.uid) == [once_more(first, turned=True), once_more(last, turned=True)]
@@ -60,19 +62,19 @@ def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
 
 def test_another_text_of_the_same_status_is_overwritten_too_and_its_time_of_transition_stays() -> None:
     desk, _, second, _, last = settled()
-    desk.controller.put_pod(saying(second, "False", "Cores", "waiting: for something else"))
+    desk.controller.handle(pod_event(saying(second, "False", "Cores", "waiting: for something else")))
     assert after(desk, PAUSE) == [once_more(last, turned=False)]
 
 
 def test_two_writers_who_do_not_agree_write_less_and_less_often() -> None:
     desk, there, _, first, _ = settled()
-    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
     repairs, start = [], desk.now
     while desk.now - start < 3600:
         for _ in after(desk, 1.0):
             repairs.append(desk.now - start)
-            desk.controller.put_pod(saying(there, "True", first.code, first.reason))
-            desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
+            desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
+            desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
     gaps = [later - earlier for earlier, later in itertools.pairwise(repairs)]
     assert gaps[:4] == [2 * PAUSE, 4 * PAUSE, 8 * PAUSE, 16 * PAUSE]
     assert max(gaps) == PAUSE_CAP
@@ -81,17 +83,17 @@ def test_two_writers_who_do_not_agree_write_less_and_less_often() -> None:
 
 def test_what_is_right_again_is_left_alone() -> None:
     desk, there, _, first, _ = settled()
-    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
-    desk.controller.put_pod(saying(there, "True", first.code, first.reason))
+    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
     assert after(desk, 10 * PAUSE) == []
 
 
 def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
     desk, there, second, _, _ = settled()
-    desk.controller.put_pod(saying(there, "False", "Memory", "stale"))
-    desk.controller.put_pod(saying(second, None))
-    desk.controller.drop_pod("uid-first")
-    desk.controller.drop_pod("uid-second")
+    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    desk.controller.handle(pod_event(saying(second, None)))
+    desk.controller.handle(PodDeleted("uid-first"))
+    desk.controller.handle(PodDeleted("uid-second"))
     assert after(desk, 10 * PAUSE) == []
     desk.controller.check_invariants()
 

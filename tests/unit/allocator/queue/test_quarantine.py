@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from allocator.cache.podinfo import made_of
+from allocator.cache.podinfo import made_of, pod_event
+from allocator.options import SchedulerOptions
 from allocator.queue.records import INTERNAL_ERROR, EventRecord, Quarantine, StatusUpdate
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import Phase, PodDeleted, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import pods
@@ -74,15 +75,15 @@ def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> No
 def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
     desk = SchedulerHarness([ONE_GPU], faults=[])
     bad, bomb = poisoned(waiting(worker("bad")))
-    desk.controller.replace_pods([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))])
+    desk.controller.handle(pods_listed([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))]))
     bindings, news = desk.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
     assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
     assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
-    desk.controller.put_pod(bad)
+    desk.controller.handle(pod_event(bad))
     assert desk.faults == [("pod", "default/bad")], "it is said once"
     bomb.armed = False
-    desk.controller.put_pod(bad)
+    desk.controller.handle(pod_event(bad))
     assert desk.controller.look().quarantined == 0
     desk.controller.check_invariants()
 
@@ -90,11 +91,11 @@ def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
 def test_a_bad_pod_that_is_gone_is_forgotten() -> None:
     desk = SchedulerHarness([ONE_GPU], faults=[])
     bad, _ = poisoned(waiting(worker("bad")))
-    desk.controller.put_pod(bad)
-    desk.controller.drop_pod("uid-bad")
+    desk.controller.handle(pod_event(bad))
+    desk.controller.handle(PodDeleted("uid-bad"))
     assert desk.controller.look().quarantined == 0
-    desk.controller.put_pod(bad)
-    desk.controller.replace_pods([])
+    desk.controller.handle(pod_event(bad))
+    desk.controller.handle(pods_listed([]))
     assert desk.controller.look().quarantined == 0
     desk.controller.check_invariants()
 
@@ -107,13 +108,13 @@ def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
     """The pod came with its share while nobody could read it: what it holds there is not known."""
     desk = SchedulerHarness([ONE_GPU, node("other").gpus(1)], faults=[])
     bad, bomb = poisoned(running(worker("bad"), share("GPU-t4-0", 10_000)))
-    desk.controller.put_pod(bad)
+    desk.controller.handle(pod_event(bad))
     for name in ("a", "b"):
-        desk.controller.put_pod(waiting(worker(name, mib=15_000)))
+        desk.controller.handle(pod_event(waiting(worker(name, mib=15_000))))
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.allocation.node for binding in bindings] == ["other"]
     bomb.armed = False
-    desk.controller.put_pod(bad)
+    desk.controller.handle(pod_event(bad))
     desk.controller.check_invariants()
     assert desk.controller.look().confirmed == 1
     desk.controller.schedule_pending()
@@ -124,15 +125,15 @@ def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
 def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -> None:
     desk = SchedulerHarness([ONE_GPU], faults=[])
     good = running(worker("bad"), share("GPU-t4-0", 10_000))
-    desk.controller.put_pod(good)
+    desk.controller.handle(pod_event(good))
     desk.controller.schedule_pending()
     bad, _ = poisoned(good)
-    desk.controller.put_pod(bad)
+    desk.controller.handle(pod_event(bad))
     assert desk.controller.look().confirmed == 1
     assert isinstance(desk.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
     assert desk.controller.schedule_pending()[1] == [EventRecord("Pod", "default/bad", "uid-bad", INTERNAL_ERROR, SAID)]
     desk.controller.check_invariants()
-    desk.controller.drop_pod("uid-bad")
+    desk.controller.handle(PodDeleted("uid-bad"))
     assert desk.controller.look().confirmed == 0
     assert isinstance(desk.controller.reserve(question(worker("d", mib=15_000))), Placed)
     desk.controller.check_invariants()
@@ -145,7 +146,7 @@ def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:
     """Three in line, the second of whom no decision survives."""
     desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(**options))
     for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
-        desk.controller.put_pod(waiting(worker(name, mib=mib)))
+        desk.controller.handle(pod_event(waiting(worker(name, mib=mib))))
     return desk
 
 
@@ -164,15 +165,15 @@ def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
     engine = Picky(ODD * MIB)
     desk = odd_line(engine)
     desk.controller.schedule_pending()
-    desk.controller.put_pod(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"})))
+    desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"}))))
     for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
         desk.now = now
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         desk.controller.schedule_pending()
         assert engine.looked == looked, now
     engine.memory, desk.now = 0, 1400.0
-    desk.controller.put_pod(waiting(worker("bad", mib=ODD)))
-    desk.controller.tick()
+    desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD))))
+    desk.controller.tick(Phase.UPKEEP)
     bindings, _ = desk.controller.schedule_pending()
     assert (keys(bindings), desk.controller.look().quarantined) == (["default/bad"], 0)
 
@@ -188,16 +189,16 @@ def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
     desk = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
     desk.controller.schedule_pending()
     desk.now += 60.0
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.controller.look().kept == 0
 
 
 def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
     engine = Picky(0)
     desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(preemption=True))
-    desk.controller.put_pod(running(worker("low"), share("GPU-t4-0", 10_000)))
+    desk.controller.handle(pod_event(running(worker("low"), share("GPU-t4-0", 10_000))))
     for name, mib in (("a-bad", 12_000), ("b-good", 10_000)):
-        desk.controller.put_pod(waiting(worker(name, mib=mib).spec(priority=5)))
+        desk.controller.handle(pod_event(waiting(worker(name, mib=mib).spec(priority=5))))
     desk.controller.schedule_pending()
     engine.memory = 12_000 * MIB
     assert [order.key for order in desk.controller.preempt()] == ["default/low"]
@@ -227,8 +228,8 @@ class Written:
         ]
         bad = pods.trim(stored[0])
         self.fuse = bad["spec"]["schedulingGates"] = Fuse(bad["spec"]["schedulingGates"])
-        self.desk.controller.put_pod(bad)
-        self.desk.controller.put_pod(pods.trim(stored[1]))
+        self.desk.controller.handle(pod_event(bad))
+        self.desk.controller.handle(pod_event(pods.trim(stored[1])))
 
     def arm(self, armed: bool) -> None:
         self.fuse.armed = armed

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from allocator.cache import reserved
+from allocator.cache.podinfo import pod_event
 from allocator.cache.reserved import NodeReservation, Requester
+from allocator.options import SchedulerOptions
 from allocator.queue import reservation
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import Phase, PodDeleted
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
@@ -116,9 +118,11 @@ def world(holder: str) -> SchedulerHarness:
         made = pod(f"small-{number}", holder).asks("gpufraction.io/gpu-memory", "10Gi")
         answer = desk.controller.reserve(question(made))
         assert isinstance(answer, Placed)
-        desk.controller.put_pod(admitted(made.uid(f"uid-{holder}-{number}").on("n"), allocation=answer.allocation))
+        desk.controller.handle(
+            pod_event(admitted(made.uid(f"uid-{holder}-{number}").on("n"), allocation=answer.allocation))
+        )
     large = pod("large").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
-    desk.controller.put_pod(pods.trim(admitted(large.uid("uid-large"), gated=True)))
+    desk.controller.handle(pod_event(pods.trim(admitted(large.uid("uid-large"), gated=True))))
     desk.controller.schedule_pending()
     passes(desk, AFTER + 5)  # it is looked at every five seconds
     return desk
@@ -127,7 +131,7 @@ def world(holder: str) -> SchedulerHarness:
 def passes(desk: SchedulerHarness, seconds: float) -> None:
     for _ in range(int(seconds)):
         desk.now += 1
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         desk.controller.schedule_pending()
 
 
@@ -155,9 +159,9 @@ def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and
 def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
     desk = world(NEIGHBOUR)
     passes(desk, 60)
-    desk.controller.drop_pod("uid-large")
+    desk.controller.handle(PodDeleted("uid-large"))
     again = pod("again").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
-    desk.controller.put_pod(pods.trim(admitted(again.uid("uid-again"), gated=True)))
+    desk.controller.handle(pod_event(pods.trim(admitted(again.uid("uid-again"), gated=True))))
     desk.controller.schedule_pending()
     passes(desk, AFTER + 6)
     assert desk.controller.view().kept
@@ -168,8 +172,8 @@ def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
 def test_it_is_placed_when_the_others_go() -> None:
     desk = world(NEIGHBOUR)
     for number in (0, 1):
-        desk.controller.drop_pod(f"uid-{NEIGHBOUR}-{number}")
+        desk.controller.handle(PodDeleted(f"uid-{NEIGHBOUR}-{number}"))
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.pod.uid for binding in bindings] == ["uid-large"]
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert not desk.controller.view().kept

@@ -9,7 +9,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.queue import QueuedPodInfo, Rounds, namespace_of, weight
+from allocator.scheduler.events import PodDeleted
 from contract.encoding.protocol import Placed, Wait
 from contract.model import FractionRequest, PodRequest, Wishes
 from contract.scheduling.needs import PodNeeds
@@ -125,7 +127,7 @@ def flooded(shapes: int = 1_000) -> SchedulerHarness:
     """One tenant's pods of as many shapes, none of which fits, in line since before everybody else."""
     desk, _ = occupied()
     for i in range(shapes):
-        desk.controller.put_pod(waiting(worker(f"w{i:04}", mib=12_000 + i)))
+        desk.controller.handle(pod_event(waiting(worker(f"w{i:04}", mib=12_000 + i))))
     return desk
 
 
@@ -133,7 +135,7 @@ def test_a_neighbours_pod_is_placed_in_the_first_cycle() -> None:
     desk = flooded()
     neighbour = waiting(worker("x", mib=1000, created="2031-01-01T00:00:00Z"))
     neighbour["metadata"]["namespace"] = "other"
-    desk.controller.put_pod(neighbour)
+    desk.controller.handle(pod_event(neighbour))
     woken = desk.woken
     bindings, news = desk.controller.schedule_pending()
     assert (keys(bindings), len(news), desk.woken > woken) == (["other/x"], 200, True)
@@ -158,6 +160,6 @@ def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_le
 def test_a_share_that_comes_back_is_offered_to_the_first_in_line_in_the_next_cycle() -> None:
     desk = flooded()
     desk.controller.schedule_pending()
-    desk.controller.drop_pod("uid-first")
+    desk.controller.handle(PodDeleted("uid-first"))
     bindings, _ = desk.controller.schedule_pending()
     assert keys(bindings) == ["default/w0000"]

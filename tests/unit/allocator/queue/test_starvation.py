@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import pod_event
+from allocator.options import SchedulerOptions
 from allocator.queue import reservation
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import BindSucceeded, InventoryDeleted, Phase, PodDeleted
 from allocator.server import debug
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
@@ -53,7 +55,7 @@ class World:
                 return
             self.made += 1
             running = worker(name, size).on(answer.allocation.node)
-            self.desk.controller.put_pod(admitted(running, allocation=answer.allocation))
+            self.desk.controller.handle(pod_event(admitted(running, allocation=answer.allocation)))
             self.ends[f"uid-{name}"] = self.desk.now + next(runs)
 
     def tick(self, runs: Iterator[float]) -> list[str]:
@@ -61,18 +63,18 @@ class World:
         self.desk.now += 1
         for uid in [uid for uid, at in self.ends.items() if at <= self.desk.now]:
             del self.ends[uid]
-            self.desk.controller.drop_pod(uid)
-        self.desk.controller.tick()
+            self.desk.controller.handle(PodDeleted(uid))
+        self.desk.controller.tick(Phase.UPKEEP)
         bindings, _ = self.desk.controller.schedule_pending()
         for binding in bindings:
             placed = admitted(remade(binding), allocation=binding.allocation)
-            self.desk.controller.bind_succeeded(binding, placed)
+            self.desk.controller.handle(BindSucceeded(binding, pod_event(placed)))
         self.fill(runs)
         self.desk.controller.check_invariants()
         return [binding.pod.key for binding in bindings]
 
     def wait(self, builder: PodBuilder) -> None:
-        self.desk.controller.put_pod(admitted(builder, gated=True))
+        self.desk.controller.handle(pod_event(admitted(builder, gated=True)))
 
     @property
     def kept(self) -> str:
@@ -133,11 +135,11 @@ def kept_world() -> World:
     for name, at in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         answer = world.desk.controller.reserve(question(worker(name, "8Gi").spec(nodeSelector={_HOST: at})))
         assert isinstance(answer, Placed)
-        world.desk.controller.put_pod(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation))
+        world.desk.controller.handle(pod_event(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation)))
     world.wait(worker("large", "16Gi"))
     world.desk.controller.schedule_pending()
     world.desk.now += AFTER
-    world.desk.controller.tick()
+    world.desk.controller.tick(Phase.UPKEEP)
     assert world.kept == "b"
     text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
     (outcome,) = debug.down_the_line(world.desk.controller.view())
@@ -165,9 +167,9 @@ def test_a_pod_of_higher_priority_may_go_there() -> None:
 def test_it_is_placed_elsewhere_if_that_comes_first() -> None:
     world = kept_world()
     for uid in ("uid-a1", "uid-a2"):
-        world.desk.controller.drop_pod(uid)
+        world.desk.controller.handle(PodDeleted(uid))
     assert [c.allocation.node for c in world.desk.controller.schedule_pending()[0]] == ["a"]
-    world.desk.controller.tick()
+    world.desk.controller.tick(Phase.UPKEEP)
     assert world.kept == ""
 
 
@@ -185,8 +187,8 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
 
 
 LEAVES = {
-    "is deleted": lambda desk: desk.controller.drop_pod("uid-large"),
-    "is finished": lambda desk: desk.controller.put_pod({**_large(), "status": {"phase": "Failed"}}),
+    "is deleted": lambda desk: desk.controller.handle(PodDeleted("uid-large")),
+    "is finished": lambda desk: desk.controller.handle(pod_event({**_large(), "status": {"phase": "Failed"}})),
     "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
 }
 
@@ -200,15 +202,15 @@ def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
     world = kept_world()
     leave(world.desk)
     world.desk.now += 5
-    world.desk.controller.tick()
+    world.desk.controller.tick(Phase.UPKEEP)
     assert world.kept == ""
 
 
 def test_a_kept_node_that_can_no_longer_serve_it_is_let_go_for_another() -> None:
     world = kept_world()
-    world.desk.controller.drop_inventory("b")
+    world.desk.controller.handle(InventoryDeleted("b"))
     world.desk.now += 5
-    world.desk.controller.tick()
+    world.desk.controller.tick(Phase.UPKEEP)
     assert world.kept == "a"
 
 

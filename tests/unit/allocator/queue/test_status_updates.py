@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.records import StatusUpdate
+from allocator.scheduler.events import NodeChanged, NodeDeleted, Phase
 from contract import names
 from contract.encoding.protocol import Placed
 from contract.nodes.attributes import facts, trim
@@ -19,11 +21,11 @@ SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Me
 def shrunken() -> SchedulerHarness:
     """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
     desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.handle(pod_event(waiting(worker("second"))))
     desk.controller.schedule_pending()
     answer = desk.controller.reserve(question(worker("third", mib=3072)))
     assert isinstance(answer, Placed)
-    desk.controller.put_pod(running(worker("third", mib=3072), answer.allocation))
+    desk.controller.handle(pod_event(running(worker("third", mib=3072), answer.allocation)))
     return desk
 
 
@@ -50,7 +52,7 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
     for _ in range(4):
         desk.now += MINUTE / 4
         woken = desk.woken
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         assert desk.woken == woken + 1
         last = about(desk, "second")
     assert last == [StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
@@ -58,18 +60,18 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
 
 def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
     desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.handle(pod_event(waiting(worker("second"))))
     desk.controller.schedule_pending()
     desk.now += MINUTE
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     woken = desk.woken
-    desk.controller.drop_node("elsewhere")
+    desk.controller.handle(NodeDeleted("elsewhere"))
     assert desk.woken == woken, "nobody is helped by a node that goes"
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.woken == woken + 1
     desk.controller.schedule_pending()
     for _ in range(2):
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
     assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
 
 
@@ -80,17 +82,17 @@ def test_who_does_not_lead_is_not_woken_to_tell() -> None:
     desk.now += MINUTE
     woken = desk.woken
     for _ in range(3):
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
     assert desk.woken == woken
     desk.leads = True
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.woken == woken + 1
 
 
 def test_new_figures_are_told_to_so_many_at_once() -> None:
     desk = shrunken()
     for number in range(60):
-        desk.controller.put_pod(waiting(worker(f"w{number}")))
+        desk.controller.handle(pod_event(waiting(worker(f"w{number}"))))
     desk.controller.schedule_pending()
     desk.now += MINUTE
     answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
@@ -123,16 +125,16 @@ def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, st
     """Or every change of leader would be an Event on each pod in line."""
     desk, _ = occupied()
     stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
-    desk.controller.put_pod(stood)
+    desk.controller.handle(pod_event(stood))
     assert about(desk, "second") == want
 
 
 def test_the_time_of_transition_is_that_of_the_status() -> None:
     desk, _ = occupied()
-    desk.controller.put_pod(waiting(worker("second")))
+    desk.controller.handle(pod_event(waiting(worker("second"))))
     (first,) = about(desk, "second")
     assert first == StatusUpdate("default/second", "uid-second", False, "Memory", FULL)
-    desk.controller.put_node(facts(trim(ONE_GPU.cordoned().json())))
+    desk.controller.handle(NodeChanged(facts(trim(ONE_GPU.cordoned().json()))))
     (second,) = about(desk, "second")
     assert isinstance(second, StatusUpdate)
     assert (second.code, second.turned, second.event) == ("Cordoned", False, True)

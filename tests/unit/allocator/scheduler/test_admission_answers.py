@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Policy
+from allocator.options import SchedulerOptions
 from allocator.scheduler.admission import NotReady
-from allocator.scheduler.options import SchedulerOptions
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
 from contract import names
@@ -77,8 +78,10 @@ def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> Non
     desk = SchedulerHarness([T4])
     placed = desk.controller.reserve(question(TRAIN))
     assert isinstance(placed, Placed)
-    desk.controller.put_pod(
-        admitted(pod("train-x").asks("aliyun.com/gpu-mem", 5).uid("u1").on("t4"), allocation=placed.allocation)
+    desk.controller.handle(
+        pod_event(
+            admitted(pod("train-x").asks("aliyun.com/gpu-mem", 5).uid("u1").on("t4"), allocation=placed.allocation)
+        )
     )
     again = desk.controller.reserve(question(TRAIN, held="id-1"))
     assert isinstance(again, Placed)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
+from allocator.scheduler.events import NodeChanged
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
@@ -29,7 +31,7 @@ def worker(name: str) -> PodBuilder:
 def asking(**amounts: str) -> Callable[[SchedulerHarness], str]:
     def comes(desk: SchedulerHarness) -> str:
         desk.controller.reserve(question(worker("odd").needs(**amounts)))
-        desk.controller.put_pod(pods.trim(admitted(worker("odd").needs(**amounts), gated=True)))
+        desk.controller.handle(pod_event(pods.trim(admitted(worker("odd").needs(**amounts), gated=True))))
         return "default/odd"
 
     return comes
@@ -39,14 +41,14 @@ def running(desk: SchedulerHarness) -> str:
     """Without a share, and bound by hand: anybody who may create pods can."""
     for number in range(3):
         builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
-        desk.controller.put_pod(pods.trim(builder.json()))
+        desk.controller.handle(pod_event(pods.trim(builder.json())))
     return ""
 
 
 def its_kubelet(desk: SchedulerHarness) -> str:
     odd = node("t4").gpus(1).json()
     odd["status"]["allocatable"].update({"cpu": MOST, "memory": "1e60", "ephemeral-storage": "-1e60", "pods": MOST})
-    desk.controller.put_node(facts(trim(odd)))
+    desk.controller.handle(NodeChanged(facts(trim(odd))))
     return ""
 
 
@@ -62,7 +64,7 @@ ODD: dict[str, Callable[[SchedulerHarness], str]] = {
 def test_others_are_placed_beside(comes: Callable[[SchedulerHarness], str]) -> None:
     desk = SchedulerHarness([node("t4").gpus(1), node("u").gpus(1)])
     odd = comes(desk)
-    desk.controller.put_pod(pods.trim(admitted(worker("p"), gated=True)))
+    desk.controller.handle(pod_event(pods.trim(admitted(worker("p"), gated=True))))
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.pod.key for binding in bindings] == ["default/p"]
     assert [each.key for each in desk.controller.view().line if each.key == odd] == ([odd] if odd else [])

@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import pod_event
+from allocator.scheduler.events import Phase, pods_listed
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import MIB
@@ -52,8 +54,8 @@ def trimmed(pod: JSON) -> JSON:
 def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: JSON, value: Any) -> None:
     odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
     desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.replace_pods([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))])
-    desk.controller.tick()
+    desk.controller.handle(pods_listed([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
+    desk.controller.tick(Phase.UPKEEP)
     bindings, _ = desk.controller.schedule_pending()
     closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
     assert closed or {"default/a", "default/z"} <= set(keys(bindings))
@@ -61,7 +63,7 @@ def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: 
     desk.controller.report_overcommitted()
     desk.controller.preempt()
     desk.controller.check_invariants()
-    desk.controller.replace_pods([])
+    desk.controller.handle(pods_listed([]))
     desk.controller.check_invariants()
     assert desk.controller.look().quarantined == 0
 
@@ -73,8 +75,8 @@ def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.Da
     places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]
     odd = with_another(HOLDS, data.draw(st.sampled_from([path for path in places if path != ("metadata",)])), value)
     desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.put_pod(trimmed(HOLDS))
-    desk.controller.put_pod(trimmed(odd))
+    desk.controller.handle(pod_event(trimmed(HOLDS)))
+    desk.controller.handle(pod_event(trimmed(odd)))
     if desk.faults:  # what it has is not known by what it says now
         assert not isinstance(desk.controller.reserve(question(worker("b", mib=6_000))), Placed)
     desk.controller.check_invariants()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from allocator.cache.podinfo import pod_event
+from allocator.scheduler.events import PodDeleted
 from contract.encoding.protocol import Placed, Wait
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
@@ -10,7 +12,7 @@ from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 def long_line(desk: SchedulerHarness, length: int = 30) -> None:
     """Pods of as many shapes as there are pods, none of which fits."""
     for i in range(length):
-        desk.controller.put_pod(waiting(worker(f"w{i:02}", mib=12_000 + i)))
+        desk.controller.handle(pod_event(waiting(worker(f"w{i:02}", mib=12_000 + i))))
 
 
 def test_a_long_line_is_gone_down_in_turns_and_others_have_the_state_in_between() -> None:
@@ -37,11 +39,11 @@ def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> Non
     long_line(desk)
     labelled, gone = worker("z-labelled", mib=1000), worker("z-gone", mib=1000)
     for each in (labelled, gone):
-        desk.controller.put_pod(waiting(each))
+        desk.controller.handle(pod_event(waiting(each)))
 
     def change() -> None:
-        desk.controller.put_pod(waiting(labelled.labelled("a", "b")))
-        desk.controller.drop_pod("uid-z-gone")
+        desk.controller.handle(pod_event(waiting(labelled.labelled("a", "b"))))
+        desk.controller.handle(PodDeleted("uid-z-gone"))
 
     desk.give_way = change
     [binding], _ = desk.controller.schedule_pending()
@@ -52,7 +54,7 @@ def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> Non
 def test_who_leads_no_more_after_a_turn_decides_no_more() -> None:
     desk, _ = occupied()
     long_line(desk)
-    desk.controller.put_pod(waiting(worker("z-last", mib=1000)))
+    desk.controller.handle(pod_event(waiting(worker("z-last", mib=1000))))
 
     def lose() -> None:
         desk.leads = False
@@ -67,7 +69,7 @@ def test_who_leads_no_more_after_a_turn_decides_no_more() -> None:
 def test_a_share_that_comes_back_between_two_turns_is_for_the_next_pass() -> None:
     desk, _ = occupied()
     long_line(desk)
-    desk.give_way = lambda: desk.controller.drop_pod("uid-first")
+    desk.give_way = lambda: desk.controller.handle(PodDeleted("uid-first"))
     bindings, _ = desk.controller.schedule_pending()
     assert desk.woken > 0
     more, _ = desk.controller.schedule_pending()

@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
+from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import (
+    InventoryChanged,
+    InventoryDeleted,
+    NodeChanged,
+    NodeDeleted,
+    Phase,
+    PodDeleted,
+    pods_listed,
+)
 from allocator.workers import binder
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
@@ -54,31 +64,31 @@ TEXT = (
 def test_a_pod_that_is_not_bound_within_the_bound_is_told_once_and_keeps_its_share() -> None:
     desk = SchedulerHarness([ONE_GPU])
     made = conditions(placed(desk))
-    desk.controller.put_pod(made)
+    desk.controller.handle(pod_event(made))
     assert desk.controller.schedule_pending() == ([], [])
     desk.now += 299
-    desk.controller.put_pod(made)
-    desk.controller.tick()
+    desk.controller.handle(pod_event(made))
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.controller.schedule_pending() == ([], [])
     desk.now += 1
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     want = StatusUpdate("default/p", "uid-p", True, "NotScheduled", TEXT, warning="GPUShareUnused")
     assert desk.controller.schedule_pending() == ([], [want])
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.controller.schedule_pending() == ([], [])
     assert (desk.controller.look().confirmed, desk.controller.look().unbound) == (1, 1)
-    assert desk.controller.take_evictions() == []
+    assert desk.controller.tick(Phase.EVICTIONS) == []
 
 
 def test_when_it_is_bound_after_all_it_is_told_so() -> None:
     desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
-    desk.controller.put_pod(conditions(made))
+    desk.controller.handle(pod_event(conditions(made)))
     desk.now += 300
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     desk.controller.schedule_pending()
     bound = {**conditions(made, scheduled="True", reason=""), "spec": {**made["spec"], "nodeName": "t4"}}
-    desk.controller.put_pod(bound)
+    desk.controller.handle(pod_event(bound))
     assert [t.code for t in desk.controller.schedule_pending()[1]] == ["Allocated"]
     assert desk.controller.look().unbound == 0
 
@@ -98,12 +108,12 @@ NOT_STUCK = {
 def test_not_stuck(change: Any) -> None:
     desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
     made = placed(desk, owned=True)
-    desk.controller.put_pod(conditions(made))
+    desk.controller.handle(pod_event(conditions(made)))
     desk.now += 200
-    desk.controller.put_pod(change(made))
+    desk.controller.handle(pod_event(change(made)))
     desk.now += 1000
-    desk.controller.tick()
-    assert (desk.controller.take_evictions(), desk.controller.look().unbound) == ([], 0)
+    desk.controller.tick(Phase.UPKEEP)
+    assert (desk.controller.tick(Phase.EVICTIONS), desk.controller.look().unbound) == ([], 0)
 
 
 def test_a_break_begins_the_time_anew() -> None:
@@ -111,9 +121,9 @@ def test_a_break_begins_the_time_anew() -> None:
     made = placed(desk)
     for state in (conditions(made), made, conditions(made)):
         desk.now += 200
-        desk.controller.put_pod(state)
+        desk.controller.handle(pod_event(state))
     desk.now += 200
-    desk.controller.tick()
+    desk.controller.tick(Phase.UPKEEP)
     assert desk.controller.look().unbound == 0
 
 
@@ -121,10 +131,10 @@ def test_where_the_administrator_says_so_it_is_evicted_if_a_controller_makes_ano
     orders = []
     for owned in (False, True):
         desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
-        desk.controller.put_pod(conditions(placed(desk, owned=owned)))
+        desk.controller.handle(pod_event(conditions(placed(desk, owned=owned))))
         desk.now += 300
-        desk.controller.tick()
-        orders += desk.controller.take_evictions()
+        desk.controller.tick(Phase.UPKEEP)
+        orders += desk.controller.tick(Phase.EVICTIONS)
     assert orders == [Eviction("default/p", "uid-p", 7, "unbound", TEXT)]
 
 
@@ -156,15 +166,15 @@ def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves
     desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     made["spec"]["nodeName"] = "t4"
-    desk.controller.put_pod(made)
-    desk.controller.drop_node("t4")
-    desk.controller.drop_inventory("t4")
+    desk.controller.handle(pod_event(made))
+    desk.controller.handle(NodeDeleted("t4"))
+    desk.controller.handle(InventoryDeleted("t4"))
     assert desk.controller.look().confirmed == 1
-    desk.controller.put_pod(admitted(worker("next"), gated=True))
-    desk.controller.put_node(facts(ONE_GPU.json()))
-    desk.controller.put_inventory(ONE_GPU.inventory())
+    desk.controller.handle(pod_event(admitted(worker("next"), gated=True)))
+    desk.controller.handle(NodeChanged(facts(ONE_GPU.json())))
+    desk.controller.handle(InventoryChanged(ONE_GPU.inventory()))
     assert desk.controller.schedule_pending()[0] == [], "the node came back, and the pod still runs there"
-    desk.controller.drop_pod("uid-p")
+    desk.controller.handle(PodDeleted("uid-p"))
     assert [c.pod.key for c in desk.controller.schedule_pending()[0]] == ["default/next"]
     desk.controller.check_invariants()
 
@@ -184,19 +194,19 @@ def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
     desk = SchedulerHarness([ONE_GPU])
     made = placed(desk)
     made["spec"]["nodeName"] = "t4"
-    desk.controller.put_pod(made)
+    desk.controller.handle(pod_event(made))
     for end in ends:
         match end:
             case "gone":
-                desk.controller.drop_pod(pods.uid(made))
+                desk.controller.handle(PodDeleted(pods.uid(made)))
             case "relist":
-                desk.controller.replace_pods([])
+                desk.controller.handle(pods_listed([]))
             case "terminating":
                 ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}}
-                desk.controller.put_pod(ending)
+                desk.controller.handle(pod_event(ending))
                 assert desk.controller.look().confirmed == 1
             case phase:
-                desk.controller.put_pod({**made, "status": {"phase": phase}})
+                desk.controller.handle(pod_event({**made, "status": {"phase": phase}}))
         desk.controller.check_invariants()
     assert desk.controller.look().confirmed == 0
     assert [n.usage[0].sharers for n in desk.controller.nodes()] == [0]
@@ -209,15 +219,15 @@ def neighbour(cpu: int) -> JSON:
 
 def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
     desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
-    desk.controller.put_pod(neighbour(cpu=3))
-    desk.controller.put_pod(admitted(worker("p").needs(cpu=2), gated=True))
+    desk.controller.handle(pod_event(neighbour(cpu=3)))
+    desk.controller.handle(pod_event(admitted(worker("p").needs(cpu=2), gated=True)))
     bindings, [told] = desk.controller.schedule_pending()
     assert (bindings, told.reason) == (
         [],
         "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
     )
     before = desk.woken
-    desk.controller.put_pod(neighbour(cpu=2))
+    desk.controller.handle(pod_event(neighbour(cpu=2)))
     assert desk.woken > before
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.allocation.node for binding in bindings] == ["t4"]
@@ -226,8 +236,8 @@ def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
 
 def test_a_pod_that_grew_on_its_node_takes_what_it_says_now() -> None:
     desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
-    desk.controller.put_pod(neighbour(cpu=1))
-    desk.controller.put_pod(neighbour(cpu=3))
+    desk.controller.handle(pod_event(neighbour(cpu=1)))
+    desk.controller.handle(pod_event(neighbour(cpu=3)))
     answer = desk.controller.reserve(question(worker("p").needs(cpu=2)))
     assert isinstance(answer, Wait)
     assert answer.code == "Cpu"

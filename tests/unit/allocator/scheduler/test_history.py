@@ -21,12 +21,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
+from allocator.options import SchedulerOptions
 from allocator.preemption import tracker
 from allocator.queue.records import Binding
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    BindUnknown,
+    ClaimsListed,
+    EvictionAnswered,
+    EvictionOutcome,
+    Phase,
+    PodDeleted,
+    ReservationsChecked,
+    pods_listed,
+)
 from allocator.workers import binder
-from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import Never, Placed, Wait
@@ -35,7 +47,7 @@ from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, fence, overdue, question, unresolved
 from tests.wires import Fate, Wire
 
 JSON = dict[str, Any]
@@ -54,14 +66,6 @@ class Admission:
     since: float
 
 
-@dataclass
-class Written:
-    """A commit whose outcome is known to its writer and not yet to the controller."""
-
-    binding: Binding
-    outcome: BindSucceeded | BindFailed | BindUnknown
-
-
 class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +73,7 @@ class History(RuleBasedStateMachine):
         self.kube = Kube(self.api.wire)
         self.admissions: list[Admission] = []
         self.bindings: list[Binding] = []
-        self.written: list[Written] = []
+        self.written: list[BindSucceeded | BindFailed | BindUnknown] = []
         self.orphans: list[Binding] = []
         """Commits of leaders before, held up somewhere on their way."""
         self.evicted: set[str] = set()
@@ -102,8 +106,8 @@ class History(RuleBasedStateMachine):
         options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True)
         term = self.generation
         self.desk = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
-        self.desk.controller.replace_pods(map(pods.trim, self.api.listed()), term=term)
-        self.desk.controller.replace_claims(objects.SHARES, [], term=term)
+        self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
+        self.desk.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
         self.api.events.clear()
         self.strays.clear()
         self.bindings, self.written, self.told = [], [], {}
@@ -117,7 +121,7 @@ class History(RuleBasedStateMachine):
                 writers=writers,
                 failed=lambda: None,
             )
-            self.barrier.fence()
+            fence(self.desk.controller, self.barrier)
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
@@ -185,7 +189,7 @@ class History(RuleBasedStateMachine):
         self.told.update({news.uid: news.code for news in told})
 
     @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
-    def make_room(self, fate: str) -> None:
+    def make_room(self, fate: EvictionOutcome) -> None:
         line = self.desk.controller.view().line
         orders = self.desk.controller.preempt()
         assert self.evicted.isdisjoint(order.uid for order in orders), "nobody goes twice, or for two"
@@ -198,7 +202,7 @@ class History(RuleBasedStateMachine):
                 self.evicted.add(order.uid)
                 victim["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
                 self.api.change(order.key)
-            self.desk.controller.preempted(order, fate)
+            self.desk.controller.handle(EvictionAnswered(order, fate))
 
     @precondition(lambda self: self.bindings)
     @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
@@ -208,22 +212,13 @@ class History(RuleBasedStateMachine):
 
     def _write(self, binding: Binding, fate: Fate, reachable: bool = True) -> None:
         self.api.wire.fates, self.api.wire.down = [fate], None if reachable else "dropped"
-        self.written.append(Written(binding, binder.write(self.kube, binding, 0)))
+        self.written.append(binder.write(self.kube, binding, 0))
         self.api.wire.fates, self.api.wire.down = [], None
 
     @precondition(lambda self: self.written)
     @rule(data=st.data())
     def report(self, data: st.DataObject) -> None:
-        self._report(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
-
-    def _report(self, written: Written) -> None:
-        match written.outcome:
-            case BindSucceeded(made):
-                self.desk.controller.bind_succeeded(written.binding, made)
-            case BindFailed(found, why, refused):
-                self.desk.controller.bind_failed(written.binding, found, why, refused=refused)
-            case BindUnknown():
-                self.desk.controller.bind_unknown(written.binding)
+        self.desk.controller.handle(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
 
     @precondition(lambda self: self.api.wire.late)
     @rule()
@@ -239,13 +234,13 @@ class History(RuleBasedStateMachine):
             kind, seen = self.api.events.popleft()
             for _ in range(1 + twice):
                 if kind == "put":
-                    self.desk.controller.put_pod(pods.trim(seen))
+                    self.desk.controller.handle(pod_event(pods.trim(seen)))
                 else:
-                    self.desk.controller.drop_pod(pods.uid(seen))
+                    self.desk.controller.handle(PodDeleted(pods.uid(seen)))
         self._fail_those_that_came_late()
 
     def _fail_those_that_came_late(self) -> None:
-        self.barrier.fail_late()
+        fail_late(self.desk.controller, self.barrier)
         self.api.end_what_is_past_its_deadline()
         if self.listing is None:
             self.strays &= {pods.uid(seen) for _, seen in self.api.events}
@@ -262,7 +257,7 @@ class History(RuleBasedStateMachine):
     def part_of_the_list_is_taken_in(self, count: int) -> None:
         held = self.listing or []
         part, rest = held[:count], held[count:]
-        self.desk.controller.replace_pods(part, first=not self.begun, last=not rest)
+        self.desk.controller.handle(pods_listed(part, first=not self.begun, last=not rest))
         self.listing, self.begun = rest or None, True
         self._fail_those_that_came_late()
 
@@ -275,10 +270,10 @@ class History(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.tick()
-        self.bindings += self.desk.controller.unresolved()
+        self.desk.controller.tick(Phase.UPKEEP)
+        self.bindings += unresolved(self.desk.controller)
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
-        self.desk.controller.expire(self.desk.controller.overdue(), exist)
+        self.desk.controller.handle(ReservationsChecked(overdue(self.desk.controller), exist))
 
     @rule(land=st.booleans())
     def restart(self, land: bool) -> None:
@@ -339,7 +334,7 @@ class History(RuleBasedStateMachine):
                 self._write(binding, "answered")
             self.bindings = []
             while self.written:
-                self._report(self.written.pop())
+                self.desk.controller.handle(self.written.pop())
             while self.listing is not None:
                 self.part_of_the_list_is_taken_in(3)
             while self.api.events:
@@ -355,7 +350,7 @@ class History(RuleBasedStateMachine):
         look = self.desk.controller.look()
         assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
         again = SchedulerHarness(NODES, now=self.now)
-        again.controller.replace_pods(map(pods.trim, self.api.listed()))
+        again.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"
         assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
         assert [p.key for p in again.controller.view().line] == [p.key for p in self.desk.controller.view().line]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.scheduler.events import NodeChanged, NodeDeleted
 from allocator.server import http
 from contract.encoding.protocol import OFFERED_PATH
 from contract.metrics import metrics_of
@@ -37,16 +38,16 @@ def offering(name: str, amounts: dict[str, str]) -> JSON:
 @pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
 def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_path: Path, leads: bool) -> None:
     desk = SchedulerHarness([node("n").gpus(1)], leads=leads)
-    desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
+    desk.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
     server = serve_http(
         http.socket_routes(desk.controller, Metrics(metrics_of("allocator"))), tmp_path / "a.sock", name="a"
     )
     try:
         ask = offers(UnixClient(tmp_path / "a.sock"), patience=2)
         found = [ask("n"), ask("another"), ask("")]
-        desk.controller.put_node(facts(trim(offering("n", {}))))
+        desk.controller.handle(NodeChanged(facts(trim(offering("n", {})))))
         found.append(ask("n"))
-        desk.controller.drop_node("n")
+        desk.controller.handle(NodeDeleted("n"))
         found.append(ask("n"))
     finally:
         server.close()
@@ -56,7 +57,7 @@ def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_pat
 
 def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
     desk = SchedulerHarness([node("n").gpus(1)], synced=False)
-    desk.controller.put_node(facts(trim(offering("n", AMOUNTS))))
+    desk.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
     routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="a")
     try:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.records import Binding, StatusUpdate
+from allocator.scheduler.events import BindFailed, ClaimsListed, Phase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods
 from runtime.kubernetes.client import Kube
-from tests.unit.allocator.harness import SchedulerHarness
+from tests.unit.allocator.harness import SchedulerHarness, fence
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, waiting, worker
 from tests.wires import Answer, Script, status_body
 
@@ -27,23 +29,23 @@ TOLD = StatusUpdate("default/a", "uid-a", False, "PlacementRefused", SAID, warni
 
 def one() -> tuple[SchedulerHarness, Binding]:
     desk = SchedulerHarness([ONE_GPU])
-    desk.controller.put_pod(waiting(worker("a", mib=1000)))
+    desk.controller.handle(pod_event(waiting(worker("a", mib=1000))))
     ((binding,), _) = desk.controller.schedule_pending()
     return desk, binding
 
 
 def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again() -> None:
     desk, binding = one()
-    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
+    desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
     assert desk.controller.schedule_pending() == ([], [TOLD])
     tried = []
     for second in range(1, 130):
         desk.now = 100.0 + second
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         bindings, _ = desk.controller.schedule_pending()
         for binding in bindings:
             tried.append(second)
-            desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
+            desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
     assert tried == [1, 2, 4, 8, 16, 32, 64, 124]
     assert desk.controller.look().assumed == 0
     desk.controller.check_invariants()
@@ -51,8 +53,8 @@ def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again(
 
 def test_who_is_refused_keeps_nobody_waiting() -> None:
     desk, binding = one()
-    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), WORDS, refused=True)
-    desk.controller.put_pod(waiting(worker("b", mib=15_000)))
+    desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
+    desk.controller.handle(pod_event(waiting(worker("b", mib=15_000))))
     assert keys(desk.controller.schedule_pending()[0]) == ["default/b"]
 
 
@@ -60,9 +62,9 @@ def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
     """Another webhook that is down, say: each time it says so, and not that it never will."""
     desk, binding = one()
     for failure in range(3):
-        desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), "500 a webhook failed")
+        desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "500 a webhook failed"))
         desk.now += 60.0
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         bindings, news = desk.controller.schedule_pending()
         binding = bindings[0]
         codes = [each.code for each in news if isinstance(each, StatusUpdate)]
@@ -71,7 +73,9 @@ def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
 
 def test_long_words_are_cut() -> None:
     desk, binding = one()
-    desk.controller.bind_failed(binding, waiting(worker("a", mib=1000)), "no\n" * 10_000, refused=True)
+    desk.controller.handle(
+        BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "no\n" * 10_000, refused=True)
+    )
     (told,) = desk.controller.schedule_pending()[1]
     assert isinstance(told, StatusUpdate)
     assert ("\n" in told.reason, len(told.reason) < 500) == (False, True)
@@ -99,16 +103,17 @@ class Inline:
 
 def test_who_may_not_be_touched_is_told_so_and_passed_over() -> None:
     desk = SchedulerHarness([ONE_GPU], elected=True, term=1)
-    desk.controller.replace_pods([pods.trim(waiting(worker("a", mib=1000)))], term=1)
-    desk.controller.replace_claims("elasticgpus", [], term=1)
+    desk.controller.handle(pods_listed([pods.trim(waiting(worker("a", mib=1000)))], term=1))
+    desk.controller.handle(ClaimsListed("elasticgpus", (), term=1))
     refusing = Kube(Script(Answer(403, status_body(403, "Forbidden", "no touching here")), holds=True))
-    Fencer(
+    fencer = Fencer(
         refusing,
         desk.controller,
         word=lambda: "w",
         timeout=1.0,
         writers=Inline(),  # type: ignore[arg-type]
         failed=lambda: None,
-    ).fence()
+    )
+    fence(desk.controller, fencer)
     news = desk.controller.schedule_pending()[1]
     assert [(each.code, "no touching here" in each.reason) for each in news] == [("PlacementRefused", True)]

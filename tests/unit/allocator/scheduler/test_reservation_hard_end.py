@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from allocator.scheduler.options import SchedulerOptions
+from allocator.cache.podinfo import pod_event
+from allocator.options import SchedulerOptions
+from allocator.scheduler.events import Phase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import names, pods
@@ -18,7 +20,7 @@ from contract.encoding.protocol import Placed
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeTooManyRequests, KubeUnavailable
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, late_pods, question, relists
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.wires import Sent, Transport
 
@@ -71,7 +73,7 @@ def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], 
     loop = loop_over(desk, Kube(Failing(error)))
     for since, assumed in ((TTL + 1, 1), (3 * TTL - 1, 1), (3 * TTL + 1, 0)):
         desk.now = 100.0 + since
-        loop._check_overdue()
+        loop.carry_out(Phase.RESERVATIONS)
         assert desk.controller.look().assumed == assumed, since
     assert desk.forgotten == ["expired"]
     desk.controller.check_invariants()
@@ -83,7 +85,7 @@ def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
     desk = reserved(namespace, "team")
     asked = Failing(lambda: KubeUnavailable("away", status=503))
     desk.now += TTL + 1
-    loop_over(desk, Kube(asked))._check_overdue()
+    loop_over(desk, Kube(asked)).carry_out(Phase.RESERVATIONS)
     assert (asked.asked, desk.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
 
 
@@ -92,10 +94,10 @@ def test_a_few_namespaces_are_asked_about_at_a_time_and_the_rest_end_all_the_sam
     asked = Failing(lambda: KubeUnavailable("away", status=503))
     loop = loop_over(desk, Kube(asked))
     desk.now += TTL + 1
-    loop._check_overdue()
+    loop.carry_out(Phase.RESERVATIONS)
     assert len(asked.asked) == 16
     desk.now += 2 * TTL
-    loop._check_overdue()
+    loop.carry_out(Phase.RESERVATIONS)
     assert desk.controller.look().assumed == 0
 
 
@@ -104,13 +106,13 @@ def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_onc
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     stored = api.create(admitted(worker("p"), allocation=answer.allocation))
-    loop, relists = loop_over(desk, Kube(api.wire)), list[bool]()
+    loop, relisted = loop_over(desk, Kube(api.wire)), list[bool]()
     for _ in range(6):
         desk.now += TTL + 1
-        loop._check_overdue()
-        relists.append(desk.controller.take_relist())
-    assert (relists, desk.controller.look().assumed) == ([False, True, False, False, False, False], 1)
-    desk.controller.replace_pods([pods.trim(stored)])
+        loop.carry_out(Phase.RESERVATIONS)
+        relisted.append(bool(relists(desk.controller)))
+    assert (relisted, desk.controller.look().assumed) == ([False, True, False, False, False, False], 1)
+    desk.controller.handle(pods_listed([pods.trim(stored)]))
     assert (desk.controller.look().assumed, desk.controller.look().confirmed) == (0, 1)
     desk.controller.check_invariants()
 
@@ -121,9 +123,9 @@ def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.now += 3 * TTL + 1
-    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503))))._check_overdue()
+    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503)))).carry_out(Phase.RESERVATIONS)
     other = desk.controller.reserve(question(worker("other")))
     assert isinstance(other, Placed)
-    desk.controller.put_pod(admitted(worker("p"), allocation=answer.allocation))
-    assert [late.key for late in desk.controller.late()] == ["default/p"]
+    desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
+    assert [late.key for late in late_pods(desk.controller)] == ["default/p"]
     assert names.SHARE_TAKEN

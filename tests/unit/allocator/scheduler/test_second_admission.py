@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from allocator.scheduler.options import SchedulerOptions
+from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
 from contract.scheduling import node_pin

@@ -7,17 +7,26 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
 from allocator.queue.records import StatusUpdate
+from allocator.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    ClaimsListed,
+    FencePods,
+    Phase,
+    PodDeleted,
+    pods_listed,
+)
 from allocator.workers import binder
-from allocator.workers.binder import BindFailed
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import NOT_LEADING, Placed, Wait
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, fence, late_pods, question
 from tests.wires import Fate
 
 JSON = dict[str, Any]
@@ -40,8 +49,8 @@ class Leader:
             writers=ThreadPoolExecutor(1),
             failed=self._count,
         )
-        self.controller.replace_pods([pods.trim(p) for p in api.listed()], term=term)
-        self.controller.replace_claims(objects.SHARES, [], term=term)
+        self.controller.handle(pods_listed([pods.trim(p) for p in api.listed()], term=term))
+        self.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
         api.events.clear()
 
     def _count(self) -> None:
@@ -52,9 +61,9 @@ class Leader:
         while self.api.events:
             kind, seen = self.api.events.popleft()
             if kind == "put":
-                self.controller.put_pod(pods.trim(seen))
+                self.controller.handle(pod_event(pods.trim(seen)))
             else:
-                self.controller.drop_pod(pods.uid(seen))
+                self.controller.handle(PodDeleted(pods.uid(seen)))
 
 
 def worker(name: str, size: str = "16Gi") -> PodBuilder:
@@ -70,7 +79,7 @@ def words(api: ApiServer) -> dict[str, str]:
 def an_orphan(api: ApiServer) -> Any:
     """A placement that a leader has decided, and whose write is held up on its way."""
     before = Leader(api, 1)
-    before.barrier.fence()
+    fence(before.controller, before.barrier)
     api.create(admitted(worker("a"), gated=True))
     before.see()
     ((binding,), _) = before.controller.schedule_pending()
@@ -85,7 +94,7 @@ def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
     assert isinstance(answer, Wait)
     assert answer.code == NOT_LEADING
     assert leader.controller.schedule_pending() == ([], [])
-    leader.barrier.fence()
+    fence(leader.controller, leader.barrier)
     assert words(api) == {"default/a": "word-2"}
     assert isinstance(binder.write(Kube(api.wire), binding, 0), BindFailed)
     assert [each.pod.key for each in leader.controller.schedule_pending()[0]] == ["default/a"]
@@ -95,10 +104,10 @@ def test_the_leaders_own_placement_names_the_version_that_it_made() -> None:
     api = ApiServer()
     an_orphan(api)
     leader = Leader(api, 2)
-    leader.barrier.fence()
+    fence(leader.controller, leader.barrier)
     leader.see()
     ((binding,), _) = leader.controller.schedule_pending()
-    assert isinstance(binder.write(Kube(api.wire), binding, 0), binder.BindSucceeded)
+    assert isinstance(binder.write(Kube(api.wire), binding, 0), BindSucceeded)
 
 
 def test_only_those_are_touched_who_may_have_been_placed() -> None:
@@ -108,9 +117,9 @@ def test_only_those_are_touched_who_may_have_been_placed() -> None:
     api.create(held)
     api.create(pod("none").json())
     leader = Leader(api, 1)
-    leader.barrier.fence()
+    fence(leader.controller, leader.barrier)
     assert (words(api), api.wire.asked) == ({}, [])
-    assert leader.controller.to_fence() == (None, ())
+    assert leader.controller.tick(Phase.TAKE_OVER) == []
 
 
 def test_nobody_is_touched_twice_in_one_leadership() -> None:
@@ -118,7 +127,7 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
     for _ in range(3):
-        leader.barrier.fence()
+        fence(leader.controller, leader.barrier)
     assert len(api.wire.asked) == 1
 
 
@@ -137,7 +146,7 @@ def test_until_all_are_touched_nothing_is_decided(fates: list[Fate], passes: int
     api.wire.fates = list(fates)
     for done in range(passes):
         assert leader.controller.decides() is False, f"after {done} passes"
-        leader.barrier.fence()
+        fence(leader.controller, leader.barrier)
     assert leader.controller.decides() is True
 
 
@@ -149,7 +158,7 @@ def test_who_is_gone_or_has_been_made_anew_need_not_be_touched() -> None:
     api.delete("default/gone")
     api.delete("default/anew")
     api.create(admitted(worker("anew"), gated=True))
-    leader.barrier.fence()
+    fence(leader.controller, leader.barrier)
     assert (words(api), leader.controller.decides()) == ({}, True)
 
 
@@ -157,9 +166,10 @@ def test_a_leader_whose_time_is_over_touches_nobody() -> None:
     api = ApiServer()
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
-    _, waiting = leader.controller.to_fence()
+    (order,) = leader.controller.tick(Phase.TAKE_OVER)
+    assert isinstance(order, FencePods)
     leader.desk.leads, leader.desk.term = False, None
-    leader.barrier._touch(waiting[0], "word", 1)
+    leader.barrier.fence(order)
     assert words(api) == {}
 
 
@@ -176,10 +186,10 @@ def admitted_by(leader: Leader, name: str, size: str = "16Gi") -> JSON:
 def successor(api: ApiServer) -> tuple[Leader, JSON]:
     """A leader, and a pod with half of a GPU that the leader before has admitted and that is not stored yet."""
     before = Leader(api, 1)
-    before.barrier.fence()
+    fence(before.controller, before.barrier)
     made = admitted_by(before, "late", "8Gi")
     leader = Leader(api, 2)
-    leader.barrier.fence()
+    fence(leader.controller, leader.barrier)
     return leader, made
 
 
@@ -190,7 +200,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     api.create(made)
     leader.see()
     assert leader.controller.look().overcommitted == 1
-    leader.barrier.fail_late()
+    fail_late(leader.controller, leader.barrier)
     late = api.pods["default/late"]
     assert late["spec"]["activeDeadlineSeconds"] == 1
     assert set(pods.annotations_of(late)) == {names.REQUEST, names.ALLOCATION}, "no container sees a card any more"
@@ -203,7 +213,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     said = told["default/late"]
     assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
     assert said.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
-    leader.barrier.fail_late()
+    fail_late(leader.controller, leader.barrier)
     assert leader.failed == 1
 
 
@@ -213,7 +223,7 @@ def test_a_pod_that_still_fits_is_welcome() -> None:
     api.create(admitted_by(leader, "b", "8Gi"))
     api.create(made)
     leader.see()
-    leader.barrier.fail_late()
+    fail_late(leader.controller, leader.barrier)
     assert (leader.failed, leader.controller.look().confirmed) == (0, 2)
 
 
@@ -225,7 +235,7 @@ def test_so_is_one_on_whose_gpu_somebody_ends_before_it_is_failed() -> None:
     leader.see()
     api.delete("default/b")
     leader.see()
-    leader.barrier.fail_late()
+    fail_late(leader.controller, leader.barrier)
     assert (leader.failed, leader.controller.look().overcommitted) == (0, 0)
 
 
@@ -247,10 +257,10 @@ def test_it_is_found_in_a_list_too_once_all_of_it_is_there() -> None:
     leader.see()
     made = api.create(made)
     late, kept = pods.trim(made), pods.trim(other)
-    leader.controller.replace_pods([late], last=False)
-    assert leader.controller.late() == ()
-    leader.controller.replace_pods([kept], first=False)
-    assert [one.key for one in leader.controller.late()] == ["default/late"]
+    leader.controller.handle(pods_listed([late], last=False))
+    assert late_pods(leader.controller) == []
+    leader.controller.handle(pods_listed([kept], first=False))
+    assert [one.key for one in late_pods(leader.controller)] == ["default/late"]
 
 
 def test_one_that_nobody_could_be_asked_about_is_asked_about_again() -> None:
@@ -260,10 +270,10 @@ def test_one_that_nobody_could_be_asked_about_is_asked_about_again() -> None:
     api.create(made)
     leader.see()
     api.wire.fates = ["unreachable", "answered"]
-    leader.barrier.fail_late()
-    assert (leader.failed, len(leader.controller.late())) == (0, 1)
-    leader.barrier.fail_late()
-    assert (leader.failed, leader.controller.late()) == (1, ())
+    fail_late(leader.controller, leader.barrier)
+    assert (leader.failed, len(late_pods(leader.controller))) == (0, 1)
+    fail_late(leader.controller, leader.barrier)
+    assert (leader.failed, late_pods(leader.controller)) == (1, [])
 
 
 def test_whoever_does_not_lead_fails_nobody() -> None:
@@ -274,7 +284,7 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     leader.desk.leads, leader.desk.term = False, None
     api.create(made)
     leader.see()
-    leader.barrier.fail_late()
+    fail_late(leader.controller, leader.barrier)
     assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
 
 
@@ -284,5 +294,5 @@ def test_what_is_overcommitted_when_a_leadership_begins_is_only_said() -> None:
     api.create(admitted_by(leader, "b"))
     api.create(made)
     third = Leader(api, 3)
-    third.barrier.fence()
-    assert (third.controller.late(), third.controller.look().overcommitted) == ((), 1)
+    fence(third.controller, third.barrier)
+    assert (late_pods(third.controller), third.controller.look().overcommitted) == ([], 1)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
-from allocator.queue.records import Binding, StatusUpdate
+from allocator.queue.records import StatusUpdate
+from allocator.scheduler.events import ClaimsListed, Phase, PodDeleted, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from contract import names, pods
@@ -18,7 +20,7 @@ from contract.encoding.protocol import NOT_LEADING, Placed, Wait
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, relists
 from tests.wires import Fate
 
 JSON = dict[str, Any]
@@ -52,9 +54,9 @@ class Replica:
     def watch(self, events: list[tuple[str, JSON]]) -> None:
         for kind, seen in events:
             if kind == "put":
-                self.controller.put_pod(pods.trim(seen))
+                self.controller.handle(pod_event(pods.trim(seen)))
             else:
-                self.controller.drop_pod(pods.uid(seen))
+                self.controller.handle(PodDeleted(pods.uid(seen)))
 
     def lead(self, term: int) -> None:
         self.desk.leads, self.desk.term = True, term
@@ -63,9 +65,9 @@ class Replica:
         self.desk.leads, self.desk.term = False, None
 
     def relist(self, term: int) -> None:
-        self.controller.replace_pods([pods.trim(p) for p in self.api.listed()], term=term)
-        self.controller.replace_claims(objects.SHARES, [], term=term)
-        self.loop._take_over()
+        self.controller.handle(pods_listed([pods.trim(p) for p in self.api.listed()], term=term))
+        self.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
+        self.loop.carry_out(Phase.TAKE_OVER)
 
 
 def allocated(api: ApiServer) -> set[str]:
@@ -91,9 +93,9 @@ def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> No
     answer = new.controller.reserve(question(worker("c")))
     assert isinstance(answer, Wait)
     assert answer.code == NOT_LEADING
-    assert new.controller.unlisted() == 2
+    assert relists(new.controller) == [2]
     new.relist(2)
-    assert new.controller.unlisted() is None
+    assert relists(new.controller) == []
     new.loop.once()
     assert allocated(api) == {"default/a"}, "the GPU is taken"
     assert new.controller.look().confirmed == 1
@@ -104,9 +106,12 @@ def test_a_list_that_was_asked_for_in_an_earlier_leadership_does_not_count() -> 
     replica.relist(1)
     replica.follow()
     replica.lead(3)
+    assert relists(replica.controller) == [3]
     replica.relist(1)
-    replica.controller.replace_pods([])
-    assert replica.controller.unlisted() == 3
+    replica.controller.handle(pods_listed([]))
+    assert not replica.controller.decides()
+    replica.relist(3)
+    assert replica.controller.decides()
 
 
 LOSSES: dict[str, Callable[[Replica], None]] = {
@@ -127,7 +132,7 @@ def test_what_was_decided_in_a_leadership_that_is_over_is_not_written(lose: Call
     replica.loop._bind(binding)
     assert (allocated(api), replica.written, replica.desk.forgotten) == (set(), ["fenced"], ["fenced"])
     assert replica.controller.look().assumed == 0
-    assert not replica.controller.may_write(Binding(binding.pod, binding.allocation)), "nor one of no tenure"
+    assert not replica.controller.may_write_in(None), "nor one of no term"
 
 
 def test_the_same_leader_goes_on() -> None:
@@ -143,9 +148,9 @@ def test_the_same_leader_goes_on() -> None:
 def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
     replica = Replica(ApiServer(), term=7)
     for _ in range(3):
-        replica.loop._take_over()
+        replica.loop.carry_out(Phase.TAKE_OVER)
     replica.lead(8)
-    replica.loop._take_over()
+    replica.loop.carry_out(Phase.TAKE_OVER)
     assert replica.relists == [7, 8]
 
 
@@ -170,7 +175,7 @@ def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> 
 
 def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
     desk = SchedulerHarness([ONE_GPU])
-    assert desk.controller.unlisted() is None
+    assert relists(desk.controller) == []
     assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)
 
 
@@ -244,10 +249,10 @@ def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
 @pytest.mark.parametrize("fate", ["dropped", "lost"])
 def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: Fate) -> None:
     api, old, new = in_doubt(fate)
-    old.loop._resolve()
+    old.loop.carry_out(Phase.BINDINGS)
     assert old.controller.look().assumed == 1, "it may still be carried out"
     new.relist(2)
-    old.loop._resolve()
+    old.loop.carry_out(Phase.BINDINGS)
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 0), "the new leader has touched it"
     new.loop.once()
     api.wire.carry_out_late()
@@ -261,7 +266,7 @@ def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: F
 def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.carry_out_late()
-    old.loop._resolve()
+    old.loop.carry_out(Phase.BINDINGS)
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
     old.controller.check_invariants()
 
@@ -270,9 +275,9 @@ def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.down = "unreachable"
     for _ in range(3):
-        old.loop._resolve()
+        old.loop.carry_out(Phase.BINDINGS)
     assert old.controller.look().assumed == 1
     api.wire.down = None
     api.delete("default/a")
-    old.loop._resolve()
+    old.loop.carry_out(Phase.BINDINGS)
     assert old.controller.look().assumed == 0

@@ -7,7 +7,9 @@ from io import StringIO
 from pathlib import Path
 
 from allocator import commands
+from allocator.cache.podinfo import pod_event
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import BindFailed, InventoryDeleted, Phase, ReservationsChecked
 from allocator.server import debug, http
 from allocator.server import metrics as gauges
 from contract.encoding.protocol import Placed
@@ -16,7 +18,7 @@ from runtime.httpserver import Request, serve_http
 from runtime.metrics import Metrics
 from runtime.process import Health, health_routes
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
 
 def worker(name: str, size: str = "8Gi") -> PodBuilder:
@@ -36,10 +38,10 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     desk = SchedulerHarness([node("n").gpus(2, mib=16384)])
     answer = desk.controller.reserve(question(worker("a")))
     assert isinstance(answer, Placed)
-    desk.controller.put_pod(admitted(worker("a").on("n"), allocation=answer.allocation))
+    desk.controller.handle(pod_event(admitted(worker("a").on("n"), allocation=answer.allocation)))
     desk.controller.reserve(question(worker("b", "4Gi")))
-    desk.controller.put_pod(admitted(worker("c", "15Gi"), gated=True))
-    desk.controller.put_pod(admitted(worker("d", "15Gi"), gated=True))
+    desk.controller.handle(pod_event(admitted(worker("c", "15Gi"), gated=True)))
+    desk.controller.handle(pod_event(admitted(worker("d", "15Gi"), gated=True)))
     found = scrape(desk.controller)
     gpu = '{node="n",gpu="GPU-n-0"}'
     assert found[f"gpufraction_gpu_memory_allocated_bytes{gpu}"] == 12 << 30
@@ -49,7 +51,7 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     assert found['gpufraction_reservations{state="assumed"}'] == 1
     assert found['gpufraction_reservations{state="confirmed"}'] == 1
     assert (found["gpufraction_waiting_pods"], found["gpufraction_overcommitted_gpus"]) == (2, 0)
-    desk.controller.drop_inventory("n")
+    desk.controller.handle(InventoryDeleted("n"))
     assert not [name for name in scrape(desk.controller) if "GPU-n" in name]
 
 
@@ -58,10 +60,10 @@ def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_
     answer = desk.controller.reserve(question(worker("a", "10Gi")))
     assert isinstance(answer, Placed)
     for name in ("a", "copy"):
-        desk.controller.put_pod(admitted(worker(name, "10Gi").on("n"), allocation=answer.allocation))
+        desk.controller.handle(pod_event(admitted(worker(name, "10Gi").on("n"), allocation=answer.allocation)))
     odd = admitted(worker("odd"), gated=True)
     odd["spec"]["containers"][0]["resources"] = {}
-    desk.controller.put_pod(odd)
+    desk.controller.handle(pod_event(odd))
     found = scrape(desk.controller)
     assert (found["gpufraction_overcommitted_gpus"], found["gpufraction_unreadable_pods"]) == (1, 1)
 
@@ -70,23 +72,23 @@ def test_why_reservations_were_given_back_is_counted() -> None:
     desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
     desk.controller.reserve(question(worker("never-came")))
     desk.now += 66
-    desk.controller.expire(desk.controller.overdue(), exist=())
+    desk.controller.handle(ReservationsChecked(overdue(desk.controller), ()))
     seen = {**admitted(worker("p"), gated=True)}
     seen["metadata"]["resourceVersion"] = "5"
     moved = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "6"}}
     for after in (seen, moved, None):
-        desk.controller.put_pod(seen)
+        desk.controller.handle(pod_event(seen))
         desk.now += 60
-        desk.controller.tick()
+        desk.controller.tick(Phase.UPKEEP)
         ((binding,), _) = desk.controller.schedule_pending()
-        desk.controller.bind_failed(binding, after)
+        desk.controller.handle(BindFailed(binding, pod_event(after) if after is not None else None))
     assert desk.forgotten == ["expired", "refused", "conflict", "deleted"]
 
 
 def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path: Path) -> None:
     desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
-        desk.controller.put_pod(admitted(worker(name, size), gated=True))
+        desk.controller.handle(pod_event(admitted(worker(name, size), gated=True)))
     routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="socket")
     try:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import commands
+from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.server import debug, jsonform
@@ -64,7 +65,7 @@ def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
     desk = SchedulerHarness([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)])
     for i, size in enumerate(sizes):
         waiting = pod(f"p{i}").uid(f"u{i}").asks("gpufraction.io/gpu-memory", size).spec(priority=priorities[i])
-        desk.controller.put_pod(admitted(waiting, gated=True))
+        desk.controller.handle(pod_event(admitted(waiting, gated=True)))
     text = json.dumps(debug.to_json(desk.controller.view()))
     bindings, told = desk.controller.schedule_pending()
     outcomes = list(debug.down_the_line(debug.from_json(json.loads(text))))
@@ -80,7 +81,7 @@ def test_a_snapshot_holds_no_environment_and_no_annotation() -> None:
     desk = SchedulerHarness([node("n").gpus(1)])
     secret = pod("p").uid("u").asks("gpufraction.io/gpu-memory", "1Gi").env("TOKEN", "hunter2")
     secret = secret.annotated("team/password", "hunter2").labelled("team", "hunter2")
-    desk.controller.put_pod(admitted(secret, gated=True))
+    desk.controller.handle(pod_event(admitted(secret, gated=True)))
     text = json.dumps(debug.to_json(desk.controller.view()))
     assert "default/p" in text
     assert "hunter2" not in text
@@ -124,7 +125,7 @@ def written(tmp_path: Path) -> str:
     desk = SchedulerHarness([node("a").gpus(1, mib=16384), node("b").gpus(2, mib=8192).cordoned()])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
         waiting = pod(name).uid(name).asks("gpufraction.io/gpu-memory", size)
-        desk.controller.put_pod(admitted(waiting, gated=True))
+        desk.controller.handle(pod_event(admitted(waiting, gated=True)))
     file = tmp_path / "snapshot.json"
     file.write_text(json.dumps(debug.to_json(desk.controller.view())))
     return str(file)

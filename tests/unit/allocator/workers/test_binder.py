@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from allocator.cache.podinfo import pod_event
 from allocator.queue.records import Binding
+from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown
 from allocator.workers import binder
-from allocator.workers.binder import BindFailed, BindSucceeded, BindUnknown
 from contract import names, pods
 from runtime.kubernetes.client import Kube
 from tests.builders import node, pod
@@ -20,7 +21,7 @@ def decided() -> tuple[ApiServer, Kube, Binding]:
     """A waiting pod on the API server, and the commit that was decided for it."""
     api, desk = ApiServer(), SchedulerHarness([node("n").gpus(1)])
     stored = api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
-    desk.controller.put_pod(pods.trim(stored))
+    desk.controller.handle(pod_event(pods.trim(stored)))
     ((binding,), _) = desk.controller.schedule_pending()
     return api, Kube(api.wire), binding
 
@@ -28,7 +29,7 @@ def decided() -> tuple[ApiServer, Kube, Binding]:
 def test_a_commit_takes_the_gate_away_and_pins_the_pod() -> None:
     api, kube, binding = decided()
     outcome = binder.write(kube, binding, 0)
-    assert outcome == BindSucceeded(pods.trim(api.pods["default/p"]))
+    assert outcome == BindSucceeded(binding, pod_event(pods.trim(api.pods["default/p"])))
     assert pods.gates(api.pods["default/p"]) == ()
     assert pods.allocation_id(api.pods["default/p"]) == binding.allocation.id
 

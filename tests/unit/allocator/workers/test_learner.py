@@ -6,7 +6,9 @@ import json
 import threading
 from dataclasses import replace
 
+from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement, Policy
+from allocator.scheduler.events import BindSucceeded
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.scoring.classes import Demanded, demanded
 from allocator.scoring.estimator import FIRST
@@ -39,11 +41,13 @@ def test_a_pod_counts_once_however_it_comes() -> None:
     assert isinstance(answer, Placed)
     assert desk.asked == [], "its creation may still be refused"
     on_node = admitted(_worker("first").on("t4"), allocation=answer.allocation)
-    desk.controller.put_pod(on_node)
-    desk.controller.put_pod(on_node)
-    desk.controller.put_pod(admitted(_worker("second"), gated=True))
+    desk.controller.handle(pod_event(on_node))
+    desk.controller.handle(pod_event(on_node))
+    desk.controller.handle(pod_event(admitted(_worker("second"), gated=True)))
     bindings, _ = desk.controller.schedule_pending()
-    desk.controller.bind_succeeded(bindings[0], admitted(_worker("second").on("t4"), allocation=bindings[0].allocation))
+    desk.controller.handle(
+        BindSucceeded(bindings[0], pod_event(admitted(_worker("second").on("t4"), allocation=bindings[0].allocation)))
+    )
     assert [cpu for _, cpu in desk.asked] == [2000, 2000]
 
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.cache.podinfo import pod_event
+from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler import consistency
-from allocator.scheduler.options import SchedulerOptions
+from allocator.scheduler.events import Phase, PodDeleted, pods_listed
 from allocator.workers.resync import Resync, ResyncCounters
 from contract import names, pods
 from contract.dialects import Options as Reading
@@ -21,7 +23,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.harness import SchedulerHarness, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted, relists
 
 JSON = dict[str, Any]
 CARD = 16384
@@ -69,9 +71,9 @@ class Bench:
         while self.api.events:
             kind, seen = self.api.events.popleft()
             if kind == "put":
-                self.desk.controller.put_pod(pods.trim(seen))
+                self.desk.controller.handle(pod_event(pods.trim(seen)))
             else:
-                self.desk.controller.drop_pod(pods.uid(seen))
+                self.desk.controller.handle(PodDeleted(pods.uid(seen)))
 
     def lose(self) -> None:
         self.api.events.clear()
@@ -82,9 +84,9 @@ class Bench:
 
     def relist(self) -> bool:
         """What the loop does where it is asked to."""
-        wanted = self.desk.controller.take_relist()
+        wanted = bool(relists(self.desk.controller))
         if wanted:
-            self.desk.controller.replace_pods(map(pods.trim, self.api.listed()))
+            self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         return wanted
 
     def news(self) -> list[Any]:
@@ -229,7 +231,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
     bench.tick(5)
     bench.relist()
     again = SchedulerHarness([node("a").gpu(mib=CARD)])
-    again.controller.replace_pods(map(pods.trim, bench.api.listed()))
+    again.controller.handle(pods_listed(map(pods.trim, bench.api.listed())))
     assert bench.desk.controller.look() == again.controller.look()
     assert bench.desk.controller.nodes() == again.controller.nodes()
     bench.desk.controller.check_invariants()
@@ -261,7 +263,7 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
         ),
     ]
     bench.tick(300)
-    assert (bench.news(), bench.desk.controller.take_evictions()) == ([], [])
+    assert (bench.news(), bench.desk.controller.tick(Phase.EVICTIONS)) == ([], [])
     bench.api.delete("default/second")
     bench.watch()
     bench.tick(300)
@@ -277,16 +279,16 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
     bench.tick()
     bench.tick(3)
     order = Eviction("default/second", "uid-2", None, "repair", YOUNGEST + "it is evicted")
-    assert bench.desk.controller.take_evictions() == [order]
+    assert bench.desk.controller.tick(Phase.EVICTIONS) == [order]
     bench.tick(59)
-    assert bench.desk.controller.take_evictions() == []
+    assert bench.desk.controller.tick(Phase.EVICTIONS) == []
     bench.tick(1)
-    assert bench.desk.controller.take_evictions() == [order], "a disruption budget may have forbidden it"
+    assert bench.desk.controller.tick(Phase.EVICTIONS) == [order], "a disruption budget may have forbidden it"
     bench.api.pods["default/second"]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
     bench.api.change("default/second")
     bench.watch()
     bench.tick(300)
-    assert bench.desk.controller.take_evictions() == [], "it goes, and nobody else must"
+    assert bench.desk.controller.tick(Phase.EVICTIONS) == [], "it goes, and nobody else must"
 
 
 # -- pods that nobody counts --------------------------------------------------------------------------------------
@@ -343,7 +345,7 @@ def test_a_fresh_look_says_what_the_watch_would() -> None:
     for made in (placed("p"), gated("q"), worker("r").on("a").json(), placed("s") | {"status": {"phase": "Failed"}}):
         api.create(made)
     listed = [consistency.listed(made, Reading()) for made in api.listed()]
-    desk.controller.replace_pods(map(pods.trim, api.listed()))
+    desk.controller.handle(pods_listed(map(pods.trim, api.listed())))
     assert [each for each in listed if desk.controller.differs(each)] == []
     assert [each.known.waits for each in listed] == [False, True, False, False]
     assert names.GATE in pods.gates(api.listed()[1])

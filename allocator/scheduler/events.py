@@ -1,0 +1,383 @@
+"""
+What the core takes in, and what it wants done: values only.
+
+An **event** is something that happened: the watch brought an object, a write was answered, a check came back. The core
+takes it in with `Controller.handle`. An **effect** is something that a worker must do: `Controller.tick` gives the
+effects of a phase, each once. The worker carries them out and reports what became of them by events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from allocator.cache.capacities import HeldBeyond
+from allocator.cache.ledger import Reservation
+from allocator.cache.podinfo import PodEvent, pod_event
+from allocator.claims.lifecycle import Refused, Step
+from allocator.claims.rendering import ClaimBinding
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
+from contract.model import Inventory
+from contract.nodes.attributes import NodeFacts
+from contract.nodes.excluded import KeptOut
+
+JSON = dict[str, Any]
+
+# -- events: what the watches bring -----------------------------------------------------------------------------------
+# `PodEvent` is the event of a pod that is new or changed.
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed:
+    """
+    The list of pods, or a part of it: between two parts others get the lock, and nobody holds all of it.
+
+    `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this term of leadership,
+    after it began.
+    """
+
+    pods: tuple[PodEvent, ...]
+    first: bool = True
+    last: bool = True
+    term: int | None = None
+
+
+def pods_listed(items: Iterable[JSON], *, first: bool = True, last: bool = True, term: int | None = None) -> PodsListed:
+    """The event of a list of trimmed pods, each read."""
+    return PodsListed(tuple(map(pod_event, items)), first, last, term)
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    """A pod was deleted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesListed:
+    """The whole list of nodes."""
+
+    nodes: tuple[NodeFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node is new or changed."""
+
+    node: NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    """A node was deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InventoriesListed:
+    """The whole list of GPUNodes."""
+
+    inventories: tuple[Inventory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryChanged:
+    """A GPUNode is new or changed."""
+
+    inventory: Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryDeleted:
+    """A GPUNode was deleted."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBeyondChanged:
+    """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedGpusListed:
+    """Every list of GPUs that an administrator excludes."""
+
+    lists: tuple[KeptOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedGpusChanged:
+    """A node's list of excluded GPUs is new or changed; None where it was deleted."""
+
+    node: str
+    found: KeptOut | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsListed:
+    """The whole list of one kind of `elasticgpu.io`. `term`: it was asked for in this term of leadership."""
+
+    plural: str
+    documents: tuple[JSON, ...]
+    term: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimChanged:
+    """An object of such a kind is new or changed."""
+
+    plural: str
+    document: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDeleted:
+    """An object of such a kind was deleted."""
+
+    plural: str
+    document: JSON
+
+
+# -- events: what became of effects -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BindSucceeded:
+    """The binding took effect; `pod` is what the API server answered."""
+
+    binding: Binding
+    pod: PodEvent
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    """
+    The binding did not take effect; the pod as it is now, None if it is gone.
+
+    `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
+    """
+
+    binding: Binding
+    pod: PodEvent | None
+    why: str = ""
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindUnknown:
+    """
+    Nobody knows whether the binding took effect, or still may.
+
+    Its share stays reserved, however long it takes, until the same binding is written again or, where this replica may
+    not write, the pod is read back (`ReadBack`).
+    """
+
+    binding: Binding
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindFaulted:
+    """An error of ours came of the binding and is being handled; `sent`: the write may have taken effect."""
+
+    binding: Binding
+    sent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BindAbandoned:
+    """The binding was not written, since the term in which it was decided is over."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class PodFenced:
+    """A pod has a later version, which came with `pod`; None where it cannot be written any more."""
+
+    uid: str
+    pod: PodEvent | None
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRefused:
+    """The API server refuses for good what would fence the pod, in these words."""
+
+    pod: QueuedPodInfo
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatePodFailed:
+    """The kubelet was asked to fail this pod, or the pod is gone."""
+
+    late: LatePod
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationsChecked:
+    """`exist`: the allocation ids that existing pods carry; None where nobody could find out."""
+
+    reservations: tuple[Reservation, ...]
+    exist: Container[str] | None
+
+
+EvictionOutcome = Literal["evicted", "gone", "budget", "failed"]
+"""What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionAnswered:
+    """What became of one eviction of a preemption, or of the question whether it would be granted."""
+
+    eviction: Eviction
+    outcome: EvictionOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class DriftFound:
+    """The state differs from what the API server says."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedFound:
+    """Pods that ask for a share and have none that is counted: `namespace/name` by uid. All there are now."""
+
+    pods: Mapping[str, str]
+
+
+ClaimOutcome = Literal["succeeded", "failed", "unknown"] | Refused
+"""What became of a claim's binding; `Refused` has the API server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBindingAnswered:
+    """What became of a claim's binding."""
+
+    binding: ClaimBinding
+    outcome: ClaimOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStepAnswered:
+    """A step for a claim, and the object that the API server answered with; `Refused` or None where it failed."""
+
+    step: Step
+    answer: JSON | Refused | None
+
+
+Event = (
+    PodsListed
+    | PodEvent
+    | PodDeleted
+    | NodesListed
+    | NodeChanged
+    | NodeDeleted
+    | InventoriesListed
+    | InventoryChanged
+    | InventoryDeleted
+    | HeldBeyondChanged
+    | ExcludedGpusListed
+    | ExcludedGpusChanged
+    | ClaimsListed
+    | ClaimChanged
+    | ClaimDeleted
+    | BindSucceeded
+    | BindFailed
+    | BindUnknown
+    | BindFaulted
+    | BindAbandoned
+    | PodFenced
+    | FenceRefused
+    | LatePodFailed
+    | ReservationsChecked
+    | EvictionAnswered
+    | DriftFound
+    | UncountedFound
+    | ClaimBindingAnswered
+    | ClaimStepAnswered
+)
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+# `Binding`, `Eviction`, `StatusUpdate`, `EventRecord` and `HeldBeyond` are effects too.
+
+
+@dataclass(frozen=True, slots=True)
+class Relist:
+    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None where there is no election."""
+
+    term: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FencePods:
+    """Give each of these pods a later version; see `Fence`."""
+
+    term: int
+    pods: tuple[QueuedPodInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LatePod:
+    """Fail this pod: it came when its share had been given to others. `why` is its message."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    why: str
+    annotations: tuple[str, ...] = ()
+    """Those that its containers' environment is read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """Read the pod of this binding, to learn whether it took effect. This replica may not write it."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReservations:
+    """Ask the API server whether the pods of these overdue reservations exist; the watch may be behind."""
+
+    reservations: tuple[Reservation, ...]
+
+
+Effect = (
+    Relist
+    | FencePods
+    | LatePod
+    | Binding
+    | ReadBack
+    | CheckReservations
+    | Eviction
+    | StatusUpdate
+    | EventRecord
+    | HeldBeyond
+)
+
+
+class Phase(StrEnum):
+    """The parts of a tick. Each is carried out by itself, so that one which fails keeps none of the others from it."""
+
+    TAKE_OVER = "take-over"
+    """`Relist`, `FencePods`: what must be done before anything is decided."""
+    LATE_PODS = "late-pods"
+    """`LatePod`."""
+    UPKEEP = "upkeep"
+    """`StatusUpdate`, `HeldBeyond`; pauses end, and nodes are reserved."""
+    BINDINGS = "bindings"
+    """`Binding`, `ReadBack`: bindings whose outcome is unknown."""
+    RESERVATIONS = "reservations"
+    """`CheckReservations`."""
+    EVICTIONS = "evictions"
+    """`Eviction`."""
