@@ -30,9 +30,9 @@ from allocator.workers.learner import LearningWorker
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
-from contract.dialects import Options as Reading
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
+from contract.options import Options as Reading
 from contract.scheduling.filters import Limits
 from runtime.httpserver import PROBED, HttpServer, serve_http, spared
 from runtime.kubernetes import lease as leader

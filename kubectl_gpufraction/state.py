@@ -21,7 +21,7 @@ from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.demand import Demand, demands, of_claim
-from contract.scheduling.request import queue_order
+from contract.scheduling.needs import queue_order
 
 JSON = dict[str, Any]
 

@@ -108,7 +108,7 @@ def _service(settings: ServeSettings) -> Service:
 def _conditions(settings: ConditionsSettings) -> int:
     from contract.options import pool_options
     from runtime.livefile import yaml_file
-    from webhook.certificates.match_conditions import patch
+    from webhook.certificates.configuration import patch
 
     file = yaml_file(settings.options, pool_options)
     said = file.value()
@@ -125,18 +125,19 @@ def _certs(settings: CertsSettings) -> int:
     from runtime.process import Process
     from webhook.certificates.authority import Lives
     from webhook.certificates.keeper import Ensure
-    from webhook.certificates.secret import Secret
+    from webhook.certificates.store import Secret, Store
 
     _set_up_log(settings)
     options = yaml_file(settings.options, pool_options)
 
-    def in_secret() -> Secret:
+    def store() -> Store:
+        if not settings.secret:
+            return settings.directories()
         kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-certs")
-        return Secret(kube, settings.namespace, settings.secret, settings.places())
+        return Secret(kube, settings.namespace, settings.secret, settings.directories())
 
     ensure = Ensure(
-        places=settings.places(),
-        store=in_secret if settings.secret else None,
+        store=store,
         names=settings.dns_names(),
         configuration=settings.configuration,
         kubeconfig=settings.kubeconfig or None,
@@ -145,7 +146,7 @@ def _certs(settings: CertsSettings) -> int:
     )
     if not settings.every:
         return ensure.once()
-    ensure = replace(ensure, say=log.info)  # whoever collects the log of a pod expects lines of one form
+    ensure = replace(ensure, say=log.info)  # a pod's log has lines of one form
     process = Process()
     process.handle_signals()
     ensure.until(process.stop, every=settings.every)

@@ -20,7 +20,7 @@ from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from webhook.certificates.authority import expiry
-from webhook.certificates.files import CERTIFICATE
+from webhook.certificates.store import CERTIFICATE
 from webhook.serving import health
 from webhook.serving.application import create_app
 from webhook.serving.asking import allocator

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 from contract import names
-from contract.dialects import Options
 from contract.encoding import quantity
-from contract.options import OPTIONS_SETTING
+from contract.options import OPTIONS_SETTING, Options
 from runtime.settings import setting
 from runtime.settingvalues import parse_address
 from webhook.admission.admit import Configuration
 from webhook.admission.containers import MPS, PRELOAD, Volumes
 from webhook.certificates.authority import service_names
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates.store import Directories
 
 _CERTIFICATES = Path("/run/gpufraction/certs")
 _RENAMED = (
@@ -206,9 +205,9 @@ class CertsSettings:
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 
-    def places(self) -> CertificatePaths:
-        """Both directories."""
-        return CertificatePaths(self.dir, self.authority or self.dir.parent / "authority")
+    def directories(self) -> Directories:
+        """The two directories of the certificate's files."""
+        return Directories(self.dir, self.authority or self.dir.parent / "authority")
 
     def dns_names(self) -> tuple[str, ...]:
         """All names that the certificate is for."""

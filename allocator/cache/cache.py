@@ -23,8 +23,8 @@ from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from contract.model import Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
-from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
 _NOTHING = Compute()

@@ -28,7 +28,7 @@ from allocator.engine.pinning import Judged
 from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
 from contract.scheduling.demand import Demand, demands
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 OWN = "egpu/"
 """What the keys of holdings start with that are an ElasticGPU's own and no pod's; no pod's uid has a slash."""

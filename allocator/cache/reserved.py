@@ -24,8 +24,8 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Placement, Unschedulable
 from contract.model import Compute, NodeState, Usage
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Code, Reason, ReasonCount
-from contract.scheduling.request import SchedulingRequest
 
 _NOTHING = Compute()
 

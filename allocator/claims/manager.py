@@ -32,9 +32,8 @@ from allocator.queue.records import INTERNAL_ERROR, EventRecord
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import reasons
 from contract.scheduling.filters import node_reason
-from contract.scheduling.needs import PodNeeds, Toleration
+from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
 from contract.scheduling.reasons import Reason, of_withheld
-from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
 _PAUSE = 2.0

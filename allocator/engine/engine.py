@@ -26,9 +26,8 @@ from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PoolSharing
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.reasons import Code, Reason, ReasonCount
-from contract.scheduling.request import SchedulingRequest
 
 _NEVER = np.iinfo(np.int64).max
 _NOWHERE: Flags = np.zeros(0, np.bool_)

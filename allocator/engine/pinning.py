@@ -18,8 +18,7 @@ from typing import Any, Literal
 from contract import dialects, names, pods
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 Pin = Literal["nodeName", "affinity"]
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from allocator.scoring import reference
 from allocator.scoring.tables import Tables
 from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
-from contract.scheduling import fit, topology
+from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, node_reason
 from contract.scheduling.fit import Fit, GpuScore, Steps
+from contract.scheduling.needs import SchedulingRequest, narrowed
 from contract.scheduling.reasons import Reason, ReasonCount, tally
-from contract.scheduling.request import SchedulingRequest, narrowed
 
 FINE = 1_000_000
 """Steps in which a used share of a node is told apart."""
@@ -222,7 +222,7 @@ def _choose(
 
 def given(node: NodeState, request: PodRequest, chosen: fit.GpuChoice, limits: Limits) -> Placement:
     """The decision for a node and its GPUs, of those alike the ones that reach each other best."""
-    return Placement(node.name, fit.allocate(node, request, topology.connected(node, request, chosen, limits)))
+    return Placement(node.name, fit.allocate(node, request, fit.connected(node, request, chosen, limits)))
 
 
 def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = DEFAULT_LIMITS) -> Unschedulable | None:

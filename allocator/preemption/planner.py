@@ -19,9 +19,9 @@ from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, node_reason
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 
 _NODES = 100
 """Nodes with a way to make room that are compared, those first that lack least; kube-scheduler compares as many."""

@@ -14,8 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest, queue_order
+from contract.scheduling.needs import PodNeeds, SchedulingRequest, queue_order
 
 T = TypeVar("T")
 BUDGET = 400

@@ -22,8 +22,8 @@ from contract.scheduling import filters, fit
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 
 _TRIES = 8
 """Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one has it."""

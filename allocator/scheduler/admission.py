@@ -24,7 +24,7 @@ from allocator.scheduler.leadership import Leadership
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation
 from contract.scheduling import needs
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 
 class NotReady(Exception):

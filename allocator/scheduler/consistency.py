@@ -18,9 +18,9 @@ from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import EventRecord, Eviction, PodRecords
 from allocator.scheduler.events import UncountedFound
 from contract import dialects, names, pods
-from contract.dialects import Options
 from contract.encoding.quantity import mib
 from contract.model import Gpu, Usage
+from contract.options import Options
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits, overcommitment
 from contract.scheduling.nodeinfo import AllocatedPod

@@ -37,7 +37,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import Leadership
 from contract.model import Allocation
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
 _Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Unschedulable]

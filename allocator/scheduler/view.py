@@ -18,7 +18,7 @@ from allocator.scoring.classes import Demanded, supply_of
 from allocator.scoring.tables import Tables
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from allocator.server import jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState
 from contract.scheduling import nodeinfo, reasons
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 
 JSON = dict[str, Any]
 VERSION = 2

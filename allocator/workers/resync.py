@@ -26,8 +26,8 @@ from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import DriftFound, UncountedFound
 from contract import names
-from contract.dialects import Options
 from contract.metrics import allocator as specs
+from contract.options import Options
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.metrics import Metrics

@@ -30,7 +30,7 @@ from allocator.engine.reference import Placement
 from allocator.settings import PlacementSettings
 from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
 _UPDATE_EVERY, _REPLACE_EVERY = 5, 50

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from contract.encoding.quantity import GIB, MIB
 from contract.model import Compute, FractionRequest, Gpu, Inventory, PodRequest, Taint, Wishes
 from contract.nodes.attributes import NodeFacts
-from contract.scheduling.needs import PodNeeds, Requirement, Toleration
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
 
 GPUS = 8
 """GPUs of a node."""

@@ -20,7 +20,7 @@ from allocator.scoring.tables import Tables
 from benchmarks.decisions import mix
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, Compute, ContainerAllocation, FractionRequest, GpuShare, Inventory, PodRequest
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 _NEEDS = Compute(100, 1 << 30, 0, 1)
 

@@ -19,8 +19,7 @@ from benchmarks.placement.replaying import LIMITS
 from benchmarks.placement.trace import INFLATED_TO
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 _PLENTY = Compute(cpu=10**9, memory=1 << 60, pods=10**6)
 

@@ -21,7 +21,7 @@ from allocator.scoring.tables import Tables
 from contract.model import Compute, NodeState, Usage
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 LIMITS = Limits(max_sharers=CARD)
 LOADS = (80, 90, 95, 100, 130)

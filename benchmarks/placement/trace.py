@@ -24,8 +24,7 @@ import numpy as np
 from allocator.scoring.classes import CARD, Demanded, demanded
 from contract.encoding.quantity import MIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 LISTS = (
     "default",

@@ -7,13 +7,14 @@ speaks one dialect: where two are named, it is refused, since nobody could say w
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native, spelling
+from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
@@ -24,30 +25,13 @@ from contract.dialects.base import (
     ReadingRefused,
     Refusal,
     Rendering,
+    object_of,
 )
 from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, VENDOR, Options
-
-__all__ = [
-    "DIALECTS",
-    "NO_RANGE",
-    "RANGE_ANNOTATION",
-    "Options",
-    "RangedRequests",
-    "Refusal",
-    "Rendering",
-    "asked",
-    "dialect_named",
-    "misspelt",
-    "ranged_requests",
-    "read",
-    "read_again",
-    "render",
-    "standard",
-    "started",
-]
+from contract.scheduling import needs
 
 DIALECTS: tuple[Dialect, ...] = (
     native.DIALECT,
@@ -63,11 +47,6 @@ _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 RESOURCES = frozenset(resource for dialect in DIALECTS for resource in dialect.resources)
 """Every resource name by which a container can ask for a share."""
 
-
-_ANNOTATIONS = tuple(
-    word.name for d in DIALECTS for word in d.glossary if word.on == ANNOTATION and "<" not in word.name
-)
-_LABELS = tuple(word.name for d in DIALECTS for word in d.glossary if word.on == LABEL)
 _ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
 """What admission leaves of a share in a container's resources."""
 
@@ -124,7 +103,16 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         return _naming(refused.refusal, context, ranged)
     if request is None:
         return None
-    return replace(request, warnings=(*request.warnings, *_misspelt_elsewhere(context), *_range_warnings(ranged)))
+    warnings = (
+        *request.warnings,
+        *unread_annotations(context.annotations),
+        *_misspelt_elsewhere(context),
+        *(
+            f"container {container}: {', '.join(sorted(resources))} was set by a LimitRange of the namespace"
+            for container, resources in ranged.items()
+        ),
+    )
+    return replace(request, warnings=warnings)
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
@@ -154,15 +142,17 @@ def _as_meant(
     if not wrote:
         return pod, NO_RANGE
     amounts = {asking.name: asking for asking in PodReader(pod, options).containers()}
-    own = asked(_without(pod, wrote)) if earlier is None else _dialect_of(earlier)
+    own = asked(_without(pod, wrote)) if earlier is None else [d for d in DIALECTS if d.name == earlier.dialect]
     if not own:
         by_range = [d for d in DIALECTS if any(not names_.isdisjoint(d.resources) for names_ in wrote.values())]
-        own = tuple(d for d in by_range if d is not native.DIALECT) or tuple(by_range)
+        own = [d for d in by_range if d is not native.DIALECT] or by_range
     wanted = {resource for dialect in own for resource in dialect.resources}
     known = {fraction.container for fraction in earlier.containers} if earlier is not None else set()
     left = {
         container: frozenset(
-            name for name in names_ & wanted if container in amounts and not _is_zero(amounts[container].found(name))
+            name
+            for name in names_ & wanted
+            if container in amounts and not quantity.is_zero(amounts[container].found(name))
         )
         for container, names_ in wrote.items()
         if container not in known
@@ -174,58 +164,12 @@ def _as_meant(
     return _without(pod, dropped), {container: names_ for container, names_ in left.items() if names_}
 
 
-def _dialect_of(request: PodRequest) -> tuple[Dialect, ...]:
-    dialect = dialect_named(request.dialect)
-    return () if dialect is None else (dialect,)
-
-
-def _is_zero(amount: object) -> bool:
-    try:
-        return quantity.parse(amount) == 0
-    except quantity.BadQuantity:
-        return False
-
-
 def _naming(refusal: Refusal, context: PodReader, ranged: RangedRequests) -> Refusal:
     """The refusal, which names the LimitRange where that wrote what is refused."""
     for asking in context.containers():
         if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
             return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
     return refusal
-
-
-def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """What a pod that asks for no share names that is nearly the name of one, as refusals; most are only told."""
-    return tuple(_misspelt_resources(PodReader(pod, DEFAULTS)))
-
-
-def _misspelt_resources(context: PodReader) -> Iterator[Refusal]:
-    for asking in context.containers():
-        for resource in dict.fromkeys(asking.names()):
-            if resource in RESOURCES or "/" not in resource:
-                continue
-            near = spelling.meant(resource, RESOURCES)
-            if near is not None:
-                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?")
-            elif resource.startswith(f"{names.GROUP}/"):
-                listed = ", ".join(native.DIALECT.resources)
-                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
-
-
-def _misspelt_elsewhere(context: PodReader) -> Iterator[str]:
-    """One line for each annotation and label that is nearly an older system's word, or the word of a resource."""
-    for what, keys, known in (
-        ("annotations", context.annotations, _ANNOTATIONS),
-        ("labels", context.labels, _LABELS),
-    ):
-        for key in sorted(keys):
-            where = f"metadata.{what}[{shown(key)[1:-1]}]"
-            if key.startswith(f"{names.GROUP}/") or key in known:
-                continue
-            if key in RESOURCES:
-                yield f"{where}: nothing reads it; an amount goes under resources.limits of a container"
-            elif (near := spelling.meant(key, known)) is not None:
-                yield f"{where}: nothing reads it; did you mean {near}?"
 
 
 def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = DEFAULTS) -> PodRequest | Refusal | None:
@@ -238,7 +182,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     """
     pod, ranged = _as_meant(pod, options, earlier)
     context = PodReader(pod, options)
-    asking = [each for each in context.containers() if _asks_anew(each, earlier)]
+    asking = [each for each in context.containers() if _asks_more(each, earlier)]
     if not asking:
         return None
     was, known = dialect_named(earlier.dialect), {fraction.container for fraction in earlier.containers}
@@ -247,10 +191,13 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     refusal = next((found for found in (_not_alike(each, earlier, known) for each in asking) if found), None)
     if refusal is not None or was is None:
         return refusal
-    added = {**pod, "spec": _only(_object(pod.get("spec")), {each.name for each in asking})}
+    names_ = {each.name for each in asking}
+    spec = needs.with_containers(
+        object_of(pod.get("spec")), lambda each: each if each.get("name") in names_ else {**each, "resources": {}}
+    )
     try:
         context.bounded()
-        return _joined(was, context, earlier, was.read(PodReader(added, options)))
+        return _joined(was, context, earlier, was.read(PodReader({**pod, "spec": spec}, options)))
     except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)
 
@@ -270,25 +217,13 @@ def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> R
     return None
 
 
-def _asks_anew(asking: Asking, earlier: PodRequest) -> bool:
+def _asks_more(asking: Asking, earlier: PodRequest) -> bool:
     """Whether a container names a share that the earlier request does not know."""
     known = any(fraction.container == asking.name for fraction in earlier.containers)
     return any(
-        name in RESOURCES and not (name in _ACCOUNTING and (known or _is_zero(asking.found(name))))
+        name in RESOURCES and not (name in _ACCOUNTING and (known or quantity.is_zero(asking.found(name))))
         for name in asking.names()
     )
-
-
-def _only(spec: Mapping[str, Any], containers: Collection[str]) -> dict[str, Any]:
-    """The spec in which no other containers name resources."""
-    return {
-        **spec,
-        **{
-            kind: [each if each.get("name") in containers else {**each, "resources": {}} for each in spec[kind]]
-            for kind in ("initContainers", "containers")
-            if isinstance(spec.get(kind), list)
-        },
-    }
 
 
 def _joined(dialect: Dialect, context: PodReader, earlier: PodRequest, added: PodRequest | None) -> PodRequest:
@@ -303,7 +238,7 @@ def _joined(dialect: Dialect, context: PodReader, earlier: PodRequest, added: Po
         containers=ordered,
         same_gpus=dialect.same_gpus and len(ordered) > 1,
         priority=max(earlier.priority, added.priority),
-        warnings=added.warnings,
+        warnings=(*added.warnings, *unread_annotations(context.annotations)),
     )
     if request.excess is not None:
         raise ReadingRefused("spec.containers", *request.excess)
@@ -339,9 +274,9 @@ def standard(pod: dict[str, Any], options: Options = DEFAULTS) -> dict[str, Any]
     if options.whole_gpus == VENDOR and _only_whole_gpus(pod):
         return None
     pod = _renamed(pod, dict(options.resource_names))
-    scheduler = _object(pod.get("spec")).get("schedulerName")
+    scheduler = object_of(pod.get("spec")).get("schedulerName")
     if any(scheduler in dialect.schedulers for dialect in asked(pod)):
-        spec = {**_object(pod.get("spec")), "schedulerName": "default-scheduler"}
+        spec = {**object_of(pod.get("spec")), "schedulerName": "default-scheduler"}
         pod = {**pod, "spec": spec}
     return pod
 
@@ -359,18 +294,14 @@ def _only_whole_gpus(pod: Mapping[str, Any]) -> bool:
 def _renamed(pod: dict[str, Any], standard_of: Mapping[str, str]) -> dict[str, Any]:
     if not standard_of or not isinstance(pod.get("spec"), Mapping):
         return pod
-    spec = dict(_object(pod.get("spec")))
-    for kind in ("initContainers", "containers"):
-        if isinstance(spec.get(kind), list):
-            spec[kind] = [_container_renamed(container, standard_of) for container in spec[kind]]
-    return {**pod, "spec": spec}
+    return {**pod, "spec": needs.with_containers(pod["spec"], lambda each: _container_renamed(each, standard_of))}
 
 
 def _container_renamed(container: Any, standard_of: Mapping[str, str]) -> Any:
-    resources = dict(_object(_object(container).get("resources")))
+    resources = dict(object_of(object_of(container).get("resources")))
     changed = False
     for kind in ("limits", "requests"):
-        amounts = _object(resources.get(kind))
+        amounts = object_of(resources.get(kind))
         if any(name in standard_of and standard_of[name] not in amounts for name in amounts):
             resources[kind] = {
                 standard_of[name] if standard_of.get(name, name) not in amounts else name: amount
@@ -378,10 +309,6 @@ def _container_renamed(container: Any, standard_of: Mapping[str, str]) -> Any:
             }
             changed = True
     return {**container, "resources": resources} if changed else container
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def ours(resource: str) -> bool:
@@ -432,12 +359,7 @@ def _without(pod: Mapping[str, Any], dropped: RangedRequests) -> Mapping[str, An
     spec = pod.get("spec")
     if not any(dropped.values()) or not isinstance(spec, Mapping):
         return pod
-    kinds = {
-        kind: [_container_without(each, dropped) for each in spec[kind]]
-        for kind in ("initContainers", "containers")
-        if isinstance(spec.get(kind), list)
-    }
-    return {**pod, "spec": {**spec, **kinds}}
+    return {**pod, "spec": needs.with_containers(spec, lambda each: _container_without(each, dropped))}
 
 
 def _container_without(container: Any, dropped: RangedRequests) -> Any:
@@ -453,9 +375,126 @@ def _container_without(container: Any, dropped: RangedRequests) -> Any:
     return {**container, "resources": {**resources, **left}}
 
 
-def _range_warnings(wrote: RangedRequests) -> tuple[str, ...]:
-    """One line for each container that has a share from a LimitRange."""
-    return tuple(
-        f"container {container}: {', '.join(sorted(names))} was set by a LimitRange of the namespace"
-        for container, names in wrote.items()
-    )
+# -- misspelt names -----------------------------------------------------------------------------------------------
+#
+# A misspelt resource beside a share is refused, since the share would not be what was meant. A misspelt annotation is a
+# warning only: a manifest may be written for a newer version than this one.
+
+_ANNOTATIONS = tuple(
+    word.name for d in DIALECTS for word in d.glossary if word.on == ANNOTATION and "<" not in word.name
+)
+_LABELS = tuple(word.name for d in DIALECTS for word in d.glossary if word.on == LABEL)
+_ALL = tuple(str(key) for key in names.REGISTRY if key.on.startswith("Pod annotation"))
+_OURS = f"{names.GROUP}/"
+_TENANTS = tuple(
+    str(key).removeprefix(_OURS) for key in names.REGISTRY if key.on == "Pod annotation" and key.writer == "tenant"
+)
+_LONGEST = 100
+"""Characters that are compared; a name of Kubernetes' has 63, but admission comes before its validation."""
+_RESOURCES = tuple(str(key) for key in (names.GPU_MEMORY, names.GPU_CORES, names.GPU_PERCENT, names.GPU_COUNT))
+_PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *names.DEVICE_ANNOTATION_PREFIXES)
+
+
+def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    """What a pod that asks for no share names that is nearly the name of one, as refusals; most are only told."""
+    return tuple(_misspelt_resources(PodReader(pod, DEFAULTS)))
+
+
+def _misspelt_resources(context: PodReader) -> Iterator[Refusal]:
+    for asking in context.containers():
+        for resource in dict.fromkeys(asking.names()):
+            if resource in RESOURCES or "/" not in resource:
+                continue
+            near = meant(resource, RESOURCES)
+            if near is not None:
+                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?")
+            elif resource.startswith(f"{names.GROUP}/"):
+                listed = ", ".join(native.DIALECT.resources)
+                yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
+
+
+def _misspelt_elsewhere(context: PodReader) -> Iterator[str]:
+    """One line for each annotation and label that is nearly an older system's word, or the word of a resource."""
+    for what, keys, known in (
+        ("annotations", context.annotations, _ANNOTATIONS),
+        ("labels", context.labels, _LABELS),
+    ):
+        for key in sorted(keys):
+            where = f"metadata.{what}[{shown(key)[1:-1]}]"
+            if key.startswith(f"{names.GROUP}/") or key in known:
+                continue
+            if key in RESOURCES:
+                yield f"{where}: nothing reads it; an amount goes under resources.limits of a container"
+            elif (near := meant(key, known)) is not None:
+                yield f"{where}: nothing reads it; did you mean {near}?"
+
+
+def unread_annotations(annotations: Iterable[str]) -> Iterator[str]:
+    """A warning for each annotation in our own domain that nothing reads."""
+    for each in sorted(annotations):
+        if each.startswith(_OURS) and each not in _ALL and not each.startswith(_PREFIXES):
+            yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each)}"
+
+
+def _cure(name: str) -> str:
+    if name in _RESOURCES:
+        return "an amount goes under resources.limits of a container"
+    near = difflib.get_close_matches(name.removeprefix(_OURS)[:_LONGEST], _TENANTS, n=1)
+    return f"did you mean {_OURS}{near[0]}?" if near else "remove it"
+
+
+_SEPARATORS = re.compile(r"[-_.]")
+_LONG = 5
+"""Characters of a name, without separators, from which a letter may be wrong: short names are others' names soon."""
+_SLIPS = 8
+"""Characters from which two may be."""
+
+
+def meant(name: str, known: Iterable[str]) -> str | None:
+    """
+    The known name that was meant by one that nothing reads; None where it is none's near miss, or known itself.
+
+    Near: of the same domain, and either the same but for case and separators (`gpu-mem`, `gpuMem`), or one is the
+    beginning of the other (`gpumemory`, `gpu-percentage`), or a letter or two are wrong. Another first letter is
+    another name (`qgpu-core`, `vgpu`).
+    """
+    domain, plain = _plain(name[:_LONGEST])
+    near = []
+    for each in known:
+        if each == name:
+            return None
+        its_domain, its_plain = _plain(each)
+        if its_domain == domain and _near(plain, its_plain):
+            near.append((-difflib.SequenceMatcher(None, plain, its_plain).ratio(), each))
+    return min(near)[1] if near else None
+
+
+def _plain(name: str) -> tuple[str, str]:
+    domain, _, last = name.rpartition("/")
+    return domain.lower(), _SEPARATORS.sub("", last.lower())
+
+
+def _near(one: str, other: str) -> bool:
+    if one == other or one in (f"{other}s", other[:-1] if other.endswith("s") else other):
+        return True
+    short = min(len(one), len(other))
+    if short < _LONG or one[0] != other[0]:
+        return False
+    if one.startswith(other) or other.startswith(one):
+        return True
+    return _distance(one, other) <= (2 if short >= _SLIPS else 1)
+
+
+def _distance(one: str, other: str) -> int:
+    """Letters to put in, take out, change, or swap with the next, to make one of the other."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        row = [i]
+        for j, its in enumerate(other, 1):
+            least = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != its))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
+                least = min(least, before[j - 2] + 1)
+            row.append(least)
+        before, last = last, row
+    return last[-1]

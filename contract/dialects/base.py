@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract import names
-from contract.dialects.spelling import strange
 from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.model import (
@@ -87,12 +86,12 @@ class PodReader:
     @property
     def annotations(self) -> Mapping[str, Any]:
         """The pod's annotations, never None."""
-        return _object(_object(self.pod.get("metadata")).get("annotations"))
+        return object_of(object_of(self.pod.get("metadata")).get("annotations"))
 
     @property
     def labels(self) -> Mapping[str, Any]:
         """The pod's labels, never None."""
-        return _object(_object(self.pod.get("metadata")).get("labels"))
+        return object_of(object_of(self.pod.get("metadata")).get("labels"))
 
     def annotation(self, key: str) -> str:
         """The text of an annotation, empty where there is none. Raises `ReadingRefused` for what is no text."""
@@ -104,7 +103,7 @@ class PodReader:
 
     def containers(self) -> Iterator[Asking]:
         """Every container in start order, with the path by which a message names it."""
-        spec = _object(self.pod.get("spec"))
+        spec = object_of(self.pod.get("spec"))
         for kind in ("initContainers", "containers"):
             listed = spec.get(kind)
             for position, container in enumerate(listed if isinstance(listed, list) else ()):
@@ -114,7 +113,7 @@ class PodReader:
 
     def bounded(self) -> None:
         """Raises `ReadingRefused` where the pod has more containers than a pod with a share may have."""
-        spec = _object(self.pod.get("spec"))
+        spec = object_of(self.pod.get("spec"))
         listed = (spec.get(kind) for kind in ("initContainers", "containers"))
         number = sum(len(each) for each in listed if isinstance(each, list))
         if number > MOST_CONTAINERS:
@@ -122,8 +121,9 @@ class PodReader:
             raise ReadingRefused("spec.containers", f"{number} containers", cure)
 
 
-def _object(value: object) -> Mapping[str, Any]:
-    if isinstance(value, dict):  # asked first, being what JSON gives and ten times quicker to tell
+def object_of(value: object) -> Mapping[str, Any]:
+    """The value where it is a JSON object, else an empty one."""
+    if isinstance(value, dict):  # first: JSON gives dicts, and this check is ten times faster than the next
         return value
     return value if isinstance(value, Mapping) else {}
 
@@ -207,8 +207,8 @@ class Asking:
         return amount
 
     def _amounts(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        resources = _object(self.container.get("resources"))
-        return tuple((kind, _object(resources.get(kind))) for kind in ("limits", "requests"))
+        resources = object_of(self.container.get("resources"))
+        return tuple((kind, object_of(resources.get(kind))) for kind in ("limits", "requests"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ def pod_request(
         unit=unit,
         priority=priority,
         claim=claim,
-        warnings=(*warnings, *strange(context.annotations)),
+        warnings=tuple(warnings),
     )
     if request.excess is not None:
         raise ReadingRefused("spec.containers", *request.excess)

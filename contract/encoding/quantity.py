@@ -92,6 +92,14 @@ def integer_or(value: object, default: int) -> int:
         return default
 
 
+def is_zero(value: object) -> bool:
+    """Whether the value is a quantity of nothing; False for what is no quantity."""
+    try:
+        return parse(value) == 0
+    except BadQuantity:
+        return False
+
+
 @_remembered
 def rounded_up(value: object) -> int:
     """The value rounded up to an integer, as Kubernetes rounds a request for bytes. Raises `BadQuantity`."""

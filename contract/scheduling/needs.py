@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from contract import names
 from contract.encoding import quantity
-from contract.model import MOST_COMPUTE, Compute, NodeState, Taint
+from contract.model import MOST_COMPUTE, Compute, FractionRequest, NodeState, PodRequest, Taint
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -189,6 +189,12 @@ def containers(spec: Mapping[str, Any]) -> Iterator[tuple[JSON, bool]]:
         yield container, False
 
 
+def with_containers(spec: Mapping[str, Any], change: Callable[[Any], Any]) -> JSON:
+    """A copy of the spec in which `change` replaces every init and app container; the rest is shared."""
+    kinds = [kind for kind in ("initContainers", "containers") if isinstance(spec.get(kind), list)]
+    return {**spec, **{kind: [change(container) for container in spec[kind]] for kind in kinds}}
+
+
 def effective(spec: Mapping[str, Any], amount: Any, *, overhead: int = 0) -> int:
     """
     A pod's effective request of one resource: the larger of everything that runs together.
@@ -335,3 +341,52 @@ def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | No
             if same_address and (protocol, port) == (other_protocol, other_port):
                 return address, protocol, port
     return None
+
+
+# -- a pod to place -----------------------------------------------------------------------------------------------
+
+MOST_MODELS = 8
+"""Models that are tried one after the other; those named later are accepted, in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingRequest:
+    """One pod to place: its share, and what else it needs of a node. Hashable: equal asks have equal answers."""
+
+    request: PodRequest
+    needs: PodNeeds
+
+    @property
+    def together(self) -> bool:
+        """Whether all containers are on the same GPUs, as a single one always is."""
+        return len(self.request.containers) <= 1 or self.request.same_gpus
+
+    @property
+    def numa_bound(self) -> bool:
+        """Whether some container's GPUs must all be on one NUMA node."""
+        return any(fraction.one_numa for fraction in self.request.containers)
+
+
+def queue_order(priority: int, request: PodRequest, created: str) -> tuple[int, int, str]:
+    """
+    The sort key of a waiting pod, as objects show it: the higher PriorityClass first, then the higher priority of
+    the dialect, then the older pod. `created`: its creationTimestamp (RFC 3339, UTC), whose text order is time order.
+    """
+    return (-priority, -request.priority, created)
+
+
+def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
+    """The same pod for its most preferred models alone, then for the next; nothing where no order was wished for."""
+    containers = ask.request.containers
+    choices = max((len(f.wishes.use_models) for f in containers if f.wishes.ordered), default=0)
+    for rank in range(min(choices, MOST_MODELS)):
+        only = tuple(_only(fraction, rank) for fraction in containers)
+        yield replace(ask, request=replace(ask.request, containers=only))
+
+
+def _only(fraction: FractionRequest, rank: int) -> FractionRequest:
+    wishes = fraction.wishes
+    if not wishes.ordered or not wishes.use_models:
+        return fraction
+    word = wishes.use_models[min(rank, len(wishes.use_models) - 1)]
+    return replace(fraction, wishes=replace(wishes, use_models=(word,), ordered=False))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
 from contract.scheduling.demand import Demand, per_gpu
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 
 @dataclass(frozen=True, slots=True)

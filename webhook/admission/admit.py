@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import bounds, dialects, names, pods
-from contract.dialects import Refusal
+from contract.dialects.base import Refusal, Rendering
 from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed
 from contract.model import Allocation, ContainerAllocation, PodRequest
 from contract.options import DEFAULTS, NOTHING_SAID, Options, PoolOptions
 from contract.scheduling import node_pin
-from webhook.admission import containers, hiding, review, shape
+from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
 from webhook.admission.review import FORBIDDEN, INVALID, Review
 
@@ -122,30 +122,30 @@ def _denied(asked: Review, message: str, code: int = INVALID, dialect: str = "")
 
 def _hidden(asked: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
     """A pod that asks for no share, with no GPU to be seen but those that NVIDIA's plugin gives it."""
-    wrong = shape.problem(asked.pod)
+    wrong = review.structure_problem(asked.pod)
     if wrong is not None:
         return _denied(asked, str(wrong))
     if pods.MIRROR in pods.annotations_of(asked.pod):
         return _untouched(asked)
-    wanted = hiding.asked_of_vendor(asked.pod, whole=whole)
+    wanted = containers.asked_of_vendor(asked.pod, whole=whole)
     node = (asked.pod.get("spec") or {}).get("nodeName")
-    believed = wanted & offers(node) if node and wanted else wanted
-    warnings = (*warnings, hiding.unbelieved(node or "", wanted - believed))
-    after = hiding.hidden(asked.pod, believed)
+    offered = wanted & offers(node) if node and wanted else wanted
+    warnings = (*warnings, containers.not_offered(node or "", wanted - offered))
+    after = containers.hidden(asked.pod, offered)
     return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden")
 
 
 def _debugged(asked: Review) -> Reviewed:
-    wrong = shape.problem(asked.pod) or shape.problem(asked.old)
+    wrong = review.structure_problem(asked.pod) or review.structure_problem(asked.old)
     if wrong is not None:
         return _denied(asked, str(wrong))
-    after = hiding.debugged(asked.pod, asked.old)
+    after = containers.debugged(asked.pod, asked.old)
     return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after), "hidden")
 
 
 def _give_back(asked: Review, pod: JSON, ask: Ask) -> None:
     """The pod is refused. Had an earlier pass given it a share, the allocator need not wait for the pod."""
-    held = None if asked.dry_run or shape.problem(pod) is not None else _held_by(pod)
+    held = None if asked.dry_run or review.structure_problem(pod) is not None else _held_by(pod)
     if held is None:
         return
     metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
@@ -221,7 +221,7 @@ class Admit:
 
 def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     """What to do about a pod that is being created."""
-    wrong = shape.problem(pod)
+    wrong = review.structure_problem(pod)
     if wrong is not None:
         return Deny(str(wrong))
     if pods.MIRROR in pods.annotations_of(pod):
@@ -455,9 +455,7 @@ def _total(container: ContainerAllocation) -> int:
     return sum(share.memory for share in container.shares)
 
 
-def _rendering(
-    pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int
-) -> dialects.Rendering:
+def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int) -> Rendering:
     """The dialect's own annotations. A time stamp says when the pod was placed, so a later pass leaves it."""
     rendering = dialects.render(pod, request, allocation, now_ns)
     if not standing:
@@ -465,7 +463,7 @@ def _rendering(
     other = dialects.render(pod, request, allocation, now_ns + 1).annotations
     present = pods.annotations_of(pod)
     kept = {key: present[key] for key, value in rendering.annotations.items() if key in present and other[key] != value}
-    return dialects.Rendering({**rendering.annotations, **kept}, rendering.labels)
+    return Rendering({**rendering.annotations, **kept}, rendering.labels)
 
 
 def _drop_rendering(pod: JSON, metadata: JSON) -> None:

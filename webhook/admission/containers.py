@@ -1,31 +1,24 @@
 """
-What admission puts into a pod's containers: accounting resources, environment, and the volumes of limiters.
+What admission writes into a pod's containers: accounting resources, environment, and the volumes of limiters.
 
-The rule that everything here serves: a container sees the GPUs in its allocation and no other, and a container without
-one sees none. Volumes are for what holds a container to its share:
+Everything here serves one rule: a container sees the GPUs in its allocation and no others, and a container without an
+allocation sees none. `rewrite` and `with_volumes` are for pods with a share, `hidden` and `debugged` for pods without.
 
-    cache    a folder for HAMi-core's shared region, one file for each container: where it cannot write that, it ends
-             the program. An emptyDir, which kubelet makes for everybody's use and takes away with the pod
-    mps      the sockets of the GPU's MPS daemon and the memory that it shares with its clients } hostPath, for nodes
-    preload  HAMi-core's library, and the file by which the linker loads it                     } without CDI only
-
-Which node a pod goes to is not known yet, and volumes cannot be added later. So every pod with a share gets them, and
-the folder of its GPU is found when a container starts, from the variable that names its GPU: without an allocation the
-path is refused, and the container does not start.
-
-Pure. A second pass changes nothing; what a tenant wrote under our names is replaced.
+Pure. A second pass changes nothing. What a tenant wrote under our names is replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from contract import dialects, names, pods
 from contract.dialects.base import env_from_annotation
 from contract.encoding import quantity
+from contract.encoding.reading import shown
 from contract.model import FractionRequest, PodRequest
+from contract.nodes.capacity import VENDOR_GPU, vendor_gpus
 from contract.scheduling import needs
 
 JSON = dict[str, Any]
@@ -47,11 +40,11 @@ def rewrite(
     spec: JSON, request: PodRequest, totals: Mapping[str, int], ranged: dialects.RangedRequests = dialects.NO_RANGE
 ) -> None:
     """
-    Give every container of the pod its accounting resources and its environment.
+    Write every container's accounting resources and environment into the pod's spec.
 
-    `totals`: memory in bytes over all GPUs of a container; none for one that uses a claim's. `ranged`: what a
-    LimitRange wrote. Where that is an accounting resource which the container does not count, it stays as 0: the API
-    server refuses a container that lacks what its namespace has a `max` for.
+    `totals`: memory in bytes over all GPUs of a container; none for a container with a claim. `ranged`: the resources
+    that a LimitRange wrote. An accounting resource among them that the container does not count stays as 0, since the
+    API server refuses a container without a resource for which its namespace has a `max`.
     """
     asking = {fraction.container: fraction for fraction in request.containers}
     environments = {name: _environment(request, fraction) for name, fraction in asking.items()}
@@ -71,7 +64,7 @@ def _set_resources(container: JSON, counted: dict[str, str], ranged: frozenset[s
     for kind in ("limits", "requests"):
         resources = container.get("resources") or {}
         before = resources.get(kind) or {}
-        none = {key: "0" for key in _ACCOUNTING & before.keys() if key in ranged or _is_zero(before[key])}
+        none = {key: "0" for key in _ACCOUNTING & before.keys() if key in ranged or quantity.is_zero(before[key])}
         after = {key: value for key, value in before.items() if key not in dialects.RESOURCES} | none | counted
         if after:
             container["resources"] = {**resources, kind: after}
@@ -79,15 +72,8 @@ def _set_resources(container: JSON, counted: dict[str, str], ranged: frozenset[s
             container["resources"] = {key: value for key, value in resources.items() if key != kind}
 
 
-def _is_zero(amount: object) -> bool:
-    try:
-        return quantity.parse(amount) == 0
-    except quantity.BadQuantity:
-        return False
-
-
 def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
-    """A container's environment as its share determines it; a name that two systems use has one entry."""
+    """The environment entries of a container with a share; a name that two systems use has one entry."""
     entries = {
         variable: env_from_annotation(variable, names.per_container(prefix, fraction.container))
         for variable, prefix in names.ENVIRONMENT
@@ -100,14 +86,16 @@ def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
 
 def _set_environment(container: JSON, entries: list[JSON], ours: set[str]) -> None:
     """
-    Put our entries in front, where later ones may refer to them, and drop every other entry of a reserved name.
+    Put our entries first, where later entries may refer to them, and drop all other entries with reserved names.
 
-    Entries in `env` win over those of `envFrom`, so that needs no care.
+    `envFrom` is left alone, since entries in `env` win over it.
     """
+    reserved = ours.union(names.RESERVED_ENVIRONMENT)
     others = [
         _without_limiter(entry)
         for entry in container.get("env") or []
-        if entry.get("name") not in ours and not _reserved(entry.get("name") or "")
+        if entry.get("name") not in reserved
+        and not (entry.get("name") or "").startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
     ]
     container["env"] = [dict(entry) for entry in entries] + [entry for entry in others if entry is not None]
 
@@ -125,11 +113,16 @@ def _without_limiter(entry: JSON) -> JSON | None:
     return {**entry, "value": ":".join(kept)} if kept else None
 
 
-def _reserved(variable: str) -> bool:
-    return variable in names.RESERVED_ENVIRONMENT or variable.startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
-
-
 # -- volumes ------------------------------------------------------------------------------------------------------
+#
+#   cache    a folder for HAMi-core's shared region, one file for each container: HAMi-core ends a program that cannot
+#            write there. An emptyDir, which kubelet makes writable for everybody and removes with the pod
+#   mps      the sockets of the GPU's MPS daemon and the memory that it shares with its clients } hostPath, for nodes
+#   preload  HAMi-core's library, and the file by which the linker loads it                     } without CDI only
+#
+# The node is not known at admission, and volumes cannot be added later. So every pod with a share gets the volumes, and
+# a container finds the folder of its GPU when it starts, by the variable that names its GPU. Without an allocation the
+# path is refused, and the container does not start.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +136,13 @@ class Volumes:
 NO_VOLUMES = Volumes()
 
 
-def with_volumes(pod: JSON, containers: Collection[str], what: Volumes) -> JSON:
-    """The pod with its volumes; `containers` have shares. `pod` is not changed."""
+def with_volumes(pod: JSON, sharing: Collection[str], what: Volumes) -> JSON:
+    """The pod with its volumes, and the containers named in `sharing` with their mounts. `pod` is not changed."""
     if what == NO_VOLUMES:
         return pod
     spec = dict(pod["spec"])
     spec["volumes"] = _merged(spec.get("volumes"), _volumes(what), "name", OURS)
-    for kind in ("initContainers", "containers"):
-        if spec.get(kind):
-            spec[kind] = [_with_mounts(c, what) if c["name"] in containers else c for c in spec[kind]]
-    return {**pod, "spec": spec}
+    return {**pod, "spec": needs.with_containers(spec, lambda c: _with_mounts(c, what) if c["name"] in sharing else c)}
 
 
 def _volumes(what: Volumes) -> Iterator[JSON]:
@@ -183,7 +173,7 @@ def _mounts(what: Volumes) -> Iterator[JSON]:
 
 
 def _with_mounts(container: Mapping[str, Any], what: Volumes) -> JSON:
-    # Two mounts of one path are refused, so a tenant's own at ours goes.
+    # The API server refuses two mounts of one path, so ours replaces a tenant's.
     mounts = _merged(container.get("volumeMounts"), _mounts(what), "mountPath", ())
     changed = {**container, "volumeMounts": mounts}
     ours = dict(_variables(container["name"], what))
@@ -204,7 +194,7 @@ def _variables(container: str, what: Volumes) -> Iterator[tuple[str, str]]:
 
 
 def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[str]) -> list[JSON]:
-    """A list with our entries: where they are already, or at its end. Others of the same key or a reserved one go."""
+    """The list with our entries, each where it is or at the end, and without others of the same or a reserved key."""
     wanted = {entry[key]: entry for entry in ours}
     left = dict(wanted)
     merged: list[JSON] = []
@@ -215,3 +205,91 @@ def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[st
         elif name in left and left[name] == entry:
             merged.append(left.pop(name))
     return [*merged, *left.values()]
+
+
+# -- hiding GPUs --------------------------------------------------------------------------------------------------
+#
+# On a node whose default container runtime is NVIDIA's, an image made for CUDA sets `NVIDIA_VISIBLE_DEVICES=all`, so a
+# pod that asks for nothing sees every GPU. `void` in the container's own environment hides them. Where NVIDIA's NRI
+# plugin is on, an annotation of the pod names devices too, so it is removed. Hiding is off by default, since with it
+# every pod of the labelled namespaces depends on the webhook. It cannot help against privileged containers, which see
+# all devices of their node.
+#
+# A container that asks NVIDIA's own device plugin for a GPU keeps what the plugin gives it, which comes in the same
+# variable. Only the plugin's own resource names count (`contract.nodes.capacity`). For a pod that names its node, only
+# those count that the node offers: kube-scheduler never looks at such a pod, and kubelet admits a pod that asks for a
+# resource which its node does not have, so anybody could make up a name.
+
+_NONE: frozenset[str] = frozenset()
+
+
+def asked_of_vendor(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
+    """
+    The resources by which containers of the pod ask NVIDIA's own plugin for a GPU.
+
+    `whole`: whether `nvidia.com/gpu` is the plugin's here; else a pod that asks for it asks for a share.
+    """
+    found = [_vendor_gpus(container) for container, _ in needs.containers(pod.get("spec") or {})]
+    return _NONE.union(*found) - (_NONE if whole else {VENDOR_GPU})
+
+
+def hidden(pod: Mapping[str, Any], offered: Set[str] = _NONE) -> JSON:
+    """
+    The pod with no GPU visible in its containers; shares structure with `pod`, which is not changed.
+
+    A container that asks for one of the resources `offered` sees the GPUs that NVIDIA's plugin gives it.
+    """
+    metadata, annotations = pod.get("metadata") or {}, pods.annotations_of(pod)
+    kept = {key: value for key, value in annotations.items() if not key.startswith(names.DEVICE_ANNOTATION_PREFIXES)}
+    named = {} if kept == annotations else {"metadata": {**metadata, "annotations": kept}}
+    spec = needs.with_containers(
+        pod.get("spec") or {}, lambda c: _without_own_choice(c) if _vendor_gpus(c) & offered else _hidden(c)
+    )
+    return {**pod, **named, "spec": spec}
+
+
+def not_offered(node: str, resources: Set[str]) -> str:
+    """The warning about resources that a pod asks for and its node does not offer; empty where there are none."""
+    if not resources:
+        return ""
+    first = min(resources)
+    return (
+        f"spec.nodeName: found {shown(node)}, which is not known to have {first}, so containers that ask for it see no "
+        "GPU; remove spec.nodeName (a nodeSelector can choose the node)"
+    )
+
+
+def debugged(pod: Mapping[str, Any], before: Mapping[str, Any]) -> JSON:
+    """
+    The pod with no GPU visible in the ephemeral containers that `before` does not have; the others cannot change.
+
+    Ephemeral containers have no share, whatever the pod has: one from an image of the tenant's choice must not see the
+    cards of others.
+    """
+    spec = dict(pod.get("spec") or {})
+    known = {c.get("name") for c in (before.get("spec") or {}).get("ephemeralContainers") or []}
+    if spec.get("ephemeralContainers"):
+        spec["ephemeralContainers"] = [c if c.get("name") in known else _hidden(c) for c in spec["ephemeralContainers"]]
+    return {**pod, "spec": spec}
+
+
+def _hidden(container: JSON) -> JSON:
+    # In front, so that a second pass changes nothing.
+    return {**container, "env": [{"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}, *_others(container)]}
+
+
+def _without_own_choice(container: JSON) -> JSON:
+    """The container without the tenant's own choice of GPUs, which would win over the plugin's."""
+    kept = _others(container)
+    return container if len(kept) == len(container.get("env") or []) else {**container, "env": kept}
+
+
+def _others(container: Mapping[str, Any]) -> list[JSON]:
+    return [entry for entry in container.get("env") or [] if entry.get("name") != names.VISIBLE_DEVICES]
+
+
+def _vendor_gpus(container: Mapping[str, Any]) -> frozenset[str]:
+    """The resources by which the container asks NVIDIA's plugin for at least one GPU."""
+    resources = container.get("resources") or {}
+    named = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return vendor_gpus(named)

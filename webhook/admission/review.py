@@ -1,8 +1,9 @@
 """
 AdmissionReview v1 in and out: the only code that knows base64, `patchType` and status codes.
 
-Formats: Kubernetes, "Dynamic Admission Control", request and response. Pure. A body that is not an AdmissionReview is
-`BadReview`; what is inside the pod is for `webhook.admission.shape` and `webhook.admission.mutate` to judge.
+Formats: Kubernetes, "Dynamic Admission Control", request and response. Pure. `decode` raises `BadReview` for a body
+that is not an AdmissionReview. `structure_problem` checks that a pod's JSON has the structure on which
+`webhook.admission.admit` relies; the pod's requests are judged there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import base64
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from jsonpointer import escape
 
+from contract.dialects.base import Refusal
 from contract.encoding import reading
 from contract.encoding.reading import shown
 
@@ -36,8 +38,8 @@ _LONGEST_KIND = 253
 
 class BadReview(ValueError):
     """
-    The body is not an AdmissionReview v1 as an API server sends it. The message names the part that is wrong, and
-    repeats at most the beginning and the end of what is there.
+    The body is not an AdmissionReview v1 as an API server sends it. The message names the wrong part, and shows at most
+    its beginning and its end.
     """
 
 
@@ -68,8 +70,8 @@ class Review:
 
 def decode(body: bytes) -> Review:
     """
-    Read the body of a request. Raises `BadReview`, also for what no API server sends: any client of the port can send
-    anything, and names become keys, paths and lines of logs.
+    Read the body of a request. Raises `BadReview`, also for names that no API server sends: any client of the port can
+    send anything, and names become keys, paths and log lines.
     """
     try:
         document = json.loads(body, parse_constant=_no_constant)
@@ -122,7 +124,7 @@ def _check(made: Review) -> None:
 
 
 def _no_constant(word: str) -> NoReturn:
-    """Python reads `NaN` and `Infinity`, which are no JSON (RFC 8259)."""
+    """Refuses `NaN` and `Infinity`, which Python reads and JSON does not have (RFC 8259)."""
     raise ValueError(word)
 
 
@@ -141,7 +143,7 @@ def _text(parent: Mapping[str, Any], key: str) -> str:
 
 
 def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, warnings: Iterable[str] = ()) -> bytes:
-    """Let the object in; changed from `before` to `after` where both are given and differ."""
+    """The answer that admits the object, with the patch from `before` to `after` where both are given and differ."""
     response: JSON = {"uid": uid, "allowed": True}
     operations = patch(before, after) if before is not None and after is not None else []
     if operations:
@@ -154,7 +156,7 @@ def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, 
 
 
 def denied(uid: str, message: str, *, code: int = INVALID) -> bytes:
-    """Refuse the object; `message` is what kubectl prints, `code` is `INVALID` or `FORBIDDEN`."""
+    """The answer that refuses the object. kubectl prints `message`; `code` is `INVALID` or `FORBIDDEN`."""
     status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": message}
     return _review({"uid": uid, "allowed": False, "status": status})
 
@@ -163,8 +165,8 @@ def patch(before: JSON, after: JSON) -> list[JSON]:
     """
     JSON patch operations (RFC 6902) that make `after` of `before`.
 
-    Whole pods differ in few places, so equal parts are passed over by value. A list is compared from both ends, since
-    what admission adds stands before or behind what there was.
+    Admission changes a pod in few places, so equal parts are skipped. It adds to a list at the beginning or at the end,
+    so lists are compared from both ends.
     """
     return list(_operations("", before, after))
 
@@ -188,7 +190,7 @@ def _operations(path: str, before: Any, after: Any) -> Iterator[JSON]:
 
 
 def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator[JSON]:
-    """What both lists begin with and end with stays; between, places that both have are compared one by one."""
+    """Keeps the common beginning and end of both lists, and compares the items between them by position."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = next((at for at in range(shorter - start) if before[-1 - at] != after[-1 - at]), shorter - start)
@@ -201,7 +203,7 @@ def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator
 
 
 def split_warnings(warnings: Iterable[str]) -> list[str]:
-    """Warnings cut at spaces into pieces that Kubernetes keeps; what would pass the limit for all is left out."""
+    """Warnings split at spaces into lines that Kubernetes keeps; lines beyond its limit for all are left out."""
     lines: list[str] = []
     room = WARNINGS_LENGTH
     for warning in warnings:
@@ -219,3 +221,144 @@ def _review(response: JSON) -> bytes:
 
 def _dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+# -- the pod's structure ------------------------------------------------------------------------------------------
+#
+# An API server sends nothing else, but any client of the port can, and after this check no code of ours meets a string
+# where it reads a list. Only fields that we read are checked: unknown fields and null are fine anywhere.
+
+_Check = Callable[[Any, str], Iterator[Refusal]]
+"""Yields a refusal for every part of a value that is wrong; the text is the value's path."""
+
+_TYPES = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
+def structure_problem(pod: Mapping[str, Any]) -> Refusal | None:
+    """The first part of the pod that has the wrong structure, or None."""
+    found = next(_POD(pod, ""), None)
+    return found or next(_names_twice(pod.get("spec") or {}), None)
+
+
+def _names_twice(spec: Mapping[str, Any]) -> Iterator[Refusal]:
+    """Containers are known by their names, so two of the same name could not be distinguished."""
+    seen: set[str] = set()
+    for kind in ("initContainers", "containers"):
+        for position, container in enumerate(spec.get(kind) or []):
+            name = container.get("name") or ""
+            if not name or name in seen:
+                yield Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container a name of its own")
+            seen.add(name)
+
+
+def _is(*kinds: type) -> _Check:
+    wanted = " or ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            yield Refusal(path or "the pod", _TYPES.get(type(value), type(value).__name__), f"give {wanted}")
+
+    return check
+
+
+def _name(holds: Callable[[str], bool], cure: str) -> _Check:
+    """Text that is empty, or a name as Kubernetes has them."""
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        if not isinstance(value, str):
+            yield from _TEXT(value, path)
+        elif value and not holds(value):
+            yield Refusal(path, shown(value), f"give {cure}")
+
+    return check
+
+
+def _fields(**fields: _Check) -> _Check:
+    """An object; the fields that are named here and not null must pass their checks."""
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        yield from _OBJECT(value, path)
+        if isinstance(value, dict):
+            for key, inner in fields.items():
+                if value.get(key) is not None:
+                    yield from inner(value[key], f"{path}.{key}" if path else key)
+
+    return check
+
+
+def _each(inner: _Check) -> _Check:
+    """A list whose items all pass; null is no item."""
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        yield from _LIST(value, path)
+        if isinstance(value, list):
+            for position, item in enumerate(value):
+                yield from inner(item, f"{path}[{position}]")
+
+    return check
+
+
+def _values(inner: _Check) -> _Check:
+    """An object whose values all pass."""
+
+    def check(value: Any, path: str) -> Iterator[Refusal]:
+        yield from _OBJECT(value, path)
+        if isinstance(value, dict):
+            for key, item in value.items():
+                yield from inner(item, f"{path}[{key if len(key) <= _LONGEST_KEY else shown(key)}]")
+
+    return check
+
+
+_LONGEST_KEY = 320
+"""Characters of the longest key that Kubernetes has: a domain, a slash and a name."""
+_OBJECT, _LIST, _TEXT = _is(dict), _is(list), _is(str)
+_SUBDOMAIN = _name(reading.is_subdomain, "a name of at most 253 of a-z, 0-9, - and .")
+_BEGINNING = _name(reading.is_beginning, "the beginning of a name, of a-z, 0-9, - and .")
+_LABEL = _name(reading.is_label, "a name of at most 63 of a-z, 0-9 and -")
+_TEXTS, _AMOUNTS = _values(_TEXT), _values(_is(str, int, float))
+_EXPRESSIONS = _each(_fields(key=_TEXT, operator=_TEXT, values=_each(_TEXT)))
+_NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)))
+_CONTAINERS = _each(
+    _fields(
+        name=_LABEL,
+        restartPolicy=_TEXT,
+        resources=_fields(limits=_AMOUNTS, requests=_AMOUNTS),
+        env=_each(_fields(name=_TEXT)),
+        volumeMounts=_each(_fields(name=_TEXT, mountPath=_TEXT)),
+        ports=_each(_fields(hostPort=_is(int), containerPort=_is(int), hostIP=_TEXT, protocol=_TEXT)),
+    )
+)
+_POD = _fields(
+    metadata=_fields(
+        name=_SUBDOMAIN,
+        generateName=_BEGINNING,
+        namespace=_LABEL,
+        annotations=_TEXTS,
+        labels=_TEXTS,
+        ownerReferences=_each(_fields(kind=_TEXT, name=_TEXT, uid=_TEXT)),
+    ),
+    spec=_fields(
+        nodeName=_SUBDOMAIN,
+        nodeSelector=_TEXTS,
+        schedulerName=_TEXT,
+        hostNetwork=_is(bool),
+        os=_fields(name=_TEXT),
+        overhead=_AMOUNTS,
+        affinity=_fields(nodeAffinity=_fields(requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR)),
+        tolerations=_each(_fields(key=_TEXT, operator=_TEXT, value=_TEXT, effect=_TEXT)),
+        schedulingGates=_each(_fields(name=_TEXT)),
+        volumes=_each(_fields(name=_TEXT)),
+        initContainers=_CONTAINERS,
+        ephemeralContainers=_CONTAINERS,
+        containers=_CONTAINERS,
+    ),
+    status=_fields(phase=_TEXT, conditions=_each(_OBJECT)),
+)

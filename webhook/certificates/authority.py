@@ -1,7 +1,7 @@
 """
 Our own certificate authority and the webhook's serving certificate: made, and judged.
 
-Pure but for the randomness of keys: the files are `webhook.certificates.files`' and the API server's copy is
+Pure but for the randomness of keys: the files are `webhook.certificates.store`' and the API server's copy is
 `webhook.certificates.ca_bundle`'s. ECDSA on P-256, which every TLS 1.2 client knows and whose handshake costs a tenth
 of RSA's. Extensions follow RFC 5280 in full, since OpenSSL's strict mode and Go both refuse certificates that are
 sloppy there.

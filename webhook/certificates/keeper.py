@@ -1,86 +1,62 @@
 """
-Keeping the serving certificate good: look, renew where there is a reason, and have the API server trust its authority.
+Keeping the serving certificate good: check it, renew it when needed, and make the API server trust its authority.
 
-Trust comes first: the authority is in the webhook configuration before a certificate of it is served. An API server
-learns of a change there a moment after it is written, and several of them not at the same time. So where a certificate
-that still serves is replaced by one of another authority, the new one is put aside, its authority trusted beside the
-old one, and it is served only after `SETTLING`, at a look that finds the trust in place already. Where nothing serves
-there is nothing to wait for.
+Trust comes first: the authority is in the webhook configuration before a certificate of it is served. API servers learn
+of a change there a moment after it is written, each at its own time. So when a new authority replaces one whose
+certificate still serves, the new bundle is set aside, its authority is trusted beside the old one, and it is served
+only after `SETTLING`, by a check that finds the trust already in place. Where nothing serves, there is nothing to wait
+for.
 
-The same configuration is held to let through what an administrator has renamed, since whoever applies the manifests
-again puts the shipped conditions back.
+The keeper also keeps renamed resources in the match conditions of that configuration, since applying the manifests
+again restores the shipped conditions.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from runtime.kubernetes.client import Kube, KubeError
-from webhook.certificates import ca_bundle, files, match_conditions
+from webhook.certificates import configuration
 from webhook.certificates.authority import DUE, Bundle, Lives, Renewal, expiry, made, needs_renewal, renewed
 from webhook.certificates.configuration import ConfigurationApi
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates.store import Store
 
 log = logging.getLogger(__name__)
 
-
-class Store(Protocol):
-    """Where the certificate is kept: two folders, or a Secret and one. `where` names it for people."""
-
-    where: str
-
-    def locked(self) -> AbstractContextManager[None]: ...
-    def read(self) -> Bundle | None: ...
-    def write(self, bundle: Bundle) -> None: ...
-    def prepared(self) -> Bundle | None: ...
-    def prepare(self, bundle: Bundle) -> None: ...
-
-
 _RETRY = 15.0
-"""Seconds until the next look after one that failed."""
+"""Seconds until the next check after a failed one."""
 
 SETTLING = datetime.timedelta(minutes=1)
 """From the trust in a new authority until a certificate of it is served; API servers watch, so they need far less."""
 
 
-def _utcnow() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
-def _print(line: str) -> None:
-    print(line, file=sys.stdout, flush=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensure:
     """
-    What to keep: a certificate for `names` in `places`, trusted by the named configuration (empty: by none), and that
-    configuration letting through pods that name the `renamed` resources, which are asked for at each look. A
-    `store` is asked for at each look and used instead of the places.
+    What the keeper ensures: a certificate for `names` in `store`, and its authority in the named configuration.
+
+    An empty `configuration` is not written. `renamed` gives the resources that its conditions must name besides.
+    `store`, `connect` and `renamed` are called at each check.
     """
 
-    places: CertificatePaths
-    store: Callable[[], Store] | None = None
+    store: Callable[[], Store]
     names: tuple[str, ...]
     configuration: str = ""
     kubeconfig: str | None = None
     renamed: Callable[[], tuple[str, ...]] = lambda: ()
     lives: Lives = field(default_factory=Lives)
     connect: Callable[[str | None], ConfigurationApi] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
-    now: Callable[[], datetime.datetime] = _utcnow
-    say: Callable[[str], None] = _print
+    now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
+    say: Callable[[str], None] = lambda line: print(line, flush=True)
     assure: bool = True
-    """Whether to say also that nothing had to be done."""
+    """Whether a check that changes nothing says so."""
 
     def once(self) -> int:
-        """Look once and say what was done; 0, or 1 where something could not be done."""
+        """Check once; returns 0, or 1 where something failed."""
         try:
             self._ensure()
         except (KubeError, OSError) as error:
@@ -93,23 +69,23 @@ class Ensure:
             return 0
         listed = ", ".join(renamed)
         try:
-            changed = match_conditions.let_through(self.connect(self.kubeconfig), self.configuration, renamed)
+            changed = configuration.let_through(self.connect(self.kubeconfig), self.configuration, renamed)
         except KubeError as error:
             fields = {"resources": listed, "reason": str(error)}
-            log.error("pods that name renamed resources may pass the webhook by", extra=fields)
+            log.error("pods that name renamed resources may not reach the webhook", extra=fields)
             return 1
         if changed:
             self.say(f"{changed} conditions of {self.configuration} now name {listed}")
         return 0
 
     def until(self, stop: threading.Event, *, every: float) -> None:
-        """Look every `every` seconds, sooner after a failure, until `stop` is set."""
-        look = self
-        while not stop.wait(every if look.once() == 0 else min(every, _RETRY)):
-            look = replace(self, assure=False)
+        """Check every `every` seconds, sooner after a failure, until `stop` is set."""
+        check = self
+        while not stop.wait(every if check.once() == 0 else min(every, _RETRY)):
+            check = replace(self, assure=False)
 
     def _ensure(self) -> None:
-        store = files.Directories(self.places) if self.store is None else self.store()
+        store = self.store()
         with store.locked():
             found, now = store.read(), self.now()
             reason = needs_renewal(found, now, self.names)
@@ -122,12 +98,16 @@ class Ensure:
             self._renew(store, found, reason, now)
 
     def _renew(self, store: Store, found: Bundle | None, reason: Renewal, now: datetime.datetime) -> None:
-        bundle = self._prepared(store, now) or renewed(found, now, self.names, lives=self.lives)
+        aside = store.prepared()
+        if aside is not None and needs_renewal(aside, now, self.names) is None:
+            bundle = aside
+        else:
+            bundle = renewed(found, now, self.names, lives=self.lives)
         if found is not None and self._must_settle(found, bundle, reason, now):
-            # Written first: were it lost after the trust, every look would add another authority.
+            # Stored first: if it were lost after the trust, every check would add another authority.
             store.prepare(bundle)
             waited = now >= made(bundle.certificate) + SETTLING
-            # The old authority too, since what is still served is its own, and somebody may have taken it out.
+            # The old authority too: its certificate still serves, and somebody may have removed it from the bundle.
             self._trust(found, now)
             if self._trust(bundle, now) or not waited:
                 self.say(f"a new authority is ready and will be used when the API servers know it ({reason})")
@@ -137,20 +117,16 @@ class Ensure:
         store.write(bundle)
         self.say(f"a new certificate is in {store.where} ({reason})")
 
-    def _prepared(self, store: Store, now: datetime.datetime) -> Bundle | None:
-        aside = store.prepared()
-        return aside if needs_renewal(aside, now, self.names) is None else None
-
     def _must_settle(self, found: Bundle, bundle: Bundle, reason: Renewal, now: datetime.datetime) -> bool:
-        """Whether what is served is good for a while yet, while nobody may know the new authority."""
+        """Whether the certificate in service is still good while API servers may not know the new authority."""
         serves = reason.code == DUE and now < min(expiry(found.certificate), expiry(found.ca))
         return bool(self.configuration) and serves and bundle.ca != found.ca
 
     def _trust(self, bundle: Bundle, now: datetime.datetime) -> bool:
-        """Have the bundle's authority trusted; whether that needed a change."""
+        """Make the API server trust the bundle's authority; returns whether that needed a change."""
         if not self.configuration:
             return False
-        changed = ca_bundle.trust(self.connect(self.kubeconfig), self.configuration, bundle.ca, now=now)
+        changed = configuration.trust(self.connect(self.kubeconfig), self.configuration, bundle.ca, now=now)
         if changed:
             self.say(f"the authority is now in {changed} webhooks of {self.configuration}")
         return bool(changed)

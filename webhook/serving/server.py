@@ -24,7 +24,7 @@ from gunicorn.workers.base import Worker
 
 from runtime.httpserver import PROBED, Routes, listening, serve_http, spared
 from runtime.malloc import give_back_freed_memory
-from webhook.certificates.files import CERTIFICATE, KEY
+from webhook.certificates.store import CERTIFICATE, KEY
 from webhook.serving.application import MAX_BODY
 from webhook.serving.front import Bounds, Front
 from webhook.serving.health import Pulse

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from webhook.certificates.files import CERTIFICATE, KEY
+from webhook.certificates.store import CERTIFICATE, KEY
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision
 from contract.model import FractionRequest
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from contract import bounds, names, pods
-from contract.dialects import Refusal, read
+from contract.dialects import read
+from contract.dialects.base import Refusal
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
 from contract.model import (

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from contract import bounds, dialects, names
-from contract.dialects import Options, Refusal
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import MIB
 from contract.model import FractionRequest, PodRequest
+from contract.options import Options
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import Options, Rendering, dialect_named, read, render, started
+from contract.dialects import dialect_named, read, render, started
+from contract.dialects.base import Rendering
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare, PodRequest
+from contract.options import Options
 from tests.builders import PodBuilder, pod
 
 NOW = 1795258067301435491

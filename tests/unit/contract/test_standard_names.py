@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from contract.dialects import Options, Refusal, read, standard
+from contract.dialects import read, standard
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import MIB
-from contract.options import BadOption, VgpuOptions, vgpu_options
+from contract.options import BadOption, Options, VgpuOptions, vgpu_options
 from tests.builders import PodBuilder, pod
 from tests.unit.contract.strategies import JSON
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from contract import names, pods
-from contract.dialects import Options, read, render
+from contract.dialects import read, render
 from contract.encoding import codec
 from contract.encoding.quantity import GIB, MIB
 from contract.model import Allocation, ContainerAllocation, Gpu, GpuShare, Inventory, PodRequest
 from contract.nodes.inventories import inventory_to_status
+from contract.options import Options
 from tests.builders import pod
 
 JSON = dict[str, Any]

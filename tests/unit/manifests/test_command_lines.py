@@ -15,7 +15,7 @@ from contract.options import NOTHING_SAID, VgpuOptions, pool_options
 from runtime.settings import load
 from tests.unit.manifests.install import CONFIGURATION, command, containers, serve_settings
 from tests.unit.manifests.kube import JSON, one, sources
-from webhook.certificates.files import CERTIFICATE, KEY
+from webhook.certificates.store import CERTIFICATE, KEY
 
 
 def certs_settings() -> webhook.settings.CertsSettings:
@@ -47,7 +47,7 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
 
 
 def test_only_the_keeper_of_certificates_reads_the_authoritys_key() -> None:
-    place = str(certs_settings().places().authority)
+    place = str(certs_settings().directories().authority)
     volumes = {name: mounts(container) for name, container in containers().items()}
     [volume] = {found[place] for found in volumes.values() if place in found}
     assert [name for name, found in volumes.items() if volume in found.values()] == ["certs"]

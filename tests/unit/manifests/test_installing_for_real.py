@@ -20,7 +20,7 @@ from runtime.kubernetes.client import Kube
 from tests.unit.manifests import foreign
 from tests.unit.manifests.kube import JSON, MANIFESTS, below, built, with_components
 from tests.unit.manifests.realcluster import MASTER, REAL, RealCluster, running
-from webhook.certificates import ca_bundle
+from webhook.certificates import configuration
 from webhook.certificates.authority import renewed
 
 pytestmark = [pytest.mark.realcluster, REAL]
@@ -101,7 +101,7 @@ def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(ins
     now = datetime.datetime.now(datetime.UTC)
     ca = renewed(None, now, ["n"]).ca
     kube = Kube.connect(kubeconfig=str(installed.config))
-    ca_bundle.trust(kube, "gpufraction-webhook", ca, now=now)
+    configuration.trust(kube, "gpufraction-webhook", ca, now=now)
     secret = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
     written = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
     kube.patch_merge(secret, {"data": written})

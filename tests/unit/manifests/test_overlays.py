@@ -19,7 +19,7 @@ from runtime.settings import load
 from tests.unit.manifests import foreign
 from tests.unit.manifests.install import CONFIGURATION, wrong
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, of, one, with_components
-from webhook.certificates.files import CERTIFICATE, KEY
+from webhook.certificates.store import CERTIFICATE, KEY
 
 OVERLAYS, COMPONENTS = below("overlays"), below("components")
 CERTS = {

@@ -14,7 +14,7 @@ from contract import dialects
 from contract.encoding import codec, quantity
 from contract.model import NodeState, PodRequest, Usage
 from contract.scheduling import needs
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 from tests.builders import node
 from tests.unit.manifests.kube import JSON, ROOT, SAMPLES, documents
 

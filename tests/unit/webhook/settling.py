@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from contract.dialects import Options
 from contract.encoding.protocol import Answer
+from contract.options import Options
 from tests.unit.webhook.builders import NOW_NS, container, pod
 from webhook.admission.admit import Admit, Allocate, Deny, KeepGated, plan, settle
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.dialects import Options
 from contract.encoding import quantity
+from contract.options import Options
 from runtime.settings import load
 from webhook.__main__ import main
-from webhook.certificates import files
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates.store import Directories
 from webhook.settings import CertsSettings, ServeSettings
 
 
@@ -37,7 +36,7 @@ def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / "certs.yaml"
     file.write_text(f"dir: {tmp_path / 'made'}\nlog_level: error\n")
     assert [main(["certs", f"--settings={file}"], {}), main(["certs", "--settings", str(file)], {})] == [0, 0]
-    assert files.read(CertificatePaths(tmp_path / "made", tmp_path / "authority")) is not None
+    assert Directories(tmp_path / "made", tmp_path / "authority").read() is not None
     assert main(["certs", "--settings", str(tmp_path / "none.yaml")], {}) == 2
     assert "No such file" in capsys.readouterr().err
 
@@ -85,4 +84,4 @@ def test_certificates_are_made_and_the_deed_is_printed(tmp_path: Path, capsys: p
         f"a new certificate is in {served} (missing: there is no complete certificate)",
         f"the certificate in {served} is good",
     ]
-    assert files.read(CertificatePaths(served, tmp_path / "authority")) is not None
+    assert Directories(served, tmp_path / "authority").read() is not None

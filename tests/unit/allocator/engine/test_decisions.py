@@ -14,9 +14,8 @@ from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuSh
 from contract.scheduling import filters
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
-from contract.scheduling.needs import PodNeeds, Toleration
+from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
 from contract.scheduling.reasons import Code, ReasonCount
-from contract.scheduling.request import SchedulingRequest
 from tests.builders import NodeBuilder, node
 
 

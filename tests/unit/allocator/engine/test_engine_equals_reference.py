@@ -20,8 +20,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes
 from contract.scheduling.demand import per_gpu
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import PodNeeds, Requirement, Toleration
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
 from tests.builders import node
 
 AFFINITIES = (

@@ -22,7 +22,6 @@ from allocator.queue.records import StatusUpdate
 from allocator.scheduler.consistency import listed
 from allocator.scheduler.events import pods_listed
 from contract import names, pods
-from contract.dialects import Options
 from contract.encoding import codec
 from contract.encoding.quantity import GIB, MIB
 from contract.model import (
@@ -34,12 +33,12 @@ from contract.model import (
     NodeState,
     PodRequest,
 )
+from contract.options import Options
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.fit import Fit, Steps
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 from tests.builders import PodBuilder, node
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, worker

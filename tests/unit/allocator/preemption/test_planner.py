@@ -20,10 +20,9 @@ from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 from tests.builders import node
 
 LIMITS = Limits(max_sharers=3)

@@ -27,9 +27,9 @@ from contract import pods
 from contract.encoding.protocol import Placed
 from contract.model import NodeState
 from contract.scheduling import nodeinfo
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 

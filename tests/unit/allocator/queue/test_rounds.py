@@ -14,8 +14,7 @@ from allocator.queue.queue import QueuedPodInfo, Rounds, namespace_of, weight
 from allocator.scheduler.events import PodDeleted
 from contract.encoding.protocol import Placed, Wait
 from contract.model import FractionRequest, PodRequest, Wishes
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 

@@ -21,8 +21,7 @@ from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
 from contract.model import FractionRequest, PodRequest
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 

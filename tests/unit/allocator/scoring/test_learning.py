@@ -16,8 +16,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 T4 = Kind("Tesla T4", 15 * GIB, 15 * GIB, 16 * GIB)
 A100 = Kind("A100", 80 * GIB, 80 * GIB, 80 * GIB)

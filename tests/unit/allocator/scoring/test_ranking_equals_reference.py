@@ -19,8 +19,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, PoolSharing, Usage, Wishes
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import PodNeeds
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 LIMITS = Limits(max_sharers=4, memory_factor=1.25)
 NAMES = tuple("abcdefg")

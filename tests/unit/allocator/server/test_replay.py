@@ -19,7 +19,7 @@ from allocator.server import debug, jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 from tests.builders import node, pod
 from tests.unit.allocator.engine.test_engine_equals_reference import NAMES, asks, nodes
 from tests.unit.allocator.harness import SchedulerHarness, admitted

@@ -17,9 +17,9 @@ from allocator.scheduler import consistency
 from allocator.scheduler.events import Phase, PodDeleted, pods_listed
 from allocator.workers.resync import Resync, ResyncCounters
 from contract import names, pods
-from contract.dialects import Options as Reading
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
+from contract.options import Options as Reading
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer

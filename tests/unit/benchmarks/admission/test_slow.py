@@ -9,7 +9,6 @@ from pathlib import Path
 from playground.waiting import wait_for
 from tests.unit.webhook.serving.test_front import DEADLINE, Served
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
-from webhook.certificates import files
 from webhook.certificates.authority import renewed
 from webhook.serving import front
 from webhook.serving.front import Bounds
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 
 def test_slow_clients_are_given_up_again_and_again(tmp_path: Path) -> None:
     places = places_in(tmp_path)
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     served = Served(places.serving, Bounds(silence=0.5, linger=0.1), threads=1)
     flags = ("--port", str(served.port), "--ca", str(places.serving / "ca.crt"), "--server-name", NAMES[2])
     command = [sys.executable, "-m", "benchmarks.admission.slow", *flags, "--clients", "10"]

@@ -15,9 +15,9 @@ from benchmarks.admission.load import outcome
 from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
 from contract import dialects, names
-from contract.dialects import Options
 from contract.encoding.quantity import GIB
 from contract.model import PodRequest
+from contract.options import Options
 
 JSON = dict[str, Any]
 

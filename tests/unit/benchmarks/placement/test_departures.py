@@ -12,7 +12,7 @@ from benchmarks.placement.departures import Stay
 from benchmarks.placement.replaying import unbooked
 from benchmarks.placement.trace import Machine, Task
 from contract.scheduling import nodeinfo
-from contract.scheduling.request import SchedulingRequest
+from contract.scheduling.needs import SchedulingRequest
 
 WHOLE, HALF = Task(1000, 1024, 1, CARD), Task(1000, 1024, 1, 500)
 HOUR = 3600

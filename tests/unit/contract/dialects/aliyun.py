@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract.dialects import Refusal
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import GIB
 from contract.model import FractionRequest, PodRequest
 from tests.builders import PodBuilder, pod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.dialects import Refusal
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import GIB, MIB
 from contract.model import FractionRequest, PodRequest, Wishes
 from tests.builders import PodBuilder, pod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.dialects import Refusal
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import GIB
 from tests.builders import PodBuilder
 from tests.unit.contract.dialects.asking import Outcome, asking, one, refused

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from contract import names
-from contract.dialects import DIALECTS, Options, Refusal, asked, dialect_named, ours, read
+from contract.dialects import DIALECTS, asked, dialect_named, ours, read
+from contract.dialects.base import Refusal
 from contract.encoding.quantity import GIB, MIB
 from contract.model import FractionRequest, PodRequest, Wishes
+from contract.options import Options
 from tests.builders import PodBuilder, pod
 from tests.unit.contract.dialects.aliyun import ALIYUN, aliyun
 from tests.unit.contract.dialects.asking import LIMITS, Outcome, one, refused

@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contract import names
-from contract.dialects import DIALECTS, Refusal, asked, read
+from contract.dialects import DIALECTS, asked, read
 from contract.dialects.aliyun import COUNT
+from contract.dialects.base import Refusal
 from contract.encoding.codec import request_from_text, request_to_text
 from contract.model import MOST_GPUS, WHOLE, FractionRequest, PodRequest
 from tests.builders import pod

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from contract.dialects import RANGE_ANNOTATION as NOTE
-from contract.dialects import Options, Refusal, ranged_requests, read
+from contract.dialects import ranged_requests, read
+from contract.dialects.base import Refusal
 from contract.model import FractionRequest, PodRequest
+from contract.options import Options
 from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]

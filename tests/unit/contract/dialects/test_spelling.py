@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contract import dialects, names
-from contract.dialects import Refusal
-from contract.dialects.spelling import meant, strange
+from contract.dialects import meant, unread_annotations
+from contract.dialects.base import Refusal
 from contract.model import PodRequest
 from tests.builders import PodBuilder, pod
 
@@ -29,11 +29,11 @@ READ = (
 
 @pytest.mark.parametrize(("annotation", "cure"), CASES.values(), ids=CASES.keys())
 def test_what_nothing_reads_is_told(annotation: str, cure: str) -> None:
-    assert list(strange([annotation])) == [f"metadata.annotations[{annotation}]: nothing reads it; {cure}"]
+    assert list(unread_annotations([annotation])) == [f"metadata.annotations[{annotation}]: nothing reads it; {cure}"]
 
 
 def test_what_is_read_or_not_ours_is_not_told() -> None:
-    assert list(strange(READ)) == []
+    assert list(unread_annotations(READ)) == []
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_what_is_read_or_not_ours_is_not_told() -> None:
 def test_it_is_told_in_every_dialect(resource: str, amount: str | int) -> None:
     request = dialects.read(pod("p").asks(resource, amount).annotated("gpufraction.io/gpu-model", "V100").json())
     assert isinstance(request, PodRequest)
-    assert request.warnings == tuple(strange(["gpufraction.io/gpu-model"]))
+    assert request.warnings == tuple(unread_annotations(["gpufraction.io/gpu-model"]))
 
 
 def test_a_name_of_megabytes_is_not_repeated() -> None:
-    (told,) = strange([f"{names.GROUP}/{'x' * 2_000_000}"])
+    (told,) = unread_annotations([f"{names.GROUP}/{'x' * 2_000_000}"])
     assert len(told) < 200
 
 

@@ -15,9 +15,8 @@ from contract.model import (
     Usage,
 )
 from contract.scheduling.demand import Demand, usage_of
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import booked, holding
-from contract.scheduling.request import SchedulingRequest
 
 GPUS = tuple(Gpu(f"GPU-{at}", at, "T4", 10 * GIB, 10 * GIB) for at in range(2))
 EMPTY = NodeState("n1", GPUS, (FREE, FREE), requested=Compute(cpu=500), host_ports=frozenset({("", "TCP", 22)}))

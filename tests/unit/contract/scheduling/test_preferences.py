@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.encoding.protocol import Placed
-from contract.scheduling.request import MOST
+from contract.scheduling.needs import MOST_MODELS
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, question
 
@@ -28,7 +28,7 @@ PLACES: dict[str, tuple[PodBuilder, list[str]]] = {
         wishing("A100,T4").asks("gpufraction.io/gpu-count", 2),
         ["NVIDIA A100", "Tesla T4"],
     ),
-    "one that is named late": (wishing(",".join(f"X{i}" for i in range(MOST + 50)) + ",H100"), ["NVIDIA H100"]),
+    "one that is named late": (wishing(",".join(f"X{i}" for i in range(MOST_MODELS + 50)) + ",H100"), ["NVIDIA H100"]),
     "one container's wish is its own": (
         pod("p")
         .annotated("gpufraction.io/gpu-models.first", "A100,H100")

@@ -15,11 +15,10 @@ from allocator.engine.reference import Placement
 from contract.encoding.quantity import GIB
 from contract.model import LINKS, Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling import fit as fitting
-from contract.scheduling import topology
 from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.fit import connected, far
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.reasons import Reason
-from contract.scheduling.request import SchedulingRequest
 
 WHOLE = FractionRequest("main", percent=100, cores=100, exclusive=True)
 Links = dict[tuple[int, int], str]
@@ -114,9 +113,9 @@ def test_a_search_without_an_end_keeps_the_best_set_so_far() -> None:
     node = _node(40, links)
     request = PodRequest("any", (_asks(12),))
     first = (tuple(range(12)),)
-    found = topology.connected(node, request, first, DEFAULT_LIMITS)
+    found = connected(node, request, first, DEFAULT_LIMITS)
     assert len(set(found[0])) == 12
-    assert topology.far(node.gpus, found[0]) <= topology.far(node.gpus, first[0])
+    assert far(node.gpus, found[0]) <= far(node.gpus, first[0])
 
 
 @st.composite
@@ -142,7 +141,7 @@ def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fr
     fit = fitting.fit(node, request, DEFAULT_LIMITS, fitting.least_free)
     if isinstance(fit, Reason):
         return
-    (found,) = topology.connected(node, request, fit.chosen, DEFAULT_LIMITS)
+    (found,) = connected(node, request, fit.chosen, DEFAULT_LIMITS)
     sets = [
         positions
         for positions in combinations(range(len(node.gpus)), count)
@@ -150,4 +149,4 @@ def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fr
         == sorted(map(repr, (node.usage[at] for at in fit.chosen[0])))
         and all(gpu_reason(node.gpus[at], node.usage[at], asked, DEFAULT_LIMITS) is None for at in positions)
     ]
-    assert tuple(sorted(found)) == min(sets, key=lambda each: (topology.far(node.gpus, each), each))
+    assert tuple(sorted(found)) == min(sets, key=lambda each: (far(node.gpus, each), each))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from contract.dialects import Options
 from contract.encoding.protocol import Placed
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.nodes.inventories import inventory_from_object
+from contract.options import Options
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.machine import Machine

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.dialects import Options
 from contract.metrics import metrics_of
-from contract.options import DEFAULTS
+from contract.options import DEFAULTS, Options
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, environment, patched, pod, review
 from webhook.admission.admit import Configuration, Offers
-from webhook.admission.hiding import asked_of_vendor, hidden
+from webhook.admission.containers import asked_of_vendor, hidden
 from webhook.serving.application import create_app
 from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer, nothing_offered
 

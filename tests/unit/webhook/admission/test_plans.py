@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contract import names, pods
-from contract.dialects import Options
 from contract.model import FractionRequest, PodRequest
+from contract.options import Options
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, admitted_pod, allocation, container, pod, request_text
 from webhook.admission.admit import Allocate, Deny, KeepGated, Pass, plan

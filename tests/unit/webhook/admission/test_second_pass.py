@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from contract import names
-from contract.dialects import Options
 from contract.encoding import codec
 from contract.encoding.protocol import Answer, Placed, Wait
 from contract.model import Allocation, ContainerAllocation
+from contract.options import Options
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import (
     GIB,

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.kubernetes.errors import KubeInvalid
-from webhook.certificates import files
 from webhook.certificates.authority import service_names
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates.store import Directories
 
 JSON = dict[str, Any]
 NOW = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
@@ -19,10 +18,10 @@ NAMES = service_names("gpufraction-webhook", "gpufraction-system")
 YEAR = timedelta(days=365)
 
 
-def places(folder: Path) -> CertificatePaths:
+def places(folder: Path) -> Directories:
     """Both directories below a folder, made."""
-    found = CertificatePaths(folder / "serving", folder / "authority")
-    with files.locked(found):
+    found = Directories(folder / "serving", folder / "authority")
+    with found.locked():
         return found
 
 

@@ -13,16 +13,15 @@ import pytest
 
 from tests.unit.webhook.certificates.cluster import NAMES, NOW, places
 from webhook.app import unready
-from webhook.certificates import files
 from webhook.certificates.authority import Bundle, expiry, renewed
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates.store import Directories
 from webhook.serving.tls import ServingContext
 
 
 def test_what_is_written_is_read_back(tmp_path: Path, bundle: Bundle) -> None:
     here = places(tmp_path / "made" / "here")
-    files.write(here, bundle)
-    assert files.read(here) == bundle
+    here.write(bundle)
+    assert here.read() == bundle
     assert modes(here.serving) == {"tls.crt": 0o644, "tls.key": 0o600, "ca.crt": 0o644}
     assert modes(here.authority) == {"ca.crt": 0o644, "ca.key": 0o600}
     assert stat.S_IMODE(here.authority.stat().st_mode) == 0o700
@@ -35,8 +34,8 @@ def modes(directory: Path) -> dict[str, int]:
 
 def test_the_authoritys_key_is_nowhere_below_what_the_webhook_reads(tmp_path: Path, bundle: Bundle) -> None:
     here = places(tmp_path)
-    files.prepare(here, bundle)
-    files.write(here, bundle)
+    here.prepare(bundle)
+    here.write(bundle)
     holding = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*") if has(path, bundle.ca_key)}
     assert holding == {"authority"}
 
@@ -48,45 +47,45 @@ def has(path: Path, content: bytes) -> bool:
 def test_a_key_of_another_authority_than_the_served_ones_is_left_out(tmp_path: Path, bundle: Bundle) -> None:
     """As after a stop between the two writes."""
     here, other = places(tmp_path / "here"), places(tmp_path / "other")
-    files.write(here, bundle)
-    files.write(other, renewed(None, NOW, NAMES))
-    assert files.read(CertificatePaths(here.serving, other.authority)) == dataclasses.replace(bundle, ca_key=b"")
+    here.write(bundle)
+    other.write(renewed(None, NOW, NAMES))
+    assert Directories(here.serving, other.authority).read() == dataclasses.replace(bundle, ca_key=b"")
 
 
 def test_an_empty_directory_has_no_certificate(tmp_path: Path) -> None:
-    assert files.read(places(tmp_path)) is None
+    assert places(tmp_path).read() is None
 
 
 def test_plain_files_are_read_and_replaced(tmp_path: Path, bundle: Bundle) -> None:
     here = places(tmp_path)
     (here.serving / "tls.crt").write_bytes(b"old")
     (here.serving / "tls.key").write_bytes(b"old")
-    assert files.read(here) == Bundle(ca=b"", certificate=b"old", key=b"old", ca_key=b"")
-    files.write(here, bundle)
-    assert files.read(here) == bundle
+    assert here.read() == Bundle(ca=b"", certificate=b"old", key=b"old", ca_key=b"")
+    here.write(bundle)
+    assert here.read() == bundle
     assert (here.serving / "tls.crt").read_bytes() == bundle.certificate
 
 
 def test_old_versions_go_but_the_last_one_stays_for_readers(tmp_path: Path, bundle: Bundle) -> None:
     here = places(tmp_path)
     for number in range(4):
-        files.write(here, dataclasses.replace(bundle, ca_key=str(number).encode()))
+        here.write(dataclasses.replace(bundle, ca_key=str(number).encode()))
     assert [len(list(one.glob("..version-*"))) for one in (here.serving, here.authority)] == [2, 2]
-    assert files.read(here) == dataclasses.replace(bundle, ca_key=b"3")
+    assert here.read() == dataclasses.replace(bundle, ca_key=b"3")
 
 
 def test_a_reader_never_sees_a_mixed_pair(tmp_path: Path) -> None:
     """Versions are exchanged as fast as possible under a reader that loads pairs as fast as possible."""
     versions = [renewed(None, NOW, NAMES) for _ in range(2)]
     here = places(tmp_path)
-    files.write(here, versions[0])
+    here.write(versions[0])
     serving = ServingContext(here.serving)
     stop = threading.Event()
 
     def exchange() -> None:
         while not stop.is_set():
             for version in versions:
-                files.write(here, version)
+                here.write(version)
 
     writer = threading.Thread(target=exchange, name="writer", daemon=True)
     writer.start()

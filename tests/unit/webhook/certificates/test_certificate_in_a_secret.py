@@ -11,10 +11,9 @@ import pytest
 
 from runtime.kubernetes.errors import KubeConflict, KubeNotFound
 from tests.unit.webhook.certificates.cluster import JSON, NAMES, NOW, YEAR, Api, places
-from webhook.certificates import files
 from webhook.certificates.authority import needs_renewal
 from webhook.certificates.keeper import SETTLING, Ensure
-from webhook.certificates.secret import Secret
+from webhook.certificates.store import Secret
 
 WHERE = "Secret gpufraction-system/certs"
 
@@ -43,7 +42,6 @@ def secret(folder: Path, api: Any) -> Secret:
 
 def ensure(folder: Path, secrets: Secrets, api: Any, said: list[str], now: datetime.datetime = NOW) -> Ensure:
     return Ensure(
-        places=places(folder),
         store=lambda: secret(folder, secrets),
         names=NAMES,
         configuration="gpufraction",
@@ -62,7 +60,7 @@ def test_the_secret_has_what_is_served_and_never_the_authoritys_key(tmp_path: Pa
     assert found is not None
     assert found.ca_key
     assert found.ca_key not in [base64.b64decode(text) for text in secrets.data.values()]
-    assert files.read(places(tmp_path)) is None, "nothing is served from files"
+    assert places(tmp_path).read() is None, "nothing is served from files"
     assert said[-1] == f"a new certificate is in {WHERE} (missing: there is no complete certificate)"
 
 
@@ -97,9 +95,9 @@ def test_of_two_keepers_one_writes(tmp_path: Path) -> None:
     secrets = Secrets()
     first, second = secret(tmp_path / "a", secrets), secret(tmp_path / "b", secrets)
     assert (first.read(), second.read()) == (None, None)
-    made = Ensure(places=places(tmp_path / "c"), names=NAMES, now=lambda: NOW, say=lambda line: None)
+    made = Ensure(store=lambda: places(tmp_path / "c"), names=NAMES, now=lambda: NOW, say=lambda line: None)
     assert made.once() == 0
-    bundle = files.read(places(tmp_path / "c"))
+    bundle = places(tmp_path / "c").read()
     assert bundle is not None
     first.write(bundle)
     with pytest.raises(KubeConflict):

@@ -14,7 +14,6 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.unit.webhook.certificates.cluster import NAMES, NOW, YEAR, places
-from webhook.certificates import files
 from webhook.certificates.authority import Bundle, Lives, needs_renewal, renewed, service_names
 from webhook.serving.tls import ServingContext
 
@@ -67,7 +66,7 @@ def shaken(made: Bundle, client: ssl.SSLContext) -> int:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        files.write(places(Path(folder)), made)
+        places(Path(folder)).write(made)
         server = ServingContext(Path(folder) / "serving").current()
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [

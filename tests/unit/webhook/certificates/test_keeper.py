@@ -12,14 +12,13 @@ from typing import Any
 
 from runtime.kubernetes.errors import KubeNotFound
 from tests.unit.webhook.certificates.cluster import JSON, NAMES, NOW, YEAR, Api, places
-from webhook.certificates import files
 from webhook.certificates.authority import Bundle, Lives, needs_renewal
 from webhook.certificates.keeper import SETTLING, Ensure
 
 
 def ensure(folder: Path, api: Any, said: list[str], now: datetime.datetime = NOW) -> Ensure:
     return Ensure(
-        places=places(folder),
+        store=lambda: places(folder),
         names=NAMES,
         configuration="gpufraction",
         connect=lambda kubeconfig: api,
@@ -32,9 +31,9 @@ def test_ensuring_makes_keeps_and_renews(tmp_path: Path) -> None:
     api = Api("")
     said: list[str] = []
     assert [ensure(tmp_path, api, said).once() for _ in range(2)] == [0, 0]
-    first = files.read(places(tmp_path))
+    first = places(tmp_path).read()
     assert ensure(tmp_path, api, said, NOW + YEAR * 0.7).once() == 0
-    second = files.read(places(tmp_path))
+    second = places(tmp_path).read()
     assert first is not None
     assert second is not None
     assert (first.ca == second.ca, first.certificate == second.certificate) == (True, False)
@@ -54,7 +53,7 @@ def test_a_certificate_that_nobody_trusts_yet_is_not_served(tmp_path: Path) -> N
 
     said: list[str] = []
     assert ensure(tmp_path, Missing(""), said).once() == 1
-    assert files.read(places(tmp_path)) is None
+    assert places(tmp_path).read() is None
     assert said == []
 
 
@@ -88,7 +87,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one_before_it_serves(tmp_path
     def look(at: datetime.datetime) -> tuple[Bundle, bytes]:
         """The bundle that is served after a look, and the authorities that are trusted then."""
         assert dataclasses.replace(ensure(tmp_path, api, said, at), lives=LONG).once() == 0
-        served = files.read(places(tmp_path))
+        served = places(tmp_path).read()
         assert served is not None
         return served, base64.b64decode(api.webhooks[0]["clientConfig"]["caBundle"])
 
@@ -101,7 +100,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one_before_it_serves(tmp_path
     assert second.ca != first.ca
     assert both == same == after == first.ca + second.ca
     assert needs_renewal(second, DUE_AT, NAMES) is None
-    assert files.prepared(places(tmp_path)) is None
+    assert places(tmp_path).prepared() is None
     why = "due: the certificate ends 2036-02-27 12:00 and has two thirds of its life behind it"
     assert said[2:] == [
         "the authority is now in 1 webhooks of gpufraction",
@@ -117,12 +116,12 @@ def test_a_new_authority_that_was_just_taken_out_again_waits_another_look(tmp_pa
     said: list[str] = []
     for at in (NOW, DUE_AT):
         assert dataclasses.replace(ensure(tmp_path, api, said, at), lives=LONG).once() == 0
-    first = files.read(places(tmp_path))
+    first = places(tmp_path).read()
     api.webhooks[0]["clientConfig"]["caBundle"] = ""
     for at in (DUE_AT + SETTLING, DUE_AT + 2 * SETTLING):
-        assert files.read(places(tmp_path)) == first
+        assert places(tmp_path).read() == first
         assert dataclasses.replace(ensure(tmp_path, api, said, at), lives=LONG).once() == 0
-    assert files.read(places(tmp_path)) != first
+    assert places(tmp_path).read() != first
 
 
 def test_a_certificate_that_has_ended_is_replaced_at_once(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from contract.options import BadOption, vgpu_options
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
 from tests.builders import PodBuilder, pod
 from webhook.__main__ import main
-from webhook.certificates import match_conditions as conditions
-from webhook.certificates.files import CertificatePaths
+from webhook.certificates import configuration as conditions
 from webhook.certificates.keeper import Ensure
+from webhook.certificates.store import Directories
 
 JSON = dict[str, Any]
 RENAMED = ("example.com/vgpu", "example.com/vgpumem")
@@ -100,12 +100,12 @@ def test_what_is_changed_and_that_once(configuration: JSON, count: int) -> None:
 
 
 def test_nothing_is_changed_where_nothing_is_renamed() -> None:
-    assert conditions.operations(shipped(), ()) == []
+    assert conditions.naming(shipped(), ()) == []
 
 
 def keeping(folder: Path, api: Api, said: list[str]) -> Ensure:
     return Ensure(
-        places=CertificatePaths(folder / "serving", folder / "authority"),
+        store=lambda: Directories(folder / "serving", folder / "authority"),
         names=("n",),
         configuration="gpufraction-webhook",
         renamed=lambda: RENAMED,
@@ -132,7 +132,9 @@ def test_what_cannot_be_written_is_said_aloud(tmp_path: Path, caplog: pytest.Log
     api.configuration["webhooks"][2]["matchConditions"] = match_conditions()
     api.refuses = True
     assert look.once() == 1
-    assert [record.message for record in caplog.records] == ["pods that name renamed resources may pass the webhook by"]
+    assert [record.message for record in caplog.records] == [
+        "pods that name renamed resources may not reach the webhook"
+    ]
 
 
 # -- the command line -------------------------------------------------------------------------------------------------

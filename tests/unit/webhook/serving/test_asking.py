@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import Options
 from contract.encoding.protocol import RESERVE_PATH, Never, Question, answer_to_json, question_from_json
+from contract.options import Options
 from runtime import unixhttp
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from tests.unit.webhook.builders import WAIT, container, placed, pod, share

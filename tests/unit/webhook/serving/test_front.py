@@ -24,7 +24,6 @@ import pytest
 
 from playground.waiting import wait_for
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
-from webhook.certificates import files
 from webhook.certificates.authority import renewed
 from webhook.serving import front
 from webhook.serving.front import Bounds, Front, source_of
@@ -40,7 +39,7 @@ HELLO = b"\x16\x03\x01\x02\x00\x01"
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     places = places_in(tmp_path_factory.mktemp("certs"))
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     return places.serving
 
 

@@ -24,10 +24,9 @@ from gunicorn.workers.base import Worker
 from playground.programs.probes import free_port
 from playground.waiting import wait_for
 from tests.unit.webhook.builders import container, pod, review
-from webhook.certificates import files
 from webhook.certificates.authority import Bundle, Lives, renewed, service_names
-from webhook.certificates.files import CertificatePaths
 from webhook.certificates.keeper import SETTLING, Ensure
+from webhook.certificates.store import Directories
 from webhook.serving.front import Bounds
 from webhook.serving.server import ListenAddress, gunicorn_settings
 
@@ -91,18 +90,18 @@ class Connection(http.client.HTTPSConnection):
         return response.status, json.loads(response.read())
 
 
-def places_in(directory: Path) -> CertificatePaths:
+def places_in(directory: Path) -> Directories:
     """Both directories below a folder, made."""
-    found = CertificatePaths(directory / "serving", directory / "authority")
-    with files.locked(found):
+    found = Directories(directory / "serving", directory / "authority")
+    with found.locked():
         return found
 
 
 @contextlib.contextmanager
 def running(directory: Path, *flags: str) -> Iterator[Running]:
     places = places_in(directory)
-    bundle = files.read(places) or renewed(None, utcnow(), NAMES)
-    files.write(places, bundle)
+    bundle = places.read() or renewed(None, utcnow(), NAMES)
+    places.write(bundle)
     port, health = free_port(), free_port()
     process = subprocess.Popen(
         [
@@ -134,11 +133,11 @@ def test_certificates_are_renewed_under_traffic_and_the_stop_is_graceful(tmp_pat
             "waiting: the allocator does not answer; the pod is placed as soon as it does"
         ]
         renewals = 5
-        ca = files.read(places_in(tmp_path)).ca  # type: ignore[union-attr]  # `running` wrote it
+        ca = places_in(tmp_path).read().ca  # type: ignore[union-attr]  # `running` wrote it
         traffic = Traffic(web, lambda: ca)
         with traffic:
             for _ in range(renewals):
-                files.write(places_in(tmp_path), renewed(files.read(places_in(tmp_path)), utcnow(), NAMES))
+                places_in(tmp_path).write(renewed(places_in(tmp_path).read(), utcnow(), NAMES))
                 assert kept.review()[0] == 200
                 traffic.goes_on()
         assert traffic.failures == []
@@ -178,7 +177,7 @@ def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Pa
 
     def look(at: datetime.datetime) -> bytes:
         ensure = Ensure(
-            places=places_in(tmp_path),
+            store=lambda: places_in(tmp_path),
             names=NAMES,
             configuration="w",
             lives=Lives(ca=21 * YEAR, leaf=21 * YEAR),
@@ -187,7 +186,7 @@ def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Pa
             say=lambda line: None,
         )
         assert ensure.once() == 0
-        served = files.read(places_in(tmp_path))
+        served = places_in(tmp_path).read()
         assert served is not None
         return served.ca
 
@@ -261,7 +260,7 @@ def test_probes_and_metrics_are_answered_on_a_port_of_their_own(tmp_path: Path) 
         status, metrics = web.probe("/metrics")
         assert status == 200
         assert 'gpufraction_admission_requests_total{dialect="native",outcome="gated"} 1.0' in metrics
-        files.write(places_in(tmp_path), ended(files.read(places_in(tmp_path))))
+        places_in(tmp_path).write(ended(places_in(tmp_path).read()))
         status, reason = web.probe("/readyz")
         assert (status, reason.startswith("the serving certificate ended")) == (503, True)
         assert web.probe("/healthz") == (200, "ok\n")
@@ -352,7 +351,7 @@ def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> No
 
 def test_serving_without_the_authorities_of_clients_ends_with_a_message(tmp_path: Path) -> None:
     """Rather than with everybody let in."""
-    files.write(places_in(tmp_path), renewed(None, utcnow(), NAMES))
+    places_in(tmp_path).write(renewed(None, utcnow(), NAMES))
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "webhook", "serve", "--bind", "127.0.0.1:0", "--listen", ""),

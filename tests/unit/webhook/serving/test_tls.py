@@ -11,7 +11,6 @@ import pytest
 from playground.api.http.certificates import Authority
 from playground.api.kinds.values import User
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
-from webhook.certificates import files
 from webhook.certificates.authority import renewed
 from webhook.serving.tls import NoAuthority, ServingContext, names_of
 
@@ -28,7 +27,7 @@ VERSIONS = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     places = places_in(tmp_path_factory.mktemp("certs"))
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     return ServingContext(places.serving).current()
 
 
@@ -99,7 +98,7 @@ def as_user(folder: Path, authority: Authority, name: str = "api-server") -> ssl
 
 def test_with_an_authority_clients_must_have_a_certificate_of_it_and_it_is_read_again(tmp_path: Path) -> None:
     places, file = places_in(tmp_path), tmp_path / "client-ca.crt"
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     first, second = Authority(), Authority()
     file.write_bytes(first.pem)
     serving = ServingContext(places.serving, client_ca=file)
@@ -124,7 +123,7 @@ def test_with_an_authority_clients_must_have_a_certificate_of_it_and_it_is_read_
 
 def test_a_servers_certificate_is_none_of_a_client(tmp_path: Path) -> None:
     places, file, authority = places_in(tmp_path), tmp_path / "client-ca.crt", Authority()
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     file.write_bytes(authority.pem)
     context = client(ssl.TLSVersion.TLSv1_2)
     (tmp_path / "server.pem").write_bytes(b"".join(authority.server(["api-server"])))
@@ -135,7 +134,7 @@ def test_a_servers_certificate_is_none_of_a_client(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 def test_without_a_readable_authority_nobody_is_served_from_the_start(tmp_path: Path, content: bytes | None) -> None:
     places, file = places_in(tmp_path), tmp_path / "client-ca.crt"
-    files.write(places, renewed(None, utcnow(), NAMES))
+    places.write(renewed(None, utcnow(), NAMES))
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(NoAuthority, match=r"client_ca .*client-ca\.crt: "):
