@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
-from contract.scheduling.needs import PodNeeds, SchedulingRequest, queue_order
+from contract.scheduling.needs import SchedulingRequest, queue_order
 
 T = TypeVar("T")
 BUDGET = 400
@@ -67,27 +67,34 @@ class Unreadable:
 
 
 class Shared(Generic[T]):
-    """One value for all that are equal, for as long as somebody uses it: pods of one Deployment need the same."""
+    """One value for all that are equal, for as long as somebody uses it: pods of one Deployment ask for the same."""
 
     def __init__(self) -> None:
-        self._used: dict[T, tuple[T, int]] = {}
+        self._used: dict[T, _Users[T]] = {}
 
     def __len__(self) -> int:
         return len(self._used)
 
     def take(self, value: T) -> T:
         """The value to use in place of this one."""
-        first, users = self._used.get(value, (value, 0))
-        self._used[first] = (first, users + 1)
-        return first
+        users = self._used.get(value)
+        if users is None:
+            users = self._used[value] = _Users(value)
+        users.number += 1
+        return users.of
 
     def give_back(self, value: T) -> None:
         """One that `take` gave is not used any more."""
-        first, users = self._used[value]
-        if users > 1:
-            self._used[first] = (first, users - 1)
-        else:
-            del self._used[first]
+        users = self._used[value]
+        users.number -= 1
+        if not users.number:
+            del self._used[value]
+
+
+@dataclass(slots=True)
+class _Users(Generic[T]):
+    of: T
+    number: int = 0
 
 
 class SchedulingQueue:
@@ -98,7 +105,7 @@ class SchedulingQueue:
         """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, QueuedPodInfo] = {}
         self._came = 0
-        self._needs = Shared[PodNeeds]()
+        self._asks = Shared[SchedulingRequest]()
 
     def __len__(self) -> int:
         """How many are in the queue."""
@@ -136,13 +143,13 @@ class SchedulingQueue:
             return False
         self.unreadable.pop(uid, None)
         known = self._waiting.get(uid)
-        needs = self._needs.take(waiting.needs)
+        ask = self._asks.take(SchedulingRequest(request, waiting.needs))
         if known is not None:
-            self._needs.give_back(known.ask.needs)
+            self._asks.give_back(known.ask)
         entry = QueuedPodInfo(
             uid=uid,
             key=pod.key,
-            ask=SchedulingRequest(request, needs),
+            ask=ask,
             priority=pod.priority,
             created=pod.created,
             pod=waiting.outline,
@@ -158,7 +165,7 @@ class SchedulingQueue:
         self.unreadable.pop(uid, None)
         known = self._waiting.pop(uid, None)
         if known is not None:
-            self._needs.give_back(known.ask.needs)
+            self._asks.give_back(known.ask)
         return known is not None
 
 

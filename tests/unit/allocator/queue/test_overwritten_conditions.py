@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from allocator.cache.podinfo import pod_event
-from allocator.queue.records import PAUSE, PAUSE_CAP, Missing, Overwritten, StatusUpdate
+from allocator.cache.podinfo import LastReported, pod_event
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import PAUSE, PAUSE_CAP, Binding, PodRecords, StatusUpdate
 from allocator.scheduler.events import Phase, PodDeleted
 from contract import names
+from contract.model import Allocation, Compute, PodRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker
 
 JSON = dict[str, Any]
+ASK = SchedulingRequest(PodRequest("any", ()), PodNeeds(compute=Compute()))
 VERSIONS = itertools.count(1_000)
 
 
@@ -98,17 +102,38 @@ def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
     desk.controller.check_invariants()
 
 
-def test_the_notes() -> None:
-    notes = Overwritten()
-    notes.written("a", "team/a", 0.0)
-    assert notes.due(PAUSE - 1) == []
-    assert notes.due(PAUSE, {"a"}) == [], "its placement is being written"
-    assert notes.due(PAUSE) == [("a", Missing("team/a", PAUSE, True))]
-    notes.seen("a", "team/a", True, False, PAUSE)
-    assert (notes.due(9999.0), notes.noted()) == ([], frozenset({"a"}))
-    notes.seen("a", "team/a", False, False, 5000.0)
-    assert notes.due(5000.0 + PAUSE) == [("a", Missing("team/a", 5000.0 + PAUSE, False))], "after a quiet while at once"
-    notes.clear()
-    assert notes.due(9999.0) == []
-    notes.drop("a")
-    assert notes.noted() == frozenset()
+def test_the_records_of_one_pod() -> None:
+    records, told = PodRecords(), StatusUpdate("team/a", "a", False, "Memory", "full")
+    right, wrong = LastReported(False, "Memory", "full"), LastReported(False, "Memory", "stale")
+    again, wrong_text = once_more(told, turned=True), once_more(told, turned=False)
+    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, "", {}), Allocation("id", "t4", ()))
+    records.tell(told, 0.0)
+    assert records.repeat_overwritten(PAUSE - 1) == []
+    records.begin(placed)
+    assert records.repeat_overwritten(PAUSE) == [], "its placement is being written"
+    records.done("a")
+    assert records.repeat_overwritten(PAUSE) == [again]
+    records.shows("a", "team/a", right, PAUSE)
+    assert (records.repeat_overwritten(9999.0), records.noted()) == ([], frozenset({"a"}))
+    records.shows("a", "team/a", wrong, 5000.0)
+    assert records.repeat_overwritten(5000.0 + PAUSE - 1) == []
+    assert records.repeat_overwritten(5000.0 + PAUSE) == [wrong_text], "after a quiet while at once"
+    records.forget_reports()
+    assert records.repeat_overwritten(9999.0) == []
+    assert records.noted() == frozenset({"a"}), "how often it was repaired"
+    records.drop("a")
+    assert records.noted() == frozenset()
+
+
+def test_a_record_ends_with_what_is_noted_in_it() -> None:
+    records = PodRecords()
+    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, "", {}), Allocation("id", "t4", ()))
+    records.begin(placed)
+    assert (records.failed("a", 0.0), records.busy("a", 0.0), records.busy("a", 1.0)) == (1, "pausing", "")
+    assert (records.resume(0.1), records.resume(1.0), records.resume(1.0)) == (False, True, False)
+    records.begin(placed)
+    records.drop("a")
+    assert (records.is_writing("a"), records.writing(), records.noted()) == (True, frozenset({"id"}), frozenset())
+    records.done("a", 8)
+    assert (records.outdated("a", 7), records.outdated("a", 8), records.outdated("a", 7)) == (True, False, False)
+    assert (records.is_writing("a"), records.noted()) == (False, frozenset())

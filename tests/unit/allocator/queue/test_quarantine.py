@@ -10,7 +10,7 @@ import pytest
 
 from allocator.cache.podinfo import made_of, pod_event
 from allocator.options import SchedulerOptions
-from allocator.queue.records import INTERNAL_ERROR, EventRecord, Quarantine, StatusUpdate
+from allocator.queue.records import INTERNAL_ERROR, EventRecord, PodRecords, StatusUpdate
 from allocator.scheduler.events import Phase, PodDeleted, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
@@ -53,9 +53,9 @@ HISTORIES: dict[str, tuple[list[tuple[float, str]], tuple[float, str], bool]] = 
 @pytest.mark.parametrize("case", HISTORIES.values(), ids=HISTORIES.keys())
 def test_how_long_a_pod_is_left_alone(case: tuple[list[tuple[float, str]], tuple[float, str], bool]) -> None:
     errors, (now, label), held = case
-    notes = Quarantine()
+    notes = PodRecords().quarantine
     for at, was in errors:
-        notes.put("uid", "default/x", was, "decision", "fault", at)
+        notes.put("uid", was, "decision", "fault", at)
     notes.taken_in("uid", label)
     assert notes.holds("uid", now) == held
 

@@ -300,7 +300,7 @@ def test_pods_that_need_the_same_of_their_nodes_share_what_is_kept_of_it() -> No
     assert dict(changed.ask.needs.node_selector) == {"pool": "other"}
     for name in ("a", "b"):
         queue.drop(f"uid-{name}")
-    assert len(queue._needs) == 0
+    assert len(queue._asks) == 0
 
 
 def test_after_a_restart_the_pods_alone_give_the_same_state() -> None:
