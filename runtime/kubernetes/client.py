@@ -1,9 +1,8 @@
 """
 A small synchronous Kubernetes client: plain JSON in, plain JSON out.
 
-Everything that our programs say to the API server goes through `Kube`, so that there is one place for
-timeouts, error types and the rule on retries: reads are sent again once when the connection broke under
-them, writes never are.
+All our requests to the API server go through `Kube`, the one place for timeouts, error types and retries: a read is
+repeated once when its connection broke, a write never is.
 
 Must not: know any kind's fields, cache anything, log, or let a foreign exception out (see
 `runtime.kubernetes.errors`). Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
@@ -52,10 +51,10 @@ _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _PAGE_BYTES = 8 << 20
-"""Of a page of a list that is read at once, unless it is one object; 500 ordinary pods have about 3 MiB."""
+"""The most that one page of a list may have, unless it is one object; 500 ordinary pods have about 3 MiB."""
 _FEWER = 4
-"""By how much fewer objects the page is asked for that had more."""
-_SILENCE = 180.0  # seconds: a watch hears a bookmark about once a minute, so three missed ones are a broken one
+"""A page that had more bytes is read again with this many times fewer objects."""
+_SILENCE = 180.0  # seconds; a watch gets a bookmark about once a minute, so one that missed three is broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a consistent view. `first`: whatever came before it is void; `last`: with it the view is whole."""
+    """A part of a consistent view. `first`: forget the pages before it. `last`: the view is complete."""
 
     items: list[JSON]
     resource_version: str
@@ -119,8 +118,8 @@ class Kube:
     ) -> Listing:
         """A whole collection, read in pages of `page` objects from one consistent version.
 
-        trim: applied to each object as its page arrives, so that what is not needed never piles up. When
-        the continue token expires under way, the collection is read again in one piece.
+        trim: applied to each object as its page arrives, which bounds the memory. When the continue token expires
+        between two pages, the collection is read again as one page.
         """
         items: list[JSON] = []
         version = ""
@@ -141,22 +140,18 @@ class Kube:
         timeout: float | None = None,
     ) -> Iterator[Page]:
         """
-        What `list` reads, page by page as it comes, for who need not hold all of it at once.
+        What `list` reads, page by page as it comes, for callers that need not hold all of it at once.
 
-        Whoever creates objects chooses how large they are, and JSON takes ten times as much memory once it is read. So
-        a page of more than `_PAGE_BYTES` is given up, and asked for again with fewer objects; one is always taken.
+        Users choose how large objects are, and decoded JSON takes ten times its size. So a page of more than
+        `_PAGE_BYTES` is dropped and read again with fewer objects; a page of one object is always accepted.
         """
         asked = dict(query or {})
         token, most = "", page
         while True:
             try:
-                answer = self._call(
-                    "GET",
-                    path,
-                    {**asked, "limit": page, **_token(token)} if page else asked,
-                    timeout=timeout,
-                    most=_PAGE_BYTES if page > 1 else None,
-                )
+                limits: Query = {"limit": page, **({"continue": token} if token else {})} if page else {}
+                most_bytes = _PAGE_BYTES if page > 1 else None
+                answer = self._call("GET", path, {**asked, **limits}, timeout=timeout, most=most_bytes)
             except TooLong:
                 page = max(1, page // _FEWER)
                 continue
@@ -221,9 +216,9 @@ class Kube:
     ) -> Generator[JSON, None, None]:
         """Changes of a collection after `resource_version`, as raw {"type", "object"}, bookmarks included.
 
-        Ends when the server ends it (after timeout_seconds at the latest) or when the consumer leaves the
-        loop. on_open is called once the server has accepted, with a function that ends the stream from any
-        thread. ERROR events are passed on like the others: `error_from_status` makes them exceptions.
+        Ends when the server ends it (after timeout_seconds at the latest) or when the consumer leaves the loop.
+        on_open is called once the server has accepted, with a function that ends the stream from any thread.
+        ERROR events are yielded like the others; `error_from_status` makes exceptions of them.
         """
         asked: dict[str, str | int | bool] = {
             **(query or {}),
@@ -251,9 +246,9 @@ class Kube:
 
     def version(self) -> tuple[int, int]:
         """
-        The server's (major, minor), such as (1, 30); vendors' suffixes such as "30+" are dropped.
+        The server's (major, minor), such as (1, 30), without a vendor's suffix such as in "30+".
 
-        A server built without a version may say "" there; a newer one still says which release it behaves as.
+        A server that was built without a version may answer ""; then the release that it emulates counts.
         """
         answer = self.get("/version")
         for major, minor in (("major", "minor"), ("emulationMajor", "emulationMinor")):
@@ -261,8 +256,8 @@ class Kube:
             if all(found):
                 numbers = [int(match.group()) for match in found if match]
                 return numbers[0], numbers[1]
-        said = {key: answer.get(key) for key in ("major", "minor", "gitVersion")}
-        raise KubeMalformed(f"GET /version: expected numbers as major and minor, found {said}")
+        found_instead = {key: answer.get(key) for key in ("major", "minor", "gitVersion")}
+        raise KubeMalformed(f"GET /version: expected numbers as major and minor, found {found_instead}")
 
     def _call(
         self,
@@ -281,7 +276,7 @@ class Kube:
         except KubeConnectionLost:
             if method != "GET":
                 raise
-            # A kept-alive connection that the server closed meanwhile; reading twice harms nobody.
+            # The server may have closed an idle connection; a read can be repeated.
             status, raw = self._exchange(request, most)
         return wire.document(raw, status, str(request))
 
@@ -308,7 +303,3 @@ def _request(
     if body is not None:
         headers["Content-Type"], encoded = content_type, wire.body(body)
     return HttpRequest(method, path, wire.parameters(query), headers, encoded, timeout, stream)
-
-
-def _token(token: str) -> dict[str, str]:
-    return {"continue": token} if token else {}

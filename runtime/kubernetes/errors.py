@@ -1,8 +1,8 @@
 """
-What can go wrong between us and the Kubernetes API, as our own types.
+The errors of a call to the Kubernetes API.
 
-Callers match on these and on nothing else: no exception of an HTTP library, of the JSON decoder or of
-the credentials loader gets past `runtime.kubernetes.client`. The original is chained as `__cause__`.
+Callers match on these only: no exception of an HTTP library, the JSON decoder or the credentials loader leaves
+`runtime.kubernetes.client`. The original is chained as `__cause__`.
 
     KubeError
       KubeUnauthorized      401  credentials missing or no longer accepted
@@ -18,8 +18,8 @@ the credentials loader gets past `runtime.kubernetes.client`. The original is ch
       KubeMalformed              an answer that is not what the API promises
       KubeConfigError            no usable kubeconfig or service account
 
-Whether a write took effect is a question of its own: `outcome_unknown` is true where the request may
-have been carried out although no proper answer came. Read the object back before acting on it.
+`outcome_unknown` is true where a write may have taken effect although no proper answer came: read the object back
+before acting on it.
 
 Must not: carry a request, a header or any body but the message of a `kind: Status`, because errors are
 logged and those may hold secrets.
@@ -31,11 +31,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MESSAGE_LIMIT = 256  # characters; webhooks and quota plugins are known to return pages
-MOST_PATIENCE = 60.0  # seconds; who was asked to wait a day would watch nothing for a day
+MOST_PATIENCE = 60.0  # seconds; a server that asks us to wait a day must not end a watch for a day
 
 
 class KubeError(Exception):
-    """A call to the Kubernetes API did not give what was asked for.
+    """A call to the Kubernetes API failed.
 
     status: HTTP status, 0 where no answer came. reason: the machine-readable `Status.reason`, such as
     AlreadyExists. retry_after: seconds the server asked to wait, None where it did not.
@@ -83,7 +83,7 @@ class KubeGone(KubeError):
 
 
 class KubeInvalid(KubeError):
-    """The server refuses the request as it is written; sending it again cannot help."""
+    """The server refuses the request itself; repeating it cannot help."""
 
 
 class KubeTooManyRequests(KubeError):
@@ -102,7 +102,7 @@ class KubeTimeout(KubeUnavailable):
 
 
 class KubeConnectionLost(KubeTimeout):
-    """The connection broke before the answer was complete; as open as any other KubeTimeout."""
+    """The connection broke before the answer was complete."""
 
 
 class KubeMalformed(KubeError):
@@ -122,7 +122,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
     429: KubeTooManyRequests,
 }
 
-# 503 is said before any work is done; a 500 or a proxy's 502 may hide a write that etcd did take.
+# A server answers 503 before it does any work; a 500 or a proxy's 502 may hide a write that etcd accepted.
 _NOT_DONE = frozenset({501, 503, 505})
 
 
@@ -132,10 +132,10 @@ def cut(text: str) -> str:
     return line if len(line) <= MESSAGE_LIMIT else line[: MESSAGE_LIMIT - 1] + "…"
 
 
-def patience(said: object) -> float | None:
-    """The seconds that a server asks us to wait, at most `MOST_PATIENCE`; None for what is no such number."""
+def patience(value: object) -> float | None:
+    """The seconds that a server asks us to wait, at most `MOST_PATIENCE`; None for anything but a positive number."""
     try:
-        seconds = float(said) if isinstance(said, str | int | float) else 0.0
+        seconds = float(value) if isinstance(value, str | int | float) else 0.0
     except (ValueError, OverflowError):
         return None
     return min(seconds, MOST_PATIENCE) if seconds > 0 else None
@@ -151,27 +151,22 @@ def error_from_status(
 ) -> KubeError:
     """The typed error for an HTTP status and the decoded body that came with it.
 
-    what: the call, such as "GET /api/v1/pods", put in front of the message. withhold: leave the server's
-    message out, for kinds whose validation messages quote their values (Secrets).
+    what: the call, such as "GET /api/v1/pods", with which the message begins. withhold: leave out the server's
+    message, for kinds whose validation messages quote their values (Secrets).
     """
-    said = reason = ""
+    details = reason = ""
     if isinstance(document, dict) and document.get("kind") == "Status":
         reason = str(document.get("reason") or "")
-        said = "message withheld" if withhold else cut(str(document.get("message") or ""))
-        details = document.get("details")
-        if retry_after is None and isinstance(details, dict):
-            retry_after = patience(details.get("retryAfterSeconds"))
-    message = f"{what}: {status}{f' {reason}' if reason else ''}{f': {said}' if said else ''}"
+        details = "message withheld" if withhold else cut(str(document.get("message") or ""))
+        found = document.get("details")
+        if retry_after is None and isinstance(found, dict):
+            retry_after = patience(found.get("retryAfterSeconds"))
+    message = f"{what}: {status}{f' {reason}' if reason else ''}{f': {details}' if details else ''}"
     if status == 504:
         return KubeTimeout(message, status=status, reason=reason)
     if status >= 500:
-        return KubeUnavailable(
-            message,
-            status=status,
-            reason=reason,
-            retry_after=retry_after,
-            outcome_unknown=status not in _NOT_DONE,
-        )
+        unknown = status not in _NOT_DONE
+        return KubeUnavailable(message, status=status, reason=reason, retry_after=retry_after, outcome_unknown=unknown)
     fallback = KubeInvalid if 400 <= status < 500 else KubeMalformed
     kind = _BY_STATUS.get(status, fallback)
     return kind(message, status=status, reason=reason, retry_after=retry_after)

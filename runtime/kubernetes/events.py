@@ -1,7 +1,7 @@
 """
 Kubernetes Events (`v1`) as our programs write them.
 
-Rendered here once, so that `kubectl describe` and `kubectl get events` show the Events of every program alike.
+One place renders them, so that `kubectl describe` and `kubectl get events` show the Events of every program alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runtime.kubernetes.client import Kube
 from runtime.kubernetes.wire import JSON
 
 _LONGEST_NAME = 200
-"""Characters of the object's name in the Event's name, which Kubernetes completes and bounds at 253."""
+"""Characters of the object's name in the Event's name, which Kubernetes completes and limits to 253."""
 _LONGEST_MESSAGE = 1024
 """Characters; the API server refuses an Event with a longer message."""
 _NO_NAMESPACE = "default"

@@ -1,6 +1,4 @@
-"""
-Evictions (`policy/v1`), by which a pod ends as its PodDisruptionBudgets allow.
-"""
+"""Evictions (`policy/v1`): a pod ends if its PodDisruptionBudgets allow it."""
 
 from __future__ import annotations
 
@@ -12,12 +10,12 @@ def evict(
     kube: Kube, namespace: str, name: str, *, uid: str, version: int | None = None, dry_run: bool = False
 ) -> None:
     """
-    Evict the pod with this `uid`, at this resourceVersion if one is given; a dry run asks whether that is allowed now.
+    Evict the pod with this `uid`, at this resourceVersion if one is given. A dry run asks whether it is allowed.
 
     Raises `KubeNotFound` if there is no such pod, `KubeConflict` if it has another uid or version,
     `KubeTooManyRequests` if a PodDisruptionBudget forbids it now, and any other `KubeError` of a write.
     """
-    # A pod of the same name that was created since is not the one that the caller judged.
+    # The caller judged this pod, not a newer one of the same name.
     preconditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": str(version)}
     body = {
         "apiVersion": "policy/v1",

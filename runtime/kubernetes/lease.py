@@ -1,24 +1,22 @@
 """
-One leader at a time, by a Lease, and a leader that knows by itself when it no longer is one.
+One leader at a time, by a Lease. A leader knows by its own clock when it is no longer one.
 
-Everything that decides is here and pure: `step` looks at the Lease and says what to write, `campaign`
-chains the calls of one round, `Leader` is the thread that makes them. Why two leaders never overlap:
+The decisions are pure: `step` reads the Lease and returns what to write, and `campaign` chains the calls of one round.
+`Leader` is the thread that makes the calls. Why two leaders never overlap:
 
     leader A   |-- renew sent --|            is_leader() until sent + renew_deadline
     server            |-- committed
     follower B               |-- sees the record change      waits lease_duration from here
 
-B counts from when *it saw* the record change, on its own monotonic clock, so nobody's wall clock matters
-and B starts no earlier than commit + lease_duration. A counts from *before it sent* the renewal that was
-acknowledged, so it stops no later than commit + renew_deadline. Clocks may differ in speed by the ratio
-of the two (15 s to 10 s by default). An unacknowledged write never makes a leader, whatever a later read
-shows: a record that names us may be about to run out in the eyes of others.
+B counts from when *it saw* the record change, on its own monotonic clock, so wall clocks do not matter and B starts no
+earlier than commit + lease_duration. A counts from *before it sent* the renewal that was acknowledged, so it stops no
+later than commit + renew_deadline. Clocks may differ in speed by the ratio of the two (15 s to 10 s by default). An
+unacknowledged write never makes a leader, even if a later read shows it: for others that record may be about to expire.
 
-Every write carries the resourceVersion that was read, so of two candidates one gets 409.
+Every write carries the resourceVersion that was read, so one of two candidates gets 409.
 Record format: https://kubernetes.io/docs/concepts/architecture/leases/ (coordination.k8s.io/v1).
 
-Must not: decide anything but who leads. What a leader has under way when `is_leader()` turns false is for
-its caller: ask again right before each write.
+Must not: decide anything but who leads. The caller asks `is_leader()` again right before each write.
 """
 
 from __future__ import annotations
@@ -57,17 +55,17 @@ class LeaseTiming:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What this candidate knows: the last record it saw, when that had changed, and its own tenure."""
+    """What this candidate knows: the last record it saw, when that changed, and its own term."""
 
     spec: JSON | None = None
     changed_at: float = 0.0
     leads_until: float | None = None  # on the local clock; None: not leading
-    transitions: int = 0  # of the tenure that leads_until belongs to
+    transitions: int = 0  # of the term that leads_until belongs to
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Somebody else leads, or may still believe so. Look again later."""
+    """Another candidate leads, or may still believe so. Look again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def step(
     if lease is None:
         return observed, LeaseWrite("create", {"spec": _spec(me, {}, wall=wall, timing=timing)})
     spec = lease.get("spec") or {}
-    # Only the record itself counts: editing a label of the Lease must not prolong anybody's tenure.
+    # Only the record counts: an edited label of the Lease must not prolong a term.
     if observed.spec != spec:
         observed = replace(observed, spec=spec, changed_at=now)
     holder = spec.get("holderIdentity") or ""
@@ -100,9 +98,9 @@ def step(
 
 
 def _duration_of(spec: JSON, timing: LeaseTiming) -> float:
-    """How long the record's holder is to be believed: at least as long as it said itself."""
-    said = spec.get("leaseDurationSeconds")
-    return max(timing.lease_duration, float(said) if isinstance(said, int) else 0.0)
+    """How long the record's holder may believe that it leads: no shorter than the record states."""
+    stated = spec.get("leaseDurationSeconds")
+    return max(timing.lease_duration, float(stated) if isinstance(stated, int) else 0.0)
 
 
 def _spec(me: str, before: JSON, *, wall: str, timing: LeaseTiming) -> JSON:
@@ -121,14 +119,14 @@ def _spec(me: str, before: JSON, *, wall: str, timing: LeaseTiming) -> JSON:
 
 
 def released(lease: JSON, *, wall: str) -> JSON:
-    """The Lease with nobody holding it, so that the next candidate need not wait."""
+    """The Lease without a holder, so that the next candidate need not wait."""
     spec = {**(lease.get("spec") or {}), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": wall}
     return {**lease, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask for the Lease; answered by the object, or None where there is none."""
+    """Read the Lease; the answer is the object, or None if there is none."""
 
 
 Call = Read | LeaseWrite
@@ -142,8 +140,9 @@ def campaign(
     clock: Callable[[], float],
     wall: Callable[[], str],
 ) -> Generator[Call, JSON | None, Observed]:
-    """One round: yields the calls to make, is sent their answers (or thrown their KubeError), and returns
-    what is known afterwards. Raises the KubeError that ended the round; then nothing new is known but time.
+    """
+    One round: yields the calls to make, receives their answers or KubeErrors, and returns what is known afterwards.
+    Raises the KubeError that ended the round.
     """
     lease = yield Read()
     observed, action = step(lease, me, observed, now=clock(), wall=wall(), timing=timing)
@@ -152,7 +151,7 @@ def campaign(
     asked_at = clock()
     written = yield action
     if lease is not None and action.body["spec"] == lease.get("spec"):
-        # A wall clock that stands still: others cannot see this renewal, so it prolongs nothing.
+        # The wall clock stands still, so others cannot see this renewal and it prolongs nothing.
         return observed
     spec = (written or {}).get("spec") or action.body["spec"]
     return Observed(
@@ -164,7 +163,7 @@ def campaign(
 
 
 def identity(pod: str) -> str:
-    """A name no other process ever has, not even this pod's container after a restart."""
+    """A name that no other process ever has, not even this pod's container after a restart."""
     return f"{pod}_{uuid.uuid4()}"
 
 
@@ -178,10 +177,10 @@ def _utc_now() -> str:
 
 
 class Leader:
-    """A thread that campaigns for one Lease. `is_leader()` and `token()` may be asked from any thread.
+    """A thread that campaigns for one Lease. `is_leader()` and `token()` may be called from any thread.
 
-    on_change: told True or False when leadership is gained or lost, on the election thread. A loss by
-    the clock alone is told at the next round; `is_leader()` is false before.
+    on_change: called on the election thread with True or False when leadership is gained or lost. After a loss by the
+    clock alone `is_leader()` is false at once, and on_change is called in the next round.
     """
 
     def __init__(
@@ -205,15 +204,15 @@ class Leader:
         self._clock = clock
         self._wall = wall
         self._rng = rng or random.Random()
-        # A round must end early enough for another to save the tenure.
+        # A round must end early enough for another to save the term.
         self._call_timeout = self._timing.renew_deadline / 2
         self._observed = Observed()  # replaced whole, so readers on other threads need no lock
-        self._said = False
+        self._announced = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def token(self) -> int | None:
-        """The tenure's number (leaseTransitions) while leading, else None. Grows with every new leader."""
+        """The number of the term (leaseTransitions) while leading, else None. Grows with every new leader."""
         observed = self._observed
         if observed.leads_until is None or self._clock() >= observed.leads_until:
             return None
@@ -224,7 +223,7 @@ class Leader:
         return self.token() is not None
 
     def holder(self) -> str:
-        """Who the last seen record says leads; empty where nobody does."""
+        """The leader in the record that was seen last; empty if there is none."""
         return str((self._observed.spec or {}).get("holderIdentity") or "")
 
     def start(self) -> None:
@@ -243,10 +242,10 @@ class Leader:
         self.resign()
 
     def resign(self) -> None:
-        """Give the Lease back if the record names us; whatever fails, it runs out by itself."""
+        """Release the Lease if we hold it. If that fails, it expires by itself."""
         self._observed = replace(self._observed, leads_until=None)
         self._announce()
-        for _ in range(2):  # twice: a renewal that we took for lost may land in between
+        for _ in range(2):  # twice: a renewal that seemed lost may arrive in between
             try:
                 self._give_back()
                 return
@@ -257,7 +256,7 @@ class Leader:
                 return
 
     def tick(self) -> None:
-        """One round against the API server. What the thread does every retry_period."""
+        """One round against the API server. The thread does one every retry_period."""
         rounds = campaign(self.identity, self._observed, timing=self._timing, clock=self._clock, wall=self._wall)
         try:
             after = self._play(rounds)
@@ -266,7 +265,7 @@ class Leader:
         except KubeError as error:
             log.warning("lease round failed", extra={"lease": self._name, "reason": str(error)})
         else:
-            # A renewal under way when stop() came must not bring the tenure back.
+            # A renewal that ends after stop() must not bring the term back.
             self._observed = replace(after, leads_until=None) if self._stopping.is_set() else after
         self._announce()
 
@@ -316,9 +315,9 @@ class Leader:
 
     def _announce(self) -> None:
         leads = self.is_leader()
-        if leads == self._said:
+        if leads == self._announced:
             return
-        self._said = leads
+        self._announced = leads
         log.info("leading" if leads else "not leading", extra={"lease": self._name, "holder": self.holder()})
         if self._on_change is not None:
             self._on_change(leads)

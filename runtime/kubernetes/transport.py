@@ -1,13 +1,12 @@
 """
-The one seam between us and HTTP.
+The only module that speaks HTTP to the API server.
 
-`runtime.kubernetes.client` speaks to a `Transport`; production uses `PooledTransport`, the embedded cluster and the
-tests plug in one of their own. Credentials, CA, proxies and token refresh come from the `kubernetes`
-package's Configuration, and the connections from its urllib3 pool; its models are never used (they cost
-about 850 us a pod where plain JSON costs 12).
+`runtime.kubernetes.client` uses a `Transport`: `PooledTransport` in production, others in the embedded cluster and in
+tests. The `kubernetes` package's Configuration gives credentials, CA, proxies and token refresh, and its urllib3 pool
+the connections. Its models are never used: they cost about 850 us a pod, and plain JSON costs 12.
 
-A transport raises nothing but KubeUnavailable (the request was surely not processed), KubeTimeout (it may
-have been) and KubeConfigError. It never retries: whether that is safe is for `runtime.kubernetes.client` to say.
+A transport raises only KubeUnavailable (the request was not processed), KubeTimeout (it may have been) and
+KubeConfigError. It never retries: `runtime.kubernetes.client` decides whether that is safe.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from runtime.kubernetes.errors import KubeConfigError, KubeConnectionLost, KubeT
 
 USER_AGENT = "gpufraction"
 CONNECT_TIMEOUT = 5.0  # seconds; a live API server on a sane network accepts well within
-ANSWER_TIMEOUT = 10.0  # seconds until a stream's head is here; an API server sends it before the first event
+ANSWER_TIMEOUT = 10.0  # seconds until a stream's head has arrived; an API server sends it before the first event
 _CHUNK = 1 << 16
 _TOKEN_NAMES = ("BearerToken", "authorization")
-"""Where the package's configuration has the token: in its newer releases, and in those that are plain Python, which the
-single-file plugin has."""
+"""The token's key in the package's configuration: in its newer releases, and in the plain-Python ones, of which the
+single-file plugin has one."""
 _USERS = "~/.kube/config"
 _ELSE = ", KUBECONFIG is not set, and this is no pod with a service account"
 
@@ -58,7 +57,7 @@ class HttpRequest:
 
 
 class Response(Protocol):
-    """An answer whose status and headers are here and whose body may still be on its way."""
+    """An answer. Its status and headers have arrived; its body may still be on its way."""
 
     @property
     def status(self) -> int: ...
@@ -72,7 +71,7 @@ class Response(Protocol):
         """
         The whole body, within the request's timeout; the connection goes back to the pool.
 
-        Raises `TooLong` for one of more than `most` bytes, which is not read to its end.
+        Raises `TooLong` for a body of more than `most` bytes, which is not read to its end.
         """
         ...
 
@@ -174,7 +173,7 @@ class _PooledResponse:
         self._closed = False
         self._reading = False
         self.status: int = raw.status
-        # One field may come several times, as Warning does; `headers[key]` has them joined by commas.
+        # A field such as Warning may come several times; `headers[key]` joins its values with commas.
         self.headers: Mapping[str, str] = {key.lower(): str(raw.headers[key]) for key in raw.headers}
 
     def read(self, most: int | None = None) -> bytes:
@@ -185,7 +184,7 @@ class _PooledResponse:
             if most is not None and length > most:
                 self.close()
                 raise TooLong
-            # The socket timeout bounds each silence only; a dripping server must not hold us for ever.
+            # The socket's timeout limits each silence only, so a server that drips bytes would hold us for ever.
             if self._clock() > self._deadline:
                 self.close()
                 raise KubeTimeout(f"{self._what}: the answer did not end in time")
@@ -202,11 +201,11 @@ class _PooledResponse:
                 yield from iter(lambda: raw.read1(_CHUNK), b"")
             whole = True
         except Exception as error:
-            # A socket shut down under a blocked read fails in many ways, none of them news.
+            # A read of a socket that `close` shut down fails in many ways; none of them matters.
             if not self._closed:
                 raise _typed(error, self._what, answered=True) from error
         finally:
-            # Only a connection whose answer was read to its end can carry another request.
+            # A connection can carry another request only after its answer was read to the end.
             (raw.release_conn if whole and not self._closed else raw.close)()
 
     def close(self) -> None:
@@ -215,8 +214,8 @@ class _PooledResponse:
         self._closed = True
         sock = _socket_of(self._raw)
         if sock is not None:
-            # Wakes a reader in another thread. Closing alone would leave it blocked, and closing the
-            # buffered reader from here would wait for its lock.
+            # Shutting down wakes a reader in another thread. Closing the socket would leave it blocked, and closing
+            # the buffered reader would wait for its lock.
             with contextlib.suppress(OSError, ValueError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         if not self._reading:
@@ -224,7 +223,7 @@ class _PooledResponse:
 
 
 def _socket_of(raw: Any) -> socket.socket | None:
-    """The socket under a urllib3 response. The connection lets go of it where the server said `Connection: close`."""
+    """The socket under a urllib3 response, also after the connection gave it up (`Connection: close`)."""
     sock = getattr(getattr(raw, "connection", None), "sock", None)
     if sock is None:
         reader = getattr(getattr(raw, "_fp", None), "fp", None)  # http.client's buffered reader over a SocketIO
@@ -262,15 +261,15 @@ def connect_transport(
             more = _ELSE if files == _USERS else ""
             raise KubeConfigError(f"kubeconfig {files}: there is no such file{more}") from error
         source = "service account" if in_cluster else f"kubeconfig {files}"
-        said = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
-        raise KubeConfigError(f"{source}: {cut(said)}") from error
+        why = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
+        raise KubeConfigError(f"{source}: {cut(why)}") from error
     if _is_here(settings.host) and settings.proxy in getproxies().values():
-        settings.proxy = None  # a proxy of the environment's is not for this machine itself; Go's programs hold it so
+        settings.proxy = None  # like Go's programs, use no proxy of the environment to reach this machine
     return PooledTransport(settings, user_agent=user_agent)
 
 
 def _is_here(url: str) -> bool:
-    """Whether the URL is of the machine that we are on."""
+    """Whether the URL is of this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -279,7 +278,7 @@ def _is_here(url: str) -> bool:
 
 
 def _typed(error: BaseException, what: str, *, answered: bool = False) -> KubeUnavailable:
-    """Sort a foreign failure into "surely not processed" and "may have been"."""
+    """Our error for a foreign one: KubeUnavailable if the request was not sent, else KubeTimeout."""
     from urllib3 import exceptions
 
     before_sending = (
@@ -304,12 +303,12 @@ def _is_handshake(error: BaseException) -> bool:
 
 def _why(error: BaseException) -> str:
     """The operating system's words, such as "Connection refused"; else the name of the failure."""
-    said = next((seen.strerror for seen in _chain(error) if isinstance(seen, OSError) and seen.strerror), "")
-    return said or type(error).__name__
+    words = (seen.strerror for seen in _chain(error) if isinstance(seen, OSError))
+    return next(filter(None, words), type(error).__name__)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what is under it: urllib3 hands some as arguments and chains others."""
+    """The error and its causes, which urllib3 passes as arguments or chains."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -318,7 +317,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
-    """TCP keepalive, so that a peer that vanished ends a quiet watch within a minute."""
+    """TCP keepalive: a quiet watch ends within a minute after its peer vanished."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):

@@ -1,9 +1,9 @@
 """
 Keep a view of a collection up to date: list once, then follow the watch.
 
-Two halves. `Reflector` is the protocol without any I/O: told what happened, it says what to do next, so
-that every sequence of disconnects, 410s and errors can be tested without a thread or a socket. `Informer`
-is the thread that does it against a `Kube` and hands typed events to one handler.
+`Reflector` is the protocol without I/O: its caller reports what happened, and it answers what to do next. So every
+sequence of disconnects, 410s and errors can be tested without a thread or a socket. `Informer` is the thread that does
+it against a `Kube` and hands typed events to one handler.
 
         +--------- 410, ERROR, refused, unreadable ----------+
         v                                                     |
@@ -11,16 +11,15 @@ is the thread that does it against a `Kube` and hands typed events to one handle
         ^                   ^                                                                   |
         +-- failed, later --+------------------- from the last event or bookmark --------------+
 
-The handler's view, made of the last `Replaced` and every `Put` and `Gone` after it, is the server's state
-as of the last event: none is lost, none is made up, none comes twice. A handler that need not hold a large
-collection at once may have it in parts instead; its view is the server's state again with the last of them.
+The last `Replaced` and every `Put` and `Gone` after it make the server's state as of the last event: no event is lost,
+invented or repeated. A handler can have a large collection in parts instead; with the last part its view is complete.
 
-Rules as in client-go's reflector: a watch lives a random 5 to 10 minutes so that connections spread over
-API servers again after one was down; failures back off exponentially with jitter so that a thousand
-clients do not come back at once.
+The rules are those of client-go's reflector. A watch lives a random 5 to 10 minutes, so that connections spread over
+API servers again after one was down. Failures back off exponentially with jitter, so that a thousand clients do not
+come back at once.
 
-Must not: keep the objects (the handler's owner does), know any kind, or go on after a handler's exception as if the
-event had been taken in.
+Must not: store the objects (the handler's owner does), know any kind, or continue after a handler's exception as if the
+event had been handled.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The whole collection; what is not in `items` is gone."""
+    """The whole collection; an object that is not in `items` no longer exists."""
 
     items: list[JSON]
 
@@ -75,8 +74,8 @@ class Gone:
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    A part of the whole collection, each object as if it were `Put`. `first`: a new list begins, and nothing is known of
-    what it will hold. `last`: what was in no part since the first is gone.
+    A part of the whole collection, each object as if it were `Put`. `first`: a new list begins. `last`: the list ends,
+    and an object that was in none of its parts no longer exists.
     """
 
     items: list[JSON]
@@ -123,7 +122,7 @@ class Reflector:
     def __init__(self, timing: Timing | None = None, *, rng: random.Random) -> None:
         self._timing = timing or Timing()
         self._rng = rng
-        self._resource_version: str | None = None  # None: the view must be listed anew
+        self._resource_version: str | None = None  # None: list the collection again
         self._failures = 0
         self._asked_to_wait = 0.0
         self._opened_at: float | None = None
@@ -176,7 +175,7 @@ class Reflector:
         if error is None:
             self.last_contact = now
         elif not isinstance(error, KubeUnavailable | KubeTooManyRequests):
-            # 410, a refusal, something unreadable: the version we hold is not worth another try.
+            # After a 410, a refusal or an unreadable answer our version is useless.
             self._resource_version = None
         if watched and lived >= self._timing.healthy_after:
             self._failures = 0
@@ -189,7 +188,7 @@ class Reflector:
         self._asked_to_wait = (error.retry_after or 0.0) if error is not None else 0.0
 
     def spoiled(self) -> None:
-        """What came was not taken in: the view is not the server's state, whatever version it has."""
+        """The handler failed, so its view is not the server's state: list the collection again."""
         self._resource_version, self._opened_at = None, None
 
     def _backoff(self) -> float:
@@ -211,15 +210,15 @@ _DELIVERS: Mapping[Any, type[Put] | type[Gone] | None] = {
 class Informer:
     """A named thread that keeps one handler up to date with one collection.
 
-    handler: called with every event, on this thread only, in order. A view that missed an event must not be acted
-    on for long: where the handler raises, `workers` is told, and after the pause that it asks for the collection is
-    listed anew. Without `workers` what the handler raises ends the thread, and in our programs the process.
-    trim: makes an object small before anybody keeps it. May return the object it was given, changed.
-    on_restart: told why whenever a list or watch did not end in good order; for a metric.
-    optional: a kind that the server does not serve has no objects; it is asked for again, in case that changes.
+    handler: called with every event, in order, on this thread only. When it raises, its view may lack an event: the
+    failure is counted in `workers`, and after the pause that `workers` gives the collection is listed again. Without
+    `workers` the exception ends the thread, and in our programs the process.
+    trim: makes an object small before it is stored. May change and return the object that it was given.
+    on_restart: called with the reason whenever a list or a watch fails; for a metric.
+    optional: the server may not serve this kind. Then the collection is empty, and it is listed again later.
     wait: waits so many seconds or until stopped, for tests that own the time.
     parts: a list comes as `Part` after `Part` while it is read, instead of as one `Replaced`.
-    page: how many objects are asked for at a time while listing.
+    page: objects per request while listing.
     """
 
     def __init__(
@@ -281,15 +280,15 @@ class Informer:
             self._thread.join(timeout)
 
     def age(self) -> float | None:
-        """Seconds since the server last told us anything; None before the first list.
-
-        A quiet collection still hears a bookmark about once a minute, and a new watch within ten.
+        """
+        Seconds since the server last sent anything; None before the first list. A quiet collection gets a bookmark
+        about once a minute, and a new watch within ten.
         """
         seen = self._reflector.last_contact
         return None if seen is None else max(0.0, self._clock() - seen)
 
     def step(self) -> None:
-        """Do the next thing: one list, or one watch until it ends. What the thread does over and over."""
+        """Do the next thing: one list, or one watch until it ends. The thread repeats it."""
         todo = self._reflector.next()
         if todo.after > 0:
             self._wait(todo.after)
@@ -315,10 +314,7 @@ class Informer:
             self.step()
 
     def _list(self) -> None:
-        if self._parts:
-            self._list_in_parts()
-        else:
-            self._list_whole()
+        (self._list_in_parts if self._parts else self._list_whole)()
         if not self._stopping.is_set():
             self.synced.set()
             self._recovered()
@@ -374,7 +370,7 @@ class Informer:
         self._recovered()
         with self._close_lock:
             self._close_stream = close
-        # Stopped while we were connecting: nobody else would end this stream.
+        # `stop` may have been called while we were connecting, when it had no stream to close.
         if self._stopping.is_set():
             close()
 
@@ -382,7 +378,7 @@ class Informer:
         if self._stopping.is_set():
             return
         reason = type(error).__name__
-        # An expired version is part of the protocol; trouble is said once, not at every retry.
+        # An expired version is part of the protocol. Trouble is a warning once, not at every retry.
         level = logging.INFO if error.status == 410 or self._troubled else logging.WARNING
         self._troubled = self._troubled or error.status != 410
         log.log(level, "watch interrupted", extra={"informer": self.name, "reason": reason, "detail": str(error)})

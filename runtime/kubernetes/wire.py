@@ -1,8 +1,8 @@
 """
-The bytes between a Kubernetes client and the API server: queries and bodies written, answers and watches read.
+The bytes between a Kubernetes client and the API server: writes queries and bodies, reads answers and watches.
 
-A server, or a proxy that answers in its stead, may send anything: what is not as the API promises is `KubeMalformed`.
-Must not: send or wait, know any kind's fields, or choose what is asked again.
+A server or a proxy may send anything; an answer that breaks the API's promise is `KubeMalformed`.
+Must not: send or wait, know any kind's fields, or decide on retries.
 Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
@@ -32,7 +32,7 @@ def body(value: JSON | Sequence[JSON]) -> bytes:
 
 
 def document(raw: bytes, status: int, what: str) -> JSON:
-    """The object in an answer that accepts. `what` was asked. Raises KubeMalformed."""
+    """The object in a successful answer to the call `what`. Raises KubeMalformed."""
     try:
         answer = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -54,17 +54,17 @@ def page_of(answer: JSON, path: str) -> tuple[list[JSON], JSON]:
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path: str) -> KubeError:
-    """What an answer that refuses means. Of an answer about Secrets the message is withheld."""
+    """The error for an answer that refuses. It leaves out the server's message about Secrets."""
     try:
-        told = json.loads(raw)
+        answer = json.loads(raw)
     except (ValueError, RecursionError):
-        told = None
+        answer = None
     asked = patience(headers.get("retry-after"))
-    return error_from_status(status, told, what=what, retry_after=asked, withhold="/secrets" in path)
+    return error_from_status(status, answer, what=what, retry_after=asked, withhold="/secrets" in path)
 
 
 def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines out of arbitrary pieces; an unfinished last line is a cut connection and is dropped."""
+    """Whole lines of a body that comes in pieces. An unfinished last line, of a broken connection, is dropped."""
     pending = bytearray()
     for chunk in chunks:
         pending += chunk
