@@ -34,7 +34,7 @@ from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import Options as Reading
 from contract.scheduling.filters import Limits
-from runtime.httpserver import PROBED, HttpServer, serve_http, spared
+from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
@@ -128,9 +128,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         figures = gauges.AllocatorGauges(controller, metrics, leading)
         host, port = settings.listen.rsplit(":", 1)
         routes = health_routes(metrics, ready=ready, alive=Health(workers=workers.broken))
-        health = serve_http(
-            spared(gauges.scraped(routes, figures.refresh)), (host, int(port)), name="health", limits=PROBED
-        )
+        health = serve_probes(gauges.scraped(routes, figures.refresh), (host, int(port)), name="health")
         doors.append(health)
     recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
     claims_woken = threading.Event()

@@ -48,7 +48,7 @@ from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
 from runtime import logs
-from runtime.httpserver import PROBED, HttpServer, serve_http, spared
+from runtime.httpserver import HttpServer, serve_probes
 from runtime.kubernetes.client import Kube, KubeConfigError
 from runtime.kubernetes.paths import gpunodes, nodes, pods
 from runtime.kubernetes.watch import Informer
@@ -293,7 +293,7 @@ def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent, workers: Wor
     ready, alive = Health(published=lambda: agent.trouble or None), Health(workers=workers.broken)
     routes = health_routes(metrics, ready=ready, alive=alive)
     try:
-        return serve_http(spared(routes), address(settings.listen), name="metrics", limits=PROBED)
+        return serve_probes(routes, address(settings.listen), name="metrics")
     except OSError as error:
         raise SettingsError([f"listen: {settings.listen}: {error.strerror}; give another port"]) from error
 

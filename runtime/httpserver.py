@@ -1,13 +1,13 @@
 """
 A small HTTP/1.1 server for our own endpoints: health and metrics over TCP, decisions over a unix socket.
 
-Standard library only, one thread per kept-alive connection, because its clients are few and long-lived: a
-webhook's worker threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
+Standard library only, one thread per connection, because its clients are few and long-lived: a webhook's worker
+threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
 
-Must not: serve tenants or the open network (the webhook's TLS front does), or let clients keep others out: a
-request must arrive whole within `timeout` and an answer be taken within it, headers and bodies are bounded, each and
-all together, connections counted, and beyond their number the one that has waited longest for its client makes
-room. Otherwise any pod could have idle connections keep a kubelet's probes out, and the program be killed for it.
+Must not: serve tenants or the open network (the webhook's TLS front does), or let clients keep others out. A request
+must arrive, and its answer be read, within `timeout`. Headers and bodies are bounded, each and in total. Connections
+are counted; beyond the limit the server closes the one that has waited longest for its client. Otherwise any pod could
+block a kubelet's probes with idle connections, and the kubelet would kill the program.
 """
 
 from __future__ import annotations
@@ -88,21 +88,21 @@ Routes = Mapping[tuple[str, str], Handler]
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What one client may use up. Seconds and bytes."""
+    """What one client may use. Seconds and bytes."""
 
-    timeout: float = 5.0  # from a request's first byte to its last, and for taking the answer
-    idle: float = 120.0  # a kept-alive connection without a request; clients should give up sooner
+    timeout: float = 5.0  # from a request's first byte to its last, and for reading the answer
+    idle: float = 120.0  # a connection without a request; clients should give up sooner
     max_head: int = 16 << 10
     max_body: int = 4 << 20
-    max_held: int = 32 << 20  # bodies that come or are answered, and answers that are taken
+    max_held: int = 32 << 20  # all request bodies and answers that are held in memory
     max_connections: int = 128
 
 
 _LITTLE = 16 << 10
-"""Bytes; what a probe is told comes through however much is on its way."""
+"""Bytes; `max_held` never refuses so short an answer, such as a probe's."""
 
 PROBED = ServerLimits(max_body=0, max_connections=64)
-"""For probes and metrics, on a port that strangers reach: nobody has anything to send there."""
+"""For probes and metrics, on a port that strangers reach: no client needs to send a body."""
 
 
 class HttpServer:
@@ -128,7 +128,7 @@ class HttpServer:
         self._server.server_close()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
-                # Another server may have replaced the file meanwhile; that one is not ours to remove.
+                # Another server may have replaced the file meanwhile, which must stay.
                 if self._path.lstat().st_ino == self._inode:
                     self._path.unlink()
 
@@ -138,9 +138,8 @@ def serve_http(
 ) -> HttpServer:
     """Serve `routes`, keyed by (method, path), on a thread; returns once connections are accepted.
 
-    address: (host, port), port 0 for any; or the path of a unix socket, whose file gets `mode` before
-    anybody can connect; or what `listening` made. A socket file that nobody serves is replaced. Raises SocketInUse or
-    OSError.
+    address: (host, port), port 0 for any; or the path of a unix socket, whose file gets `mode` before a client can
+    connect; or a socket made by `listening`. A socket file without a server is replaced. Raises SocketInUse or OSError.
     """
     if isinstance(address, socket.socket):
         bound = address
@@ -168,8 +167,8 @@ def listening(address: tuple[str, int]) -> socket.socket:
 
 def _bind_unix(path: Path, mode: int) -> socket.socket:
     _refuse_live(path)
-    # Under a name of our own first: nobody can connect before the mode is right, and the rename takes
-    # a dead server's place in one step.
+    # Bind under another name first: no client can connect before the mode is right, and the rename replaces the file
+    # of a dead server in one step.
     own = path.with_name(f".{path.name}.{os.getpid()}")
     own.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -221,7 +220,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.closing = False
         self._lock = threading.Condition()
         self._open: dict[Any, float | None] = {}
-        """Connections, and since when the client is waited for; None while a request is answered."""
+        """Connections, and since when each waits for its client; None while a request is answered."""
         self._held = 0
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -233,7 +232,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return True
 
     def _make_room(self) -> bool:
-        """Close the connection whose client has been waited for longest; False if all are being answered."""
+        """Close the connection that has waited longest for its client; False if all are being answered."""
         waiting = [(since, request) for request, since in self._open.items() if since is not None]
         if not waiting:
             return False
@@ -244,13 +243,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return True
 
     def awaits(self, request: Any) -> None:
-        """The client may say something now."""
+        """The connection waits for its client."""
         with self._lock:
             if request in self._open:
                 self._open[request] = time.monotonic()
 
     def answers(self, request: Any) -> None:
-        """A request is here whole. Raises ConnectionResetError where its connection was closed to make room."""
+        """A request has arrived. Raises ConnectionResetError if its connection was closed to make room."""
         with self._lock:
             if request not in self._open:
                 raise ConnectionResetError(errno.ECONNRESET, "closed to make room")
@@ -258,10 +257,10 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @contextlib.contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Keep that many bytes for a client. Raises HttpError 429 where all of them hold too much already."""
+        """Hold that many bytes in memory for a client. Raises HttpError 429 if too many are held already."""
         with self._lock:
             if size > _LITTLE and self._held and self._held + size > self.limits.max_held:
-                raise HttpError(429, f"{self._held} bytes are on their way here, at most {self.limits.max_held} may be")
+                raise HttpError(429, f"the server holds {self._held} bytes; the limit is {self.limits.max_held}")
             self._held += size
         try:
             yield
@@ -279,7 +278,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         log.debug("connection ended badly", exc_info=True)
 
     def drain(self, grace: float) -> None:
-        """Wake idle connections with an end of file; wait for the busy ones, then cut them off."""
+        """End idle connections, wait for the busy ones, then close those too."""
         self.closing = True
         with self._lock:
             for request in self._open:
@@ -292,7 +291,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class _Timed(io.RawIOBase):
-    """Reads from a socket until a deadline, however slowly the bytes come, and not more than so many."""
+    """Reads at most `left` bytes from a socket until `deadline`, however slowly they come."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -350,7 +349,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         except HttpError as refusal:
-            # What is left of the request is not known, so the connection cannot be used again.
+            # The rest of the request is unread, so the connection cannot be used again.
             self.close_connection = True
             self._send(_refusal(refusal))
 
@@ -364,15 +363,15 @@ class _Connection(BaseHTTPRequestHandler):
             del body
         with self.server.holding(len(reply.body)):
             if self._has_more():
-                # Nobody of ours asks before the answer is there. Thousands of requests at once would have this thread
-                # compete with those of the probes.
+                # Our clients never send a request before they have the last answer. Thousands of requests at once
+                # would make this thread compete with those of the probes.
                 self.close_connection = True
-            # The client is waited for again: one that does not take its answer makes room for others, too.
+            # A client that does not read its answer must make room for others, too.
             self.server.awaits(self.request)
             self._send(reply)
 
     def _has_more(self) -> bool:
-        """Whether bytes after the request were read with it."""
+        """Whether the client sent bytes after the request."""
         self._timed.paused = True
         found = self._reader.peek(1)
         self._timed.paused = False
@@ -431,24 +430,19 @@ class _Connection(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def handle_expect_100(self) -> bool:
-        """Whoever asks whether to send the body may; what is too large is refused when its length is looked at."""
-        if self._length_is_accepted():
-            self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        """Ask the client for its body, unless `_exchange` will refuse the length."""
+        with contextlib.suppress(HttpError):
+            if self._length() > 0:
+                self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True
 
-    def _length_is_accepted(self) -> bool:
-        try:
-            return self._length() > 0
-        except HttpError:
-            return False
-
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the standard library's parser refuses, in our own form."""
+        """Answer in our form a request that the standard library's parser refuses."""
         self.close_connection = True
         self._send(_refusal(HttpError(int(code), message or "bad request")))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are counted by their handlers, not logged one by one."""
+        """Log nothing: the handlers count requests."""
 
 
 _PHRASES = {int(status): status.phrase for status in HTTPStatus}
@@ -458,23 +452,23 @@ def _refusal(error: HttpError) -> Reply:
     return json_reply({"error": error.message}, error.status)
 
 
-# -- answers that are dear to make --------------------------------------------------------------------------------
+# -- probes and metrics -------------------------------------------------------------------------------------------
 
-_SPARED_TIMES, _SPARED_MOST = 9.0, 5.0
+_CACHED_TIMES, _CACHED_MOST = 9.0, 5.0
 """
-An answer that took long to make serves all clients for so many times as long, and for so many seconds at most. So a
-tenth of the time at most goes into answers, however often a client asks.
+An answer serves all clients for so many times as long as it took to make, and for so many seconds at most. So at most a
+tenth of the time goes into answers, however often a client asks.
 """
 METRICS = ("GET", "/metrics")
 
 
-def spared(routes: Routes, *, clock: Callable[[], float] = time.monotonic) -> Routes:
-    """The routes, with `/metrics` answered sparingly. `clock` in seconds."""
-    return {**routes, METRICS: sparing(routes[METRICS], clock=clock)}
+def serve_probes(routes: Routes, address: Address, *, name: str) -> HttpServer:
+    """As `serve_http`, for probes and `/metrics`, whose answers are cached."""
+    return serve_http({**routes, METRICS: cached(routes[METRICS])}, address, name=name, limits=PROBED)
 
 
-def sparing(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:
-    """The handler of requests that are all alike, one at a time; a client that asks soon after gets the same bytes."""
+def cached(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:
+    """The handler for requests that are all alike: it runs once at a time, and later clients get the same answer."""
     one_at_a_time = threading.Lock()
     kept: Reply | None = None
     until = 0.0
@@ -486,7 +480,7 @@ def sparing(handler: Handler, *, clock: Callable[[], float] = time.monotonic) ->
             if kept is None or started >= until:
                 kept = handler(request)
                 now = clock()
-                until = now + min(_SPARED_TIMES * (now - started), _SPARED_MOST)
+                until = now + min(_CACHED_TIMES * (now - started), _CACHED_MOST)
             return kept
 
     return answer

@@ -1,8 +1,8 @@
 """
-A file that may change while a program runs, such as a ConfigMap mounted by kubelet: read again when it did.
+A file that may change while a program runs, such as a ConfigMap mounted by kubelet. A changed file is read again.
 
-What cannot be read is refused as a whole: the last good content goes on counting, and `trouble` says why, for logs,
-metrics and conditions. An absent file is an empty one, since a ConfigMap may be optional.
+Content that cannot be read is refused as a whole: the last good content stays in use, and `trouble` gives the reason
+for logs, metrics and conditions. An absent file counts as empty, since a ConfigMap may be optional.
 
 Must not: start a thread. Each read of the value looks at the file, which costs one `stat`.
 """
@@ -46,11 +46,11 @@ class LiveFile(Generic[T]):
 
     @property
     def trouble(self) -> str:
-        """Why what the file says now does not count; empty while it does. As of the last `value`."""
+        """Why the file's present content is refused; empty if it is in use. As of the last `value`."""
         return self._trouble
 
     def value(self) -> T | None:
-        """The file's value as it could last be read; None if it never could."""
+        """The value of the last content that could be read; None if there was none."""
         with self._lock:
             seen = self._look()
             if seen != self._seen:
@@ -59,7 +59,7 @@ class LiveFile(Generic[T]):
             return self._good
 
     def _look(self) -> object:
-        """Something that differs once the file does. Kubelet swaps a link, so that the file is another one then."""
+        """A mark that changes with the file. Kubelet swaps a link, so that the inode changes too."""
         if self._path is None:
             return None
         try:

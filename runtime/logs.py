@@ -1,14 +1,14 @@
 """
 Logs as fixed messages with fields.
 
-Written with the standard library's `logging` and its `extra`: `log.info("placed", extra={POD: "ns/p"})`. The
-message never varies, so that it can be searched for and counted; what varies is in fields. One line for
-each record, as text for people or JSON for machines.
+Programs use the standard library's `logging` and its `extra`: `log.info("placed", extra={"pod": "ns/p"})`. The message
+never varies, so that it can be searched for and counted; what varies is in fields. Each record is one line, as text for
+people or JSON for machines.
 
-Whatever a field or the message brings along is cut to a bound: names and texts of strangers get into logs, and a line
-of a megabyte, once a second, fills a node's disk.
+Fields and messages are cut to a limit: users' names and texts get into logs, and a line of a megabyte once a second
+fills a node's disk.
 
-Must not: be set up on import, or put a line break into the output that a field brought along.
+Must not: be set up on import, or write a line break from a field.
 """
 
 from __future__ import annotations
@@ -17,13 +17,6 @@ import json
 import logging
 import time
 from typing import Any, Literal, TextIO
-
-# The keys that mean the same in every program; others may be added freely.
-POD = "pod"  # namespace/name
-NODE = "node"
-GPU = "gpu"  # UUID
-CYCLE = "cycle"  # the decision that this line belongs to
-REASON = "reason"  # a code, in CamelCase
 
 Form = Literal["text", "json"]
 

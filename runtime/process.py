@@ -1,10 +1,10 @@
 """
-The life of a process: one stop signal, threads that do not die in silence, and honest health.
+The life of a process: its stop signal, its threads, and its health.
 
-A program makes one `Process`, starts its threads through it, and ends with `sys.exit(process.wait())`. Half a
-program that still answers its probes is worse than a restart. So a thread that ends with an exception stops
-the whole process with exit code 1; or, where it is supervised, it is started again, and where it goes on
-failing the probe `/healthz` says so (`runtime.supervision`).
+A program makes one `Process`, starts its threads through it, and ends with `sys.exit(process.wait())`. Half a program
+that still answers its probes is worse than a restart. So an exception in a thread stops the whole process with exit
+code 1. A supervised thread is started again instead, and `/healthz` fails while it keeps failing
+(`runtime.supervision`).
 
         running --- SIGTERM, SIGINT, stop() --------> stopping, exit 0
            +------- a thread raised, fail() --------> stopping, exit 1
@@ -30,50 +30,35 @@ log = logging.getLogger(__name__)
 
 
 class Process:
-    """What a program's threads share: whether to go on, and what to do when one of them cannot."""
+    """What a program's threads share: the stop event, and what happens when one of them fails."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.workers = Workers()
-        """Those that are started again; `workers.broken` belongs into the program's `/healthz`."""
+        """The supervised threads; the program's `/healthz` must check `workers.broken`."""
         self._failed: str | None = None
         self._lock = threading.Lock()
-        self._before: dict[int, Any] = {}
-        self._told: tuple[socket.socket, socket.socket] | None = None
-        """What a signal writes its number to, and where that is read."""
 
     @property
     def failed(self) -> str | None:
-        """Why this process is ending with an error, None where it is not."""
+        """Why this process ends with an error; None if it does not."""
         return self._failed
 
     def handle_signals(self, signals: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
         """Stop on these signals; a second one kills. Only from the main thread."""
-        # A handler runs when the main thread next runs Python, which may be waiting for just this. And setting an Event
-        # there can deadlock, since that thread may hold its lock. So the number of a signal is written to a socket at
-        # once, whatever the main thread does, and a thread of our own passes the word on.
+        # A handler runs only when the main thread next runs Python, and that thread may wait for this very event.
+        # Setting an Event in a handler can deadlock, since the main thread may hold its lock. So Python writes the
+        # number of a signal to a socket at once, and a thread of ours sets the event.
         reading, writing = socket.socketpair()
         writing.setblocking(False)
-        self._told = (reading, writing)
-        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        # It stays open for the life of the process, whatever becomes of this object.
+        signal.set_wakeup_fd(writing.detach(), warn_on_full_buffer=False)
         for number in signals:
-            self._before[number] = signal.signal(number, _die_of_the_next)
+            signal.signal(number, _die_of_the_next)
         threading.Thread(target=self._relay, args=(reading,), name="signals", daemon=True).start()
 
-    def restore_signals(self) -> None:
-        """Put back what `handle_signals` replaced."""
-        if self._told is None:
-            return
-        signal.set_wakeup_fd(-1)
-        while self._before:
-            number, before = self._before.popitem()
-            signal.signal(number, before)
-        _, writing = self._told
-        self._told = None
-        writing.close()
-
     def spawn(self, name: str, target: Callable[[], None]) -> threading.Thread:
-        """Run `target` on a daemon thread of that name; what it raises ends the process."""
+        """Run `target` on a daemon thread of that name; an exception ends the process."""
 
         def run() -> None:
             try:
@@ -90,13 +75,13 @@ class Process:
         """
         Run `target`, which returns when `stop` is set, on a daemon thread of that name.
 
-        It is called again after a pause when it raises, or returns before. The program's `/healthz` must have
-        `workers.broken`, or nobody would learn of one that fails for good.
+        When it raises or returns before that, it is called again after a pause. The program's `/healthz` must check
+        `workers.broken`, or a worker that fails for good would go unnoticed.
         """
         return self.spawn(name, lambda: self.workers.keep(name, target, self.stop))
 
     def watch_threads(self) -> None:
-        """Let an exception that ends any other thread of this process (an informer's, say) end it too."""
+        """Have an exception in any other thread of this process, such as an informer's, end the process too."""
         threading.excepthook = self._on_thread_death
 
     def fail(self, reason: str) -> None:
@@ -137,13 +122,13 @@ Check = Callable[[], str | None]
 
 
 class Health:
-    """Named conditions; each says why it does not hold, or None where it does."""
+    """Named conditions; each gives the reason why it does not hold, or None."""
 
     def __init__(self, **checks: Check) -> None:
         self._checks = checks
 
     def reasons(self) -> dict[str, str]:
-        """The conditions that do not hold, with why. A check that raises does not hold."""
+        """The conditions that do not hold, with the reason. A check that raises does not hold."""
         found: dict[str, str] = {}
         for name, check in self._checks.items():
             try:
@@ -159,8 +144,8 @@ class Health:
 def health_routes(metrics: Metrics, *, ready: Health, alive: Health | None = None) -> Routes:
     """`/healthz` (restart me?), `/readyz` (send me work?) and `/metrics`.
 
-    Both probes answer 200, or 503 with the reasons. Liveness is for what a restart cures, and nothing
-    else: an API server that is away is not.
+    Both probes answer 200, or 503 with the reasons. Liveness fails only for what a restart cures, so not while the API
+    server is away.
     """
     living = alive or Health()
 

@@ -1,9 +1,9 @@
 """
-Workers that fail and are started again: when, how often, and when a restart of the process is the only help left.
+Restarts of workers that fail: when, how often, and when only a restart of the process can help.
 
-A worker that raises must not take everybody else's work down with it, and must not be missing in silence either: half a
-program that still answers its probes is worse than a restart. So it is started again after a pause that doubles, and
-where it goes on failing the process says so under `/healthz`, whose reader restarts it.
+A worker that raises must not end the others, and must not be missing unnoticed: half a program that still answers its
+probes is worse than a restart. So a failed worker is started again after a pause that doubles. If it keeps failing,
+`/healthz` fails and the kubelet restarts the process.
 
              +------------- runs for `well_after` -------------+
              v                                                 |
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a worker that fails is borne with; all but `fewest` in seconds."""
+    """How long a worker may keep failing; all but `fewest` in seconds."""
 
     pause: float = 0.5  # before the first restart, doubled for each failure in a row
     pause_cap: float = 30.0
     well_after: float = 30.0  # a worker that has run this long since its last failure is well
     broken_after: float = 60.0  # a worker that has failed again and again for this long is broken
-    fewest: int = 3  # failures in a row, at least, before anybody counts as broken
+    fewest: int = 3  # failures in a row, at least, before a worker counts as broken
 
 
 class Restarts:
@@ -58,7 +58,7 @@ class Restarts:
         return pause
 
     def succeeded(self) -> None:
-        """It has done all that it has to do; for a worker that is called again and again."""
+        """The worker did its work; for one that is called again and again."""
         self._failures = 0
 
     def may_run(self, now: float) -> bool:
@@ -70,7 +70,7 @@ class Restarts:
         return not self._failures or now >= self._again + self._patience.well_after
 
     def broken(self, now: float) -> str | None:
-        """Why only a restart of the process may help; None where the worker is well, or may yet recover."""
+        """Why only a restart of the process may help; None if the worker is well or may recover."""
         if self.is_well(now) or self._failures < self._patience.fewest:
             return None
         since = now - self._first
@@ -117,7 +117,7 @@ class Workers:
                 stop.wait(self.failed(name, why))
 
     def attempt(self, name: str, step: Callable[[], object]) -> bool:
-        """Take the step, unless it failed a moment ago. True if it was taken to its end."""
+        """Run the step, unless it pauses after a failure. True if it succeeded."""
         with self._lock:
             restarts = self._restarts.get(name)
             if restarts is not None and not restarts.may_run(self._clock()):
@@ -134,7 +134,7 @@ class Workers:
         return True
 
     def failed(self, name: str, why: str) -> float:
-        """A worker failed, for `why`; the seconds after which it may run again."""
+        """Count a failure; the seconds after which the worker may run again."""
         with self._lock:
             restarts = self._restarts.setdefault(name, Restarts(self._patience))
             pause = restarts.failed(why, self._clock())
@@ -142,7 +142,7 @@ class Workers:
         return pause
 
     def broken(self) -> str | None:
-        """The workers that only a restart of the process may help, and why; None where there are none. For a probe."""
+        """The broken workers, each with the reason; None if there are none. For a probe."""
         with self._lock:
             now = self._clock()
             found = ((name, restarts.broken(now)) for name, restarts in sorted(self._restarts.items()))
@@ -151,7 +151,7 @@ class Workers:
 
 
 class Unsupervised(Workers):
-    """For callers that supervise nothing: what a step raises goes on to its caller."""
+    """For callers without supervision: an exception of a step reaches its caller."""
 
     def attempt(self, name: str, step: Callable[[], object]) -> bool:
         step()

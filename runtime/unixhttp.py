@@ -1,18 +1,18 @@
 """
 A client for HTTP/1.1 over a unix socket, for a caller that has a deadline.
 
-Each thread keeps its own connection open. The deadline covers everything: connecting, sending, waiting,
-reading. Whether a failed request may have been carried out is told by the exception's type:
+Each thread keeps its own connection open. The deadline covers connecting, sending, waiting and reading. The type of
+the exception says whether a failed request may have been carried out:
 
     SocketError
-      Unreachable   nobody listens, or the connection ended before the request was read: surely not done
-      Unanswered    the request went out, no whole answer came back: it may have been done
+      Unreachable   no server listens, or the connection ended before it read the request: not carried out
+      Unanswered    the request was sent, and no complete answer came back: it may have been carried out
         TimedOut    ... within the deadline
         BadAnswer   ... that could be read
 
-One retry, and only when it is safe: a kept-alive connection that the server had closed. On a unix socket
-that is certain, not guessed: sending to a closed peer fails with EPIPE, and a peer that closes with our
-request unread resets us, while one that had read it ends the stream in good order.
+A request is repeated once, on a new connection, if the server had closed the old one. On a unix socket that is certain:
+sending to a closed peer fails with EPIPE, and a peer that closes before it reads our request resets the connection,
+while one that has read it ends the stream in good order.
 
 Must not: be shared across a fork while connected, follow redirects, or speak to anything but our server.
 """
@@ -36,7 +36,7 @@ class SocketError(Exception):
 
 
 class Unreachable(SocketError):
-    """The request was surely not processed."""
+    """The request was not processed."""
 
 
 class Unanswered(SocketError):
@@ -48,7 +48,7 @@ class TimedOut(Unanswered):
 
 
 class BadAnswer(Unanswered):
-    """What came back is not an HTTP answer within bounds."""
+    """The answer is not HTTP, or too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Answer:
 
 
 class _Held:
-    """A connection between two requests; closed when the thread that owns it, or the client, goes."""
+    """A connection between two requests; closed when its thread or the client ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -111,7 +111,7 @@ class UnixClient:
             if answer is not None:
                 return answer
         answer = self._attempt(self._connect(until), message, until, kept_alive=False)
-        assert answer is not None  # only a kept-alive connection may be given up in silence
+        assert answer is not None  # None comes from an old connection only
         return answer
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class UnixClient:
         return _Held(made)
 
     def _attempt(self, held: _Held, message: bytes, until: float, *, kept_alive: bool) -> Answer | None:
-        """The answer, or None where a kept-alive connection turned out to be closed already."""
+        """The answer, or None if the server had closed a kept-alive connection."""
         keep = False
         connection = held.connection
         try:
@@ -167,7 +167,7 @@ class UnixClient:
         whole = end + 4 + length
         while len(received) < whole:
             self._more(connection, received, until)
-        # Bytes beyond the answer would be read as the head of the next one.
+        # More bytes would be read as the head of the next answer, so such a connection is not used again.
         return Answer(status, bytes(received[end + 4 : whole])), keep and len(received) == whole
 
     def _more(self, connection: socket.socket, received: bytearray, until: float) -> None:

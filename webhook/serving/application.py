@@ -19,7 +19,6 @@ from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
-from runtime.logs import REASON
 from runtime.metrics import Metrics
 from webhook.admission import review
 from webhook.admission.admit import Ask, Configuration, Reviewed, admit
@@ -112,7 +111,7 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Ask:
             questions.labels(_answer_label(answer)).inc()
         if isinstance(answer, NoAnswer):
             what = "the share of a refused pod was not released" if question.refused else "the allocator gave no answer"
-            log.info(what, extra={REASON: answer.code, "detail": answer.detail})
+            log.info(what, extra={"reason": answer.code, "detail": answer.detail})
             return None
         return answer
 

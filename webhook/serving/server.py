@@ -22,7 +22,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from runtime.httpserver import PROBED, Routes, listening, serve_http, spared
+from runtime.httpserver import Routes, listening, serve_probes
 from runtime.malloc import give_back_freed_memory
 from webhook.certificates.store import CERTIFICATE, KEY
 from webhook.serving.application import MAX_BODY
@@ -108,7 +108,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         sys.setswitchinterval(_TURN)
         self._made = made = self._make()
         if self._probes is not None:
-            serve_http(spared(made.health), self._probes, name="health", limits=PROBED)
+            serve_probes(made.health, self._probes, name="health")
         # What is there by now stays. Looking for garbage among all of it holds every review up.
         gc.collect()
         gc.freeze()

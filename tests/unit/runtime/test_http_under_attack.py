@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.httpserver import PROBED, HttpServer, Reply, Request, Routes, ServerLimits, serve_http, sparing
+from runtime.httpserver import PROBED, HttpServer, Reply, Request, Routes, ServerLimits, cached, serve_http
 
 MUCH = b"x" * (8 << 20)
 DEADLINE = 10.0
@@ -155,7 +155,7 @@ class Costly:
 
 def test_an_answer_serves_for_nine_times_as_long_as_it_took() -> None:
     costly = Costly()
-    handler = sparing(costly, clock=lambda: costly.now)
+    handler = cached(costly, clock=lambda: costly.now)
     costly.cost = 0.2
     assert handler(ASKED).body == b"1"
     costly.now += 1.7
@@ -166,7 +166,7 @@ def test_an_answer_serves_for_nine_times_as_long_as_it_took() -> None:
 
 def test_but_not_for_longer_than_a_scraper_waits() -> None:
     costly = Costly()
-    handler = sparing(costly, clock=lambda: costly.now)
+    handler = cached(costly, clock=lambda: costly.now)
     costly.cost = 3.0
     assert handler(ASKED).body == b"1"
     costly.now += 5.1
@@ -175,7 +175,7 @@ def test_but_not_for_longer_than_a_scraper_waits() -> None:
 
 def test_what_costs_nothing_is_always_made_new() -> None:
     costly = Costly()
-    handler = sparing(costly, clock=lambda: costly.now)
+    handler = cached(costly, clock=lambda: costly.now)
     assert [handler(ASKED).body for _ in range(3)] == [b"1", b"2", b"3"]
 
 
@@ -187,7 +187,7 @@ def test_many_that_ask_at_once_cost_one_answer_and_one_copy() -> None:
         assert go_on.wait(DEADLINE)
         return Reply(200, b"x" * 1000)
 
-    handler = sparing(slow)
+    handler = cached(slow)
     threads = [threading.Thread(target=lambda: found.append(handler(ASKED))) for _ in range(10)]
     for thread in threads:
         thread.start()

@@ -85,13 +85,14 @@ def test_a_foreign_thread_that_dies_ends_the_process_too(logged: io.StringIO) ->
 
 
 def test_a_signal_stops_in_order(logged: io.StringIO) -> None:
-    process = Process()
+    process, before = Process(), signal.getsignal(signal.SIGUSR1)
     process.handle_signals([signal.SIGUSR1])
     try:
         os.kill(os.getpid(), signal.SIGUSR1)
         assert process.stop.wait(5)
     finally:
-        process.restore_signals()
+        os.close(signal.set_wakeup_fd(-1))
+        signal.signal(signal.SIGUSR1, before)
     assert process.wait() == 0
     assert lines(logged)[0]["signal"] == "SIGUSR1"
 
