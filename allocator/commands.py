@@ -64,7 +64,7 @@ def _line(entries: list[dict[str, Any]]) -> str:
 
 def _replay(file: Path, key: str | None, out: TextIO) -> int:
     view = _read(file)
-    outcomes = list(debug.down_the_line(view))
+    outcomes = list(debug.one_cycle(view))
     if key is None:
         for outcome in outcomes:
             print(f"{outcome.position:>4}  {outcome.pod.key}  {outcome.reason}", file=out)

@@ -31,7 +31,7 @@ class SchedulerFigures:
     unreadable: int
     overcommitted: int
     unbound: int = 0
-    kept: int = 0
+    reserved: int = 0
     quarantined: int = 0
 
 
@@ -56,13 +56,13 @@ class QueuedPodView:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """All that decides, at one moment. `line` is in the order in which pods are tried."""
+    """All that decides, at one moment. `queue` is in the order in which pods are tried."""
 
     limits: Limits
     policy: Policy
     nodes: tuple[NodeState, ...]
-    line: tuple[QueuedPodView, ...] = ()
-    kept: tuple[NodeReservation, ...] = ()
+    queue: tuple[QueuedPodView, ...] = ()
+    reserved: tuple[NodeReservation, ...] = ()
     """The reserved nodes, and for which pods."""
     demand: tuple[tuple[Demanded, float], ...] = ()
     """What was learnt of the requests, where the policy is one that learns."""
@@ -90,7 +90,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
         unreadable=len(queue.unreadable),
         overcommitted=sum(len(uuids) for uuids in cache.overcommitted().values()),
         unbound=unbound,
-        kept=len({kept.node for kept in cache.reservations}),
+        reserved=len({each.node for each in cache.reservations}),
         quarantined=quarantined,
     )
 

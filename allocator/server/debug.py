@@ -29,6 +29,8 @@ from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 VERSION = 2
+_RENAMED = {"line": "queue", "kept": "reserved"}
+"""Fields of files that older programs wrote, and their names today."""
 
 
 def to_json(view: SchedulerView) -> JSON:
@@ -40,6 +42,7 @@ def from_json(document: Any) -> SchedulerView:
     """Read a file's content. Raises `Malformed`."""
     if not isinstance(document, dict) or document.get("v") != VERSION:
         raise Malformed(f"this is no snapshot of version {VERSION}")
+    document = {_RENAMED.get(name, name): value for name, value in document.items()}
     view = jsonform.from_json(SchedulerView, document, "snapshot")
     for node in view.nodes:
         if len(node.usage) != len(node.gpus):
@@ -59,12 +62,12 @@ class Outcome:
     reason: str
 
 
-def down_the_line(view: SchedulerView) -> Iterator[Outcome]:
-    """One pass, as the controller does it: whoever fits is placed, and what it takes is gone for those behind it."""
+def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
+    """One scheduling cycle: each pod that fits is placed, and what it takes is not there for the pods behind it."""
     chooser = Engine(limits=view.limits, policy=view.policy)
     chooser.adopt(view.tables())
     nodes = {node.name: node for node in view.nodes}
-    kept, closed = view.kept, {one.node for one in view.kept}
+    reservations, closed = view.reserved, {one.node for one in view.reserved}
 
     def put(node: NodeState) -> None:
         nodes[node.name] = node
@@ -73,7 +76,7 @@ def down_the_line(view: SchedulerView) -> Iterator[Outcome]:
     for node in view.nodes:
         put(node)
     failed: dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Decision] = {}
-    for position, pod in enumerate(view.line, 1):
+    for position, pod in enumerate(view.queue, 1):
         if pod.busy:
             yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
         elif pod.foreign:
@@ -81,8 +84,8 @@ def down_the_line(view: SchedulerView) -> Iterator[Outcome]:
             yield Outcome(position, pod, None, messages.FOREIGN_GATE, text)
         else:
             who = Requester(pod.uid, pod.priority, pod.key.split("/", 1)[0])
-            shape = (pod.ask, reserved.entitled(kept, who))
-            decision = failed.get(shape) or reserved.decide(chooser, nodes, kept, pod.ask, who)
+            shape = (pod.ask, reserved.entitled(reservations, who))
+            decision = failed.get(shape) or reserved.decide(chooser, nodes, reservations, pod.ask, who)
             if isinstance(decision, Unschedulable):
                 failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
             else:

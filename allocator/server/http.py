@@ -96,7 +96,7 @@ def _waiting(controller: Controller) -> list[dict[str, object]]:
             "code": outcome.code,
             "reason": outcome.reason,
         }
-        for outcome in debug.down_the_line(controller.view())
+        for outcome in debug.one_cycle(controller.view())
     ]
 
 

@@ -184,7 +184,7 @@ class History(RuleBasedStateMachine):
             self.bench.follows(kind)
         self.bench.take_over()
         after = self.bench.desk.controller
-        assert after.look() == replace(before.look(), kept=0)
+        assert after.look() == replace(before.look(), reserved=0)
         assert sorted(map(repr, after.nodes())) == sorted(map(repr, before.nodes()))
 
     def _bound_one_to_one(self) -> None:

@@ -59,7 +59,7 @@ class Bench(SchedulerHarness):
 
     @property
     def kept(self) -> str:
-        return ", ".join(f"{kept.node} for {kept.uid}" for kept in self.controller.view().kept)
+        return ", ".join(f"{kept.node} for {kept.uid}" for kept in self.controller.view().reserved)
 
     def end(self, made: JSON) -> None:
         ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}}
@@ -337,7 +337,7 @@ def test_a_snapshot_with_several_kept_nodes_is_replayed_as_it_was_decided() -> N
     desk.controller.handle(PodDeleted(for_large[0]))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(desk.controller.view()))))
     assert view == desk.controller.view()
-    assert [outcome.code for outcome in debug.down_the_line(view)] == ["Memory", "Memory"]
+    assert [outcome.code for outcome in debug.one_cycle(view)] == ["Memory", "Memory"]
 
 
 # -- writing ------------------------------------------------------------------------------------------------------

@@ -84,11 +84,11 @@ class SideBySide(RuleBasedStateMachine):
     def wait(self, size: str, count: int) -> None:
         self.desk.controller.handle(pod_event(pods.trim(admitted(self._builder(size, count, VIP), gated=True))))
 
-    @precondition(lambda self: self.desk.controller.view().line)
+    @precondition(lambda self: self.desk.controller.view().queue)
     @rule(data=st.data())
     def gives_up_waiting(self, data: st.DataObject) -> None:
         self.desk.controller.handle(
-            PodDeleted(data.draw(st.sampled_from([p.uid for p in self.desk.controller.view().line])))
+            PodDeleted(data.draw(st.sampled_from([p.uid for p in self.desk.controller.view().queue])))
         )
 
     @precondition(lambda self: self.running)

@@ -190,7 +190,7 @@ def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
     desk.controller.schedule_pending()
     desk.now += 60.0
     desk.controller.tick(Phase.UPKEEP)
-    assert desk.controller.look().kept == 0
+    assert desk.controller.look().reserved == 0
 
 
 def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:

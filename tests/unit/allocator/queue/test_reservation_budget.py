@@ -142,7 +142,7 @@ def is_placed(desk: SchedulerHarness, namespace: str) -> bool:
 
 def test_what_a_tenant_holds_closes_no_node_to_others() -> None:
     desk = world(TENANT)
-    assert [kept.against for kept in desk.controller.view().kept] == [TENANT]
+    assert [kept.against for kept in desk.controller.view().reserved] == [TENANT]
     assert (is_placed(desk, TENANT), is_placed(desk, NEIGHBOUR)) == (False, True)
 
 
@@ -150,7 +150,7 @@ def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and
     desk, history = world(NEIGHBOUR), list[bool]()
     passes(desk, 20)
     for _ in range(20):
-        history.append(bool(desk.controller.view().kept))
+        history.append(bool(desk.controller.view().reserved))
         assert is_placed(desk, NEIGHBOUR) != history[-1]
         passes(desk, 50)
     assert history == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 4 + [True] * 2 + [False] * 8
@@ -164,9 +164,9 @@ def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
     desk.controller.handle(pod_event(pods.trim(admitted(again.uid("uid-again"), gated=True))))
     desk.controller.schedule_pending()
     passes(desk, AFTER + 6)
-    assert desk.controller.view().kept
+    assert desk.controller.view().reserved
     passes(desk, 45)
-    assert not desk.controller.view().kept
+    assert not desk.controller.view().reserved
 
 
 def test_it_is_placed_when_the_others_go() -> None:
@@ -176,4 +176,4 @@ def test_it_is_placed_when_the_others_go() -> None:
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.pod.uid for binding in bindings] == ["uid-large"]
     desk.controller.tick(Phase.UPKEEP)
-    assert not desk.controller.view().kept
+    assert not desk.controller.view().reserved

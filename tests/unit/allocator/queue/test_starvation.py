@@ -77,7 +77,7 @@ class World:
 
     @property
     def kept(self) -> str:
-        kept = self.desk.controller.view().kept
+        kept = self.desk.controller.view().reserved
         return ", ".join(one.node for one in kept)
 
 
@@ -141,7 +141,7 @@ def kept_world() -> World:
     world.desk.controller.tick(Phase.UPKEEP)
     assert world.kept == "b"
     text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
-    (outcome,) = debug.down_the_line(world.desk.controller.view())
+    (outcome,) = debug.one_cycle(world.desk.controller.view())
     assert outcome.reason == f"waiting: {text}", "it is not told that others hold what is kept for it"
     return world
 
@@ -177,7 +177,7 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
     for name, size, priority in (("small", "1Gi", 0), ("urgent", "1Gi", 5), ("other", "2Gi", 0)):
         world.wait(worker(name, size, priority=priority))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(world.desk.controller.view()))))
-    outcomes = {outcome.pod.key: outcome for outcome in debug.down_the_line(view)}
+    outcomes = {outcome.pod.key: outcome for outcome in debug.one_cycle(view)}
     bindings, told = world.desk.controller.schedule_pending()
     assert [(c.pod.key, c.allocation.node) for c in bindings] == [("default/urgent", "b")]
     assert outcomes["default/urgent"].reason == "placed on node b (main: GPU-b-0)"

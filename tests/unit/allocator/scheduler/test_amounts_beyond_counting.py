@@ -67,7 +67,7 @@ def test_others_are_placed_beside(comes: Callable[[SchedulerHarness], str]) -> N
     desk.controller.handle(pod_event(pods.trim(admitted(worker("p"), gated=True))))
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.pod.key for binding in bindings] == ["default/p"]
-    assert [each.key for each in desk.controller.view().line if each.key == odd] == ([odd] if odd else [])
+    assert [each.key for each in desk.controller.view().queue if each.key == odd] == ([odd] if odd else [])
     desk.controller.check_invariants()
 
 

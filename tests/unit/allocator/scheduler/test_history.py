@@ -190,7 +190,7 @@ class History(RuleBasedStateMachine):
 
     @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
     def make_room(self, fate: EvictionOutcome) -> None:
-        line = self.desk.controller.view().line
+        line = self.desk.controller.view().queue
         orders = self.desk.controller.preempt()
         assert self.evicted.isdisjoint(order.uid for order in orders), "nobody goes twice, or for two"
         for order in orders:
@@ -351,9 +351,9 @@ class History(RuleBasedStateMachine):
         assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
         again = SchedulerHarness(NODES, now=self.now)
         again.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
-        assert again.controller.look() == replace(look, kept=0), "how long a pod has waited is not written anywhere"
+        assert again.controller.look() == replace(look, reserved=0), "how long a pod has waited is not written anywhere"
         assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
-        assert [p.key for p in again.controller.view().line] == [p.key for p in self.desk.controller.view().line]
+        assert [p.key for p in again.controller.view().queue] == [p.key for p in self.desk.controller.view().queue]
         for each in self.api.pods.values():
             uid = pods.uid(each)
             if names.GATE in pods.gates(each) and not pods.finished(each):

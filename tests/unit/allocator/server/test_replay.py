@@ -53,6 +53,14 @@ def test_a_view_comes_back_whole_from_its_text(view: SchedulerView) -> None:
     assert debug.from_json(json.loads(json.dumps(debug.to_json(view)))) == view
 
 
+@given(views())
+@settings(max_examples=10, deadline=None)
+def test_a_snapshot_of_an_older_program_is_read_by_its_old_names(view: SchedulerView) -> None:
+    old = {"queue": "line", "reserved": "kept"}
+    document = {old.get(name, name): value for name, value in debug.to_json(view).items()}
+    assert debug.from_json(document) == view
+
+
 @given(
     cards=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     sizes=st.lists(SIZES, max_size=12),
@@ -68,7 +76,7 @@ def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
         desk.controller.handle(pod_event(admitted(waiting, gated=True)))
     text = json.dumps(debug.to_json(desk.controller.view()))
     bindings, told = desk.controller.schedule_pending()
-    outcomes = list(debug.down_the_line(debug.from_json(json.loads(text))))
+    outcomes = list(debug.one_cycle(debug.from_json(json.loads(text))))
     placed = [
         (o.pod.key, o.decision.node, o.decision.containers) for o in outcomes if isinstance(o.decision, Placement)
     ]

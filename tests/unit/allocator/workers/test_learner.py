@@ -154,7 +154,7 @@ def test_a_snapshot_decides_by_what_was_learnt() -> None:
     chosen = [
         outcome.decision.containers[0].shares[0].uuid
         for each in (view, replace(view, policy=Policy()))
-        for outcome in debug.down_the_line(each)
+        for outcome in debug.one_cycle(each)
         if isinstance(outcome.decision, Placement)
     ]
     assert chosen == ["GPU-n-1", "GPU-n-0"]
