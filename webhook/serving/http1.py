@@ -1,8 +1,8 @@
 """
 HTTP/1.1 as far as an API server needs it, without a socket: bytes in, requests out; answers in, bytes out.
 
-Strict (RFC 9112): what two readers could read differently is refused, and so is what no API server sends. Everything
-is bounded before it is kept.
+Strict (RFC 9112): a request that two readers could read differently is refused, and so is what no API server sends.
+Everything is bounded before it is stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that is not read any further; nothing after it on the connection can be read either."""
+    """Why a request is refused. Nothing after it on the connection can be read either."""
 
     status: int
     message: str
@@ -43,7 +43,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What comes before the body. Header names are in lower case, and several of one name are joined by commas."""
+    """The request line and the headers. Names are in lower case; the values of a repeated name are joined by commas."""
 
     method: str
     path: str
@@ -52,60 +52,60 @@ class Head:
     length: int
     """Bytes of the body."""
     keep: bool
-    """Whether the client wants to go on with the connection."""
+    """Whether the client keeps the connection open after the answer."""
     waits: bool
-    """Whether the client sends the body only when it was told to (`Expect: 100-continue`)."""
+    """Whether the client waits for `CONTINUE` before it sends the body (`Expect: 100-continue`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRequest:
-    """A request that is here whole."""
+    """A request that has arrived completely."""
 
     head: Head
     body: bytes
 
 
 class RequestParser:
-    """Reads the requests of one connection. `max_body` in bytes."""
+    """Parses the requests of one connection. `max_body` in bytes."""
 
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
         self._buffer = bytearray()
         self._searched = 0
         self._head: Head | None = None
-        self._told = False
+        self._continued = False
 
     @property
     def held(self) -> int:
-        """Bytes that are kept here."""
+        """Bytes that are stored here."""
         return len(self._buffer)
 
     @property
     def begun(self) -> bool:
-        """Whether a part of a request is here."""
+        """Whether a part of a request has arrived."""
         return bool(self._buffer) or self._head is not None
 
     def feed(self, data: bytes) -> None:
-        """More bytes came."""
+        """Add bytes that the client sent."""
         self._buffer += data
 
     def forget(self) -> None:
-        """Keep nothing of what came."""
+        """Drop the stored bytes."""
         self._buffer = bytearray()
 
-    def told_to_go_on(self) -> bool:
-        """Whether the client waits for `CONTINUE` now; true once a request."""
-        waits = self._head is not None and self._head.waits and not self._told and not self._buffer
-        self._told = self._told or waits
+    def must_continue(self) -> bool:
+        """Whether the client waits for `CONTINUE` now; True at most once for each request."""
+        waits = self._head is not None and self._head.waits and not self._continued and not self._buffer
+        self._continued = self._continued or waits
         return waits
 
     def take(self) -> WholeRequest | RefusedRequest | None:
-        """The next request, why there will be none, or None while more bytes are needed."""
+        """The next request, its refusal, or None while more bytes are needed."""
         if self._head is None:
             found = self._take_head()
             if not isinstance(found, Head):
                 return found
-            self._head, self._told = found, False
+            self._head, self._continued = found, False
         head = self._head
         if len(self._buffer) < head.length:
             return None
@@ -132,18 +132,18 @@ class RequestParser:
 
 
 def read_head(raw: bytes) -> Head | RefusedRequest:
-    """Request line and headers, without the empty line after them."""
+    """Parse the request line and the headers, without the empty line after them."""
     first, *lines = raw.split(b"\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
-        return RefusedRequest(400, "the request line is none of HTTP/1.1")
+        return RefusedRequest(400, "the request line is not one of HTTP/1.1")
     if len(lines) > MAX_HEADERS:
         return RefusedRequest(431, f"at most {MAX_HEADERS} headers are read")
     headers: dict[str, str] = {}
     for each in lines:
         before, colon, after = each.partition(b":")
         if not colon or _NAME.fullmatch(before) is None or _CONTROL.search(after):
-            return RefusedRequest(400, "a header is none of HTTP/1.1")
+            return RefusedRequest(400, "a header is not one of HTTP/1.1")
         name, value = before.decode("ascii").lower(), after.strip(b" \t").decode("latin-1")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     return _understood(line, headers)
@@ -175,7 +175,7 @@ def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | Refuse
 def answer(
     status: str, headers: Iterable[tuple[str, str]], body: bytes, *, keep: bool, bodiless: bool = False
 ) -> bytes:
-    """A whole answer. `status`: number and words. `bodiless`: to a HEAD, whose answer names a length only."""
+    """The bytes of an answer. `status`: number and words. `bodiless`: for HEAD, whose answer has no body."""
     given = [(name, value) for name, value in headers if name.lower() not in ("connection", "content-length")]
     lines = [f"HTTP/1.1 {status}"]
     lines += [f"{name}: {value}" for name, value in given]
@@ -187,7 +187,7 @@ def answer(
 
 
 def refusal(refused: RefusedRequest) -> bytes:
-    """The answer to a request that is not read, after which the connection ends."""
+    """The bytes of the answer to a refused request; the connection ends after it."""
     body = json.dumps({"message": refused.message}).encode() + b"\n"
     status = f"{refused.status} {_PHRASES[refused.status]}"
     return answer(status, [("Content-Type", "application/json")], body, keep=False)

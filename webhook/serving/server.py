@@ -26,7 +26,8 @@ from runtime.httpserver import Routes, listening, serve_probes
 from runtime.malloc import give_back_freed_memory
 from webhook.certificates.store import CERTIFICATE, KEY
 from webhook.serving.application import MAX_BODY
-from webhook.serving.front import Bounds, Front
+from webhook.serving.connections import Bounds
+from webhook.serving.front import Front
 from webhook.serving.health import Pulse
 from webhook.serving.tls import SILENCE, ServingContext, names_of
 

@@ -1,9 +1,9 @@
 """
-Whose request is answered next.
+Which request is answered next.
 
-Sources take turns, so that the requests of one do not wait behind all those of another. Large requests go one at a time
-beside the others, the smallest first: read, a body takes up to 30 times its bytes, and what is parsed at the same time
-must fit into the process's memory limit.
+Sources take turns, so that the requests of one source do not wait behind all requests of another. Large requests are
+answered one at a time beside the others, the smallest first: a parsed body takes up to 30 times its bytes, and the
+bodies that are parsed at the same time must fit into the process's memory limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Large(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """Requests that wait, and how many are being answered. `places`: how many at the same time, a large one apart."""
+    """The queue of requests. `places`: how many are answered at the same time, besides one large request."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -37,18 +37,18 @@ class Turns(Generic[T]):
         self._numbers = itertools.count()
 
     def put(self, item: T, *, source: str, size: int) -> None:
-        """A request is here, from that source and with that many bytes."""
+        """Add a request from `source` with a body of `size` bytes."""
         if size > LARGE:
             heapq.heappush(self._large, _Large(size, next(self._numbers), item))
         else:
             self._waiting.setdefault(source, deque()).append(item)
 
     def take(self) -> T | None:
-        """The request that is answered from now on, or None while none waits or all places are taken."""
+        """Remove and return the next request; None while the queue is empty or all places are taken."""
         if self._waiting and self._free:
-            source, line = next(iter(self._waiting.items()))
-            item = line.popleft()
-            if line:
+            source, queue = next(iter(self._waiting.items()))
+            item = queue.popleft()
+            if queue:
                 self._waiting.move_to_end(source)
             else:
                 del self._waiting[source]
@@ -60,22 +60,22 @@ class Turns(Generic[T]):
         return None
 
     def done(self, size: int) -> None:
-        """A request of that size has been answered."""
+        """Free the place of a request of that size, which has been answered."""
         if size > LARGE:
             self._large_free += 1
         else:
             self._free += 1
 
     def drop(self, item: T, *, source: str, size: int) -> None:
-        """A request that still waits is not wanted any more. Raises ValueError where it does not wait."""
+        """Remove a request from the queue. Raises ValueError where it is not in the queue."""
         if size > LARGE:
             left = [each for each in self._large if each.item is not item]
             if len(left) == len(self._large):
-                raise ValueError("it does not wait")
+                raise ValueError("the request is not in the queue")
             heapq.heapify(left)
             self._large = left
             return
-        line = self._waiting.get(source, deque())
-        line.remove(item)
-        if not line:
+        queue = self._waiting.get(source, deque())
+        queue.remove(item)
+        if not queue:
             del self._waiting[source]

@@ -11,7 +11,7 @@ from tests.unit.webhook.serving.test_front import DEADLINE, Served
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
 from webhook.certificates.authority import renewed
 from webhook.serving import front
-from webhook.serving.front import Bounds
+from webhook.serving.connections import Bounds
 
 ROOT = Path(__file__).parents[4]
 

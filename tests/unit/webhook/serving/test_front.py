@@ -26,9 +26,11 @@ from playground.waiting import wait_for
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
 from webhook.certificates.authority import renewed
 from webhook.serving import front
-from webhook.serving.front import Bounds, Front, source_of
+from webhook.serving.connections import Bounds
+from webhook.serving.front import Front, source_of
 from webhook.serving.http1 import MAX_HEAD, Head, WholeRequest
 from webhook.serving.tls import ServingContext
+from webhook.serving.workers import answered
 
 DEADLINE = 10.0
 SMALL = Bounds(silence=0.5, idle=3.0, linger=0.3, drain=0.5, newness=0.1, held=400 << 20, max_body=1 << 20)
@@ -589,7 +591,7 @@ def test_the_application_gets_what_wsgi_promises(served: Served) -> None:
     request = WholeRequest(
         Head("PUT", "/a%20b", "c=d", {"x-y": "1", "x_y": "2", "content-type": "t"}, 2, True, False), b"ab"
     )
-    answer = front.answered(application, request, keep=True, source="10.0.0.1")
+    answer = answered(application, request, keep=True, source="10.0.0.1")
     assert answer == b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
     body = found.pop("wsgi.input")
     assert isinstance(body, io.BytesIO)

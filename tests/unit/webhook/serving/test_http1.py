@@ -158,12 +158,12 @@ def test_who_waits_to_be_told_is_told_once_and_only_where_nothing_has_come() -> 
     for _ in range(2):
         reader.feed(expects)
         assert reader.take() is None
-        assert [reader.told_to_go_on() for _ in range(2)] == [True, False]
+        assert [reader.must_continue() for _ in range(2)] == [True, False]
         reader.feed(b"ab")
         assert isinstance(reader.take(), WholeRequest)
     reader.feed(expects + b"a")
     assert reader.take() is None
-    assert not reader.told_to_go_on()
+    assert not reader.must_continue()
 
 
 ANSWERS = {

@@ -27,7 +27,7 @@ from tests.unit.webhook.builders import container, pod, review
 from webhook.certificates.authority import Bundle, Lives, renewed, service_names
 from webhook.certificates.keeper import SETTLING, Ensure
 from webhook.certificates.store import Directories
-from webhook.serving.front import Bounds
+from webhook.serving.connections import Bounds
 from webhook.serving.server import ListenAddress, gunicorn_settings
 
 NAMES = service_names("gpufraction-webhook", "gpufraction-system")
