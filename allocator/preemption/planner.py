@@ -1,9 +1,10 @@
 """
-Whose share makes room for a waiting pod of higher priority: the choice, as a function of what is known.
+Choose the pods whose eviction makes room for a waiting pod of higher priority.
 
 Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few
 those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. Pods of
-the same priority never go, and nobody goes where it would not make enough room. What leaves anyway is counted on first.
+the same priority are never evicted, and no pod is where that would not make enough room. The shares of pods that leave
+anyway are counted first.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ _NOTHING = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """The node, and who must be evicted there; nobody where those who leave already make room."""
+    """The node, and the pods to evict there; none where the pods that leave anyway make room."""
 
     node: str
     victims: tuple[AllocatedPod, ...]
     containers: tuple[ContainerAllocation, ...] = field(default=(), compare=False)
-    """The shares that the pod is to have there, so that others may be planned for beside it."""
+    """The shares that the pod is to have there, so that the next plan can count them as taken."""
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
-        """The lesser is the better plan."""
+        """The plan of the lesser cost is the better one."""
         return len(self.victims), sorted((v.worth for v in self.victims), reverse=True), self.node
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """For whom room is sought, and what must be reckoned with."""
+    """The pod for which room is sought, and which pods are not candidates."""
 
     ask: SchedulingRequest
     priority: int
     limits: Limits
     leaving: Container[str] = ()
-    """uids of pods whose shares come back by themselves."""
+    """uids of pods that end anyway, so that their shares come back."""
     spared: Container[str] = ()
     """uids of pods that cannot be evicted now, such as for a disruption budget."""
 
@@ -86,7 +87,7 @@ def without_any(nodes: Iterable[NodeState], question: PreemptionRequest) -> Pree
 def _promising(
     nodes: Iterable[NodeState], sharers: Mapping[str, Sequence[AllocatedPod]], question: PreemptionRequest
 ) -> Iterator[NodeState]:
-    """Nodes that somebody could leave, those first that lack least; ties go to the lesser name."""
+    """Nodes with a pod that leaves or may be evicted, those first that lack least; ties go to the lesser name."""
     lacking = []
     for node in nodes:
         if any(s.uid in question.leaving or _may_go(s, question) for s in sharers.get(node.name, ())):
@@ -133,8 +134,8 @@ def _room(
     node: NodeState, sharers: Sequence[AllocatedPod], question: PreemptionRequest, gone: Sequence[AllocatedPod]
 ) -> tuple[ContainerAllocation, ...]:
     """
-    The shares that the pod would have then, by the rules of placement themselves: nobody may go in vain, were the
-    reckoning above wrong. Empty where it would have none.
+    The shares that the pod would have after that, by the rules of placement themselves, so that no pod is evicted in
+    vain should the search above be wrong. Empty where it would have none.
     """
     after = nodeinfo.unbooked(node, sharers, gone)
     if node_reason(after, question.ask.needs) is not None:
@@ -158,7 +159,7 @@ def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[M
 def _lacks(
     node: NodeState, sharers: Sequence[AllocatedPod], target: Mapping[int, Demand], question: PreemptionRequest
 ) -> Sequence[int]:
-    """What must be given back, as `filters.gpu_reason` and `filters.compute_reason` say; nothing where it is <= 0."""
+    """What must be given back until `filters.gpu_reason` and `compute_reason` agree; nothing where it is <= 0."""
     limits, lacks = question.limits, []
     for position, demand in target.items():
         gpu, usage = node.gpus[position], node.usage[position]
@@ -178,7 +179,7 @@ def _lacks(
 
 
 def _gain(node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand]) -> Sequence[int]:
-    """What comes back when the pod goes, in the order of `_lacks`."""
+    """What an eviction of the pod gives back, in the order of `_lacks`."""
     gain: list[int] = []
     for position in target:
         demand = sharer.demands.get(node.gpus[position].uuid)

@@ -2,8 +2,8 @@
 The fewest of several givers that together give enough of everything, and of equally few those that matter least.
 
 Pure arithmetic of amounts, exact within a bound on the search: covering several amounts at once with as few givers as
-possible has no quick exact way. Past the bound the answer still covers and has nobody to spare, and may not be the
-fewest.
+possible has no quick exact way. Past the bound the answer still covers everything, and no giver in it could be left
+out, but it may not be the fewest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Places = Sequence[range]
 
 @dataclass(slots=True)
 class Budget:
-    """Partial choices that may still be looked at; a GPU's sharers need a few dozen unless they are made to be hard."""
+    """Partial choices that may still be looked at; the pods of one GPU need a few dozen, or many in made-up cases."""
 
     steps: int = 5_000
 
@@ -28,8 +28,8 @@ class Budget:
 
 
 _DEEPEST = 100
-"""Givers that are searched for one by one, each within the search for the one before: more are a Python stack too deep,
-and a search that no bound on steps would end with the fewest anyway."""
+"""Givers of one choice at most, since the search for each is nested in the search for the one before: with more the
+Python stack gets too deep, and the bound on steps would be reached anyway."""
 
 
 class _TooHard(Exception):
@@ -61,10 +61,10 @@ class _Search:
 
 def at_least(gains: Sequence[Amounts], lacks: Amounts, places: Places = ()) -> int | None:
     """
-    So many givers it takes, perhaps more; None where all of them are not enough.
+    A lower bound of how many givers it takes; None where all of them are not enough.
 
-    `places`: the positions of amounts that belong to one place each. Who gives at one place only helps at no other, so
-    there the numbers add up.
+    `places`: the positions of the amounts that belong together, such as those of one GPU. A giver that gives at one
+    place does not help at another, so the numbers of the places add up.
     """
     needs = []
     for amount, lack in enumerate(lacks):
@@ -106,13 +106,13 @@ def cover(
             if found is not None:
                 return found
     except _TooHard:
-        found = _nobody_to_spare(gains, lacks)
+        found = _without_the_needless(gains, lacks)
         return found if len(found) <= most else None
     return None
 
 
-def _nobody_to_spare(gains: Sequence[Amounts], lacks: Amounts) -> tuple[int, ...]:
-    """All givers, who are enough, less each that is not needed, beginning with those that matter most."""
+def _without_the_needless(gains: Sequence[Amounts], lacks: Amounts) -> tuple[int, ...]:
+    """All givers, which are enough, without each that is not needed; those that matter most are left out first."""
     spare = [sum(amounts) - lack for amounts, lack in zip(zip(*gains, strict=True), lacks, strict=True)]
     kept = []
     for position in reversed(range(len(gains))):

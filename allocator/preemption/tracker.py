@@ -1,18 +1,18 @@
 """
-The preemptions that are under way, and who must not be asked again yet: notes, with time passed in.
+The preemptions that are under way, and which pods must not be evicted, or planned for, again yet.
 
-Several at a time, since a pod takes as long to end as its grace period is, and a line of pods would wait that long for
-each. They do not meet: each is planned as if those before it were carried out, so that no two count on one victim or
-on one share, and what is made free for one is left alone by the others. Who goes is chosen by
-`allocator.preemption.planner`; the evictions are written by the loop; here is what came of them, so that no pod is
-evicted twice for one and none in vain.
+Several are under way at a time, since a pod takes as long to end as its grace period is, and a queue of pods would wait
+that long for each. They do not overlap: each is planned as if those before it were carried out, so that no two count on
+one victim or on one share, and what is made free for one pod is left alone by the others.
+`allocator.preemption.planner` chooses the victims; the workers write the evictions; the tracker takes in what became of
+them, so that no pod is evicted twice for one and none in vain. Pure: time is passed in.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from allocator.cache import reserved
 from allocator.cache.reserved import NodeReservation
@@ -30,9 +30,9 @@ MOST = 16
 STUCK = 600.0
 """Seconds after which a pod that ends is no longer counted on: its node may be gone for good."""
 _SPARED = 30.0
-"""Seconds until a pod is asked about again whose disruption budget did not allow its eviction."""
+"""Seconds for which a pod is not chosen whose disruption budget did not allow its eviction."""
 _FRUITLESS = 15.0
-"""Seconds until it is looked anew whether some eviction would help a pod for which none did."""
+"""Seconds until the next plan for a pod that no eviction helped."""
 _PAUSE, _PAUSE_CAP = 30.0, 600.0
 """Seconds before a pod may preempt again that was not placed after all: the first pause, and the longest."""
 
@@ -41,12 +41,12 @@ PREEMPTING, BLOCKED, FAILED = "Preempting", "PreemptionBlocked", "PreemptionFail
 
 @dataclass(frozen=True, slots=True)
 class OngoingPreemption:
-    """For which pod, where, and whose going is awaited."""
+    """Room is being made for a pod."""
 
     pod: QueuedPodInfo
     plan: PreemptionPlan
     awaited: frozenset[str]
-    """Its victims, who leaves anyway, and whom those before it on that node await."""
+    """uids of its victims, of pods that leave the node anyway, and of those that earlier preemptions there await."""
     since: float
 
     @property
@@ -55,68 +55,84 @@ class OngoingPreemption:
         return self.plan.node
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """What came of preemptions for one waiting pod."""
+
+    paused_until: float = float("-inf")
+    vain: int = 0
+    """How often in a row room was made for the pod and it was not placed after all."""
+    says: tuple[str, str] | None = None
+    """What preemption means for the pod now, as a code and an addition to why it waits."""
+
+
 class PreemptionTracker:
-    """The notes. Not thread-safe: one owner calls it."""
+    """The preemptions under way. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
         self.under_way: dict[str, OngoingPreemption] = {}
         """By the uid of the pod for which room is made."""
+        self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self._spared: dict[str, float] = {}
-        self._paused: dict[str, float] = {}
-        self.vain: dict[str, int] = {}
-        """By uid, how often in a row room was made for a pod that was not placed after all."""
-        self._said: dict[str, tuple[str, str]] = {}
+        """Pods that cannot be evicted until then, by uid."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def may_ask(self, uid: str, now: float) -> bool:
-        """Whether it may be looked for victims for this pod."""
-        return len(self.under_way) < MOST and uid not in self.under_way and self._paused.get(uid, now) <= now
+        """Whether victims may be sought for this pod."""
+        attempts = self._attempts.get(uid)
+        paused = attempts is not None and attempts.paused_until > now
+        return len(self.under_way) < MOST and uid not in self.under_way and not paused
 
     def on(self, node: str) -> list[OngoingPreemption]:
         """Those on one node, in the order in which they were planned."""
         return [each for each in self.under_way.values() if each.node == node]
 
     def spared(self, now: float) -> frozenset[str]:
-        """Who cannot be evicted for the time being."""
+        """uids of the pods that cannot be evicted for the time being."""
         self._spared = {uid: until for uid, until in self._spared.items() if until > now}
         return frozenset(self._spared)
 
     def says(self, uid: str) -> tuple[str, str] | None:
         """What preemption means for a waiting pod, as a code and an addition to why it waits; None where nothing."""
-        return self._said.get(uid)
+        attempts = self._attempts.get(uid)
+        return attempts.says if attempts is not None else None
+
+    def vain(self) -> frozenset[str]:
+        """uids of the waiting pods for which room was made in vain."""
+        return frozenset(uid for uid, attempts in self._attempts.items() if attempts.vain)
 
     # -- moving ---------------------------------------------------------------------------------------------------
 
     def begin(self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float) -> list[Eviction]:
-        """Room is made for the pod: these are to be evicted, and those who leave anyway are awaited."""
+        """Room is made for the pod. Returns the evictions. `leaving`: pods that leave anyway, which are awaited too."""
         before = {uid for each in self.on(plan.node) for uid in each.awaited}
         awaited = leaving | before | {victim.uid for victim in plan.victims}
         self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
         if not plan.victims:
-            self._said[pod.uid] = (PREEMPTING, f"waits until pods on node {plan.node} end")
+            self._attempts[pod.uid].says = (PREEMPTING, f"waits until pods on node {plan.node} end")
         why = f"a pod of higher priority waits for a GPU share, and node {plan.node} needs the fewest evictions"
         return [Eviction(victim.key, victim.uid, None, "preemption", why) for victim in plan.victims]
 
     def granted(self, order: Eviction) -> None:
         """
-        One of the evictions was granted. Only now the waiting pod is told: where a budget forbids what is asked for
-        again and again, what it was told before still holds.
+        One of the evictions was granted. Only now that is reported: where a budget forbids an eviction that is asked
+        for again and again, what was reported before still holds.
         """
         under_way = self._of(order)
         if under_way is not None:
             text = f"waits for pods of lower priority on node {under_way.node}, evicted to make room"
-            self._said[under_way.pod.uid] = (PREEMPTING, text)
+            self._attempts[under_way.pod.uid].says = (PREEMPTING, text)
 
     def _of(self, order: Eviction) -> OngoingPreemption | None:
-        """For which of them somebody is to go."""
+        """The preemption that this eviction belongs to."""
         for each in self.under_way.values():
             if any(victim.uid == order.uid for victim in each.plan.victims):
                 return each
         return None
 
     def refused(self, order: Eviction, now: float) -> None:
-        """A disruption budget does not allow it now. What was begun is given up; there may be others."""
+        """A disruption budget does not allow the eviction now. The preemption is given up; others may be victims."""
         self._spared[order.uid] = now + _SPARED
         under_way = self._of(order)
         if under_way is not None:
@@ -129,51 +145,49 @@ class PreemptionTracker:
             uid = under_way.pod.uid
             self.over(uid)
             self._pause(uid, now)
-            self._said[uid] = (
+            self._attempts[uid].says = (
                 FAILED,
                 "pods of lower priority could make room, but evicting them failed; the allocator's log says why",
             )
 
     def fruitless(self, uid: str, blocked: int, now: float) -> None:
-        """No eviction helps the pod now; `blocked` is how many would, were it not for disruption budgets."""
-        self._paused[uid] = now + _FRUITLESS
-        self._said.pop(uid, None)
+        """No eviction helps the pod now; `blocked`: how many would if disruption budgets allowed them."""
+        attempts = self._attempts[uid]
+        attempts.paused_until, attempts.says = now + _FRUITLESS, None
         if blocked:
             pods = f"{blocked} pod{'s' * (blocked != 1)} of lower priority"
-            self._said[uid] = (BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
+            attempts.says = (BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
     def in_vain(self, uid: str, now: float) -> None:
-        """Everybody awaited is gone, or did not go in time, and the pod still waits."""
+        """All awaited pods have ended, or did not end in time, and the pod still waits."""
         self.over(uid)
         self._pause(uid, now)
 
     def over(self, uid: str) -> None:
-        """The pod is placed, has left the queue, or what was begun for it is given up."""
-        if self.under_way.pop(uid, None) is not None and self._said.get(uid, ("",))[0] == PREEMPTING:
-            del self._said[uid]
+        """The pod is placed, has left the queue, or its preemption is given up."""
+        if self.under_way.pop(uid, None) is not None and (self.says(uid) or ("",))[0] == PREEMPTING:
+            self._attempts[uid].says = None
 
     def retain(self, waits: Callable[[str], bool]) -> None:
-        """Forget what is noted of pods that no longer wait."""
-        noted: tuple[dict[str, Any], ...] = (self._paused, self.vain, self._said)
-        for notes in noted:
-            for uid in [uid for uid in notes if not waits(uid)]:
-                del notes[uid]
+        """Forget the attempts for pods that no longer wait."""
+        for uid in [uid for uid in self._attempts if not waits(uid)]:
+            del self._attempts[uid]
 
     def _pause(self, uid: str, now: float) -> None:
-        self.vain[uid] = failures = self.vain.get(uid, 0) + 1
-        self._paused[uid] = now + backoff(failures, _PAUSE, _PAUSE_CAP)
+        attempts = self._attempts[uid]
+        attempts.vain += 1
+        attempts.paused_until = now + backoff(attempts.vain, _PAUSE, _PAUSE_CAP)
 
 
 def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:
-    """Who of these is on the way out and still counted on."""
+    """uids of those of these pods that are ending, and whose shares are still expected back."""
     return frozenset(s.uid for s in sharers if s.ending is not None and now - s.ending < STUCK)
 
 
 def wanted(pod: QueuedPodInfo, kept: Sequence[NodeReservation]) -> bool:
     """
-    Whether the pod wants room to be made, and nobody of higher priority has a node kept for having waited too long.
-
-    The share of a claim is the claim's to wait for, and its pods share it.
+    Whether room may be made for the pod. Not while a node is reserved for a starving pod of higher priority, and not
+    for a pod that names a claim: the claim waits for the share, and its pods use it together.
     """
     if pod.foreign or pod.ask.request.claim or (pod.pod.get("spec") or {}).get("preemptionPolicy") == "Never":
         return False
@@ -181,7 +195,7 @@ def wanted(pod: QueuedPodInfo, kept: Sequence[NodeReservation]) -> bool:
 
 
 def closed_to(kept: Sequence[NodeReservation], node: str, pod: QueuedPodInfo) -> bool:
-    """Whether the node is kept for another pod that has waited too long."""
+    """Whether the node is reserved for another pod, and closed to this one."""
     theirs = {one.node for one in reserved.entitled(kept, pod.asking)}
     return any(one.node == node for one in kept) and node not in theirs
 
@@ -190,7 +204,7 @@ def closed_to(kept: Sequence[NodeReservation], node: str, pod: QueuedPodInfo) ->
 
 
 def carried_out(node: NodeState, sharers: Iterable[AllocatedPod], plans: Iterable[OngoingPreemption]) -> NodeState:
-    """The node as it will be: without those who are awaited, and with the pods for which they go."""
+    """The node as it will be: without the awaited pods, and with the pods for which room is made."""
     sharers, plans = tuple(sharers), tuple(plans)
     awaited = {uid for each in plans for uid in each.awaited}
     after = nodeinfo.unbooked(node, sharers, [sharer for sharer in sharers if sharer.uid in awaited])
@@ -206,7 +220,7 @@ def kept(
     placed: Callable[[str], bool],
 ) -> tuple[NodeReservation, ...]:
     """
-    The nodes that are kept for those for whom room is made, and what of each is others' to take.
+    The reservations of the nodes where room is made, one for each pod, and what others will take of each node by then.
 
     `placed`: whether the pod of this uid has its share by now, so that it is counted on its node.
     """

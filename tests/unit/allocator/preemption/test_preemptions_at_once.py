@@ -179,7 +179,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @invariant()
     def nobody_went_in_vain(self) -> None:
-        vain = {uid for uid in self.desk.controller.preemptor.preemptions.vain if uid not in self.failed}
+        vain = {uid for uid in self.desk.controller.preemptor.preemptions.vain() if uid not in self.failed}
         assert vain == set()
 
     def teardown(self) -> None:
