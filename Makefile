@@ -71,11 +71,12 @@ bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of th
 structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
 
-check: $(STAMP) ## the linters: format, style, layers, types
+check: $(STAMP) ## the linters: format, style, layers, types, structure
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy $(CODE)
+	@$(RUN) -m tests.structure.measure
 
 fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff format .

@@ -71,7 +71,8 @@ class ClaimManager:
         self._cache, self._new_id, self._clock = cache, new_id, clock
         self._faulted = faulted
         self._most_memory, self._follows = most_memory, follows
-        self._claims: dict[str, Claim] = {}
+        self.claims: dict[str, Claim] = {}
+        """The claims that the watch brought, by `namespace/name`."""
         self._classes: dict[str, GpuClass] = {}
         self._shares: dict[str, ElasticShare] = {}
         self._going = InFlight(cache)
@@ -125,10 +126,10 @@ class ClaimManager:
         return self._put_claim(key, document) if plural == objects.CLAIMS else self._put_share(key, document)
 
     def _put_claim(self, key: str, document: Mapping[str, Any]) -> bool:
-        claim, known = objects.claim(document), self._claims.get(key)
+        claim, known = objects.claim(document), self.claims.get(key)
         if known is not None and known.version >= claim.version:
             return False
-        self._claims[key] = claim
+        self.claims[key] = claim
         return True
 
     def _put_share(self, key: str, document: Mapping[str, Any]) -> bool:
@@ -160,7 +161,7 @@ class ClaimManager:
 
     def _kept(self, plural: str) -> dict[str, Any]:
         kept: dict[str, dict[str, Any]] = {
-            objects.CLAIMS: self._claims,
+            objects.CLAIMS: self.claims,
             objects.CLASSES: self._classes,
             objects.SHARES: self._shares,
         }
@@ -177,7 +178,7 @@ class ClaimManager:
         The share of the claim that a pod in the queue names; or why it waits, and where that helps the claim is bound.
         """
         namespace, name = entry.key.split("/", 1)[0], entry.ask.request.claim
-        claim = self._claims.get(f"{namespace}/{name}")
+        claim = self.claims.get(f"{namespace}/{name}")
         waits = self.waits(namespace, name)
         if claim is None or claim.deleting or claim.uid in self._going:
             return waits
@@ -191,7 +192,7 @@ class ClaimManager:
 
     def waits(self, namespace: str, name: str) -> Status:
         """Where a claim stands, as a pod that names it is told."""
-        claim = self._claims.get(f"{namespace}/{name}")
+        claim = self.claims.get(f"{namespace}/{name}")
         if not self._follows:
             return Status(PENDING, "ClaimsOff", _OFF)
         if claim is None:
@@ -232,7 +233,7 @@ class ClaimManager:
     def bind_the_rest(self) -> None:
         """Bind the claims with binding mode Immediate that no pod in the queue was tried for, the oldest first."""
         failed: dict[PodRequest, Status] = {}
-        for claim in sorted(self._claims.values(), key=lambda c: (c.created, c.key)):
+        for claim in sorted(self.claims.values(), key=lambda c: (c.created, c.key)):
             if not self._unbound(claim) or claim.uid in self._tried:
                 continue
             try:
@@ -359,7 +360,7 @@ class ClaimManager:
     def take_steps(self) -> list[Step]:
         """What is to be written next, at most one step for each claim. Tell what came of it: `stepped` or `failed`."""
         steps = list[Step | None]()
-        for claim in self._claims.values():
+        for claim in self.claims.values():
             try:
                 steps.append(self._step_of_claim(claim))
             except Exception:
@@ -388,7 +389,7 @@ class ClaimManager:
 
     def _step_of_share(self, share: ElasticShare) -> Step | None:
         """Only for those that no claim's own step takes care of."""
-        claim = self._claims.get(share.key)
+        claim = self.claims.get(share.key)
         if share.allocation is None or share.uid in self._paused or share.claim_uid in self._going:
             return None
         if claim is not None and claim.uid == share.claim_uid:
@@ -419,9 +420,9 @@ class ClaimManager:
     def _claim_of(self, step: Step) -> Claim | None:
         """The claim that a step is taken for."""
         if isinstance(step, lifecycle.Patch) and step.plural == objects.CLAIMS:
-            return self._claims.get(f"{step.namespace}/{step.name}")
+            return self.claims.get(f"{step.namespace}/{step.name}")
         share = self._shares.get(step.name)
-        return self._claims.get(share.key) if share is not None else None
+        return self.claims.get(share.key) if share is not None else None
 
     def _note_refused(self, claim: Claim, refused: Refused) -> EventRecord | None:
         if self._refused.get(claim.uid) == refused.words:
@@ -451,7 +452,7 @@ class ClaimManager:
 
     def counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """Claims by phase and reason, and ElasticGPUs that we made by phase, as their status says."""
-        stands = [claim.status for claim in self._claims.values()]
+        stands = [claim.status for claim in self.claims.values()]
         claims = Counter((status.phase or PENDING, status.reason) for status in stands)
         shares = [share.status for share in self._shares.values() if share.allocation is not None]
         return claims, Counter(status.phase or PENDING for status in shares)

@@ -67,11 +67,11 @@ from allocator.scheduler.events import (
     NodeChanged,
     NodeDeleted,
     NodesListed,
-    Phase,
     PodDeleted,
     PodFenced,
     PodsListed,
     ReservationsChecked,
+    TickPhase,
     UncountedFound,
 )
 from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
@@ -145,8 +145,6 @@ class Controller:
             records=self._records,
             trigger=self._trigger,
             leadership=self._leadership,
-            arrivals=arrivals,
-            forgotten=forgotten,
         )
         self._handlers = EventHandlers(
             cache=self._cache,
@@ -160,6 +158,8 @@ class Controller:
             unbound=self._unbound,
             capacities=self._capacities,
             faults=faults,
+            arrivals=arrivals,
+            forgotten=forgotten,
             asked=asked,
         )
         self._admission = Admission(
@@ -276,15 +276,15 @@ class Controller:
             EvictionAnswered: self.preemptor.eviction_answered,
             UncountedFound: self._overcommit.uncounted_found,
         }
-        self._phases: Mapping[Phase, Callable[[float], list[Effect]]] = {
-            Phase.TAKE_OVER: self._take_over,
-            Phase.LATE_PODS: self._late_pods,
-            Phase.UPKEEP: self._upkeep,
-            Phase.BINDINGS: self._bindings.tick,
-            Phase.RESERVATIONS: self._housekeeping.overdue,
-            Phase.EVICTIONS: self._housekeeping.evictions,
+        self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
+            TickPhase.TAKE_OVER: self._take_over,
+            TickPhase.LATE_PODS: self._late_pods,
+            TickPhase.UPKEEP: self._upkeep,
+            TickPhase.BINDINGS: self._bindings.tick,
+            TickPhase.RESERVATIONS: self._housekeeping.overdue,
+            TickPhase.EVICTIONS: self._housekeeping.evictions,
         }
-        if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(Phase):
+        if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
 
     # -- events in, effects out -----------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Controller:
         with self._lock:
             self._taken_by[type(event)](event, self._clock())
 
-    def tick(self, phase: Phase) -> list[Effect]:
+    def tick(self, phase: TickPhase) -> list[Effect]:
         """What is to be done in this phase, each effect once; to be called about once a second."""
         with self._lock:
             return self._phases[phase](self._clock())

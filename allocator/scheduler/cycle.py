@@ -96,7 +96,8 @@ class SchedulingCycle:
         if self._trigger.requeued or not self._rounds.unfinished:
             self._rounds.begin()
             self._failed.clear()
-            self._claims.begin_pass()
+            if self._claims.claims:
+                self._claims.begin_pass()
             self._trigger.outdated, self.began = False, now
         self._trigger.requeued, self._trigger.running = False, True
         try:
@@ -120,7 +121,7 @@ class SchedulingCycle:
                 self._rounds.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
         else:
-            if not self._rounds.unfinished:
+            if self._claims.claims and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
 
     def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:

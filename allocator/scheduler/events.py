@@ -366,7 +366,7 @@ Effect = (
 )
 
 
-class Phase(StrEnum):
+class TickPhase(StrEnum):
     """The parts of a tick. Each is carried out by itself, so that one which fails keeps none of the others from it."""
 
     TAKE_OVER = "take-over"

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import AllocatedPods, PodEvent, PodInfo, TrackedPod, UnboundPods, made_of, may_hold
+from allocator.cache.unconfirmed import Arrivals
 from allocator.claims import events
 from allocator.claims.lifecycle import Refused
 from allocator.claims.manager import ClaimManager
@@ -71,12 +73,14 @@ class EventHandlers:
         unbound: UnboundPods,
         capacities: Capacities,
         faults: PodFaults,
+        arrivals: Arrivals,
+        forgotten: Callable[[str], None],
         asked: Callable[[PodRequest, int], None],
     ) -> None:
         self._cache, self._queue, self._records, self._trigger = cache, queue, records, trigger
         self._leadership, self._fence, self._late = leadership, fence, late
         self._sharers, self._unbound, self._capacities = sharers, unbound, capacities
-        self._faults, self._asked = faults, asked
+        self._faults, self._arrivals, self._forgotten, self._asked = faults, arrivals, forgotten, asked
         self._kept_out = ExcludedGpus()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
@@ -152,12 +156,32 @@ class EventHandlers:
 
     def _put_pod(self, pod: PodInfo, now: float) -> bool:
         uid, ledger = pod.uid, self._cache.ledger
-        freed = not self.tracks(uid) and self._late.arrives(pod, now)
+        freed = not self.tracks(uid) and self._arrives(pod, now)
         announced = ledger.holding(uid) is not None or ledger.holding(pod.allocation_id) is not None
         helps = self._apply(pod, now) or freed
         if not announced and ledger.holding(uid) is not None:
             self._late.took_in(uid)
         return helps
+
+    def _arrives(self, pod: PodInfo, now: float) -> bool:
+        """
+        A pod is seen for the first time. True if that gave something back: what was reserved for it before its share
+        was replaced, or for another creation of its name, which the API server refuses from now on.
+        """
+        identity, key, ledger = pod.allocation_id, pod.key, self._cache.ledger
+        reserved = ledger.holding(identity) if identity else None
+        if reserved is not None and reserved.judged is not None:
+            self._arrivals.came(unconfirmed.namespace_of(reserved), now - reserved.since)
+        elif identity and reserved is None:
+            self._arrivals.came_late(identity, now)
+        returned, namespace = pod.returned, key.split("/", 1)[0]
+        freed = False
+        for each in unconfirmed.of_admissions(ledger.assumed()):
+            own = unconfirmed.namespace_of(each) == namespace and each.key == returned
+            if each.key != identity and (own or each.pod == key) and self._cache.forget(each.key):
+                self._forgotten("replaced")
+                freed = True
+        return freed
 
     def _apply(self, pod: PodInfo, now: float) -> bool:
         uid = pod.uid
@@ -168,7 +192,7 @@ class EventHandlers:
         if not known:
             self._tell_what_is_asked(pod, holding)
         if holding is None:
-            self._late.holds_nothing(uid)
+            self._late.failing.discard(uid)
             self._unbound.drop(uid)
             self._sharers.drop(uid)
             self._tell_unreadable(uid, now)
@@ -178,7 +202,7 @@ class EventHandlers:
         self._sharers.see(pod, holding, now)
         cured = self._unbound.see(pod, holding.allocation.node, now)
         shown = pod.condition is not None and pod.condition.allocated
-        if self._leadership.leads() and (cured or not shown) and not self._late.is_failing(uid):
+        if self._leadership.leads() and (cured or not shown) and uid not in self._late.failing:
             text = messages.allocated(holding.allocation)
             if self._records.tell(StatusUpdate(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._trigger.wake()
@@ -202,7 +226,7 @@ class EventHandlers:
             self._asked(holding.request, pod.compute.cpu)
 
     def _drop_pod(self, uid: str) -> bool:
-        self._late.holds_nothing(uid)
+        self._late.failing.discard(uid)
         self._records.drop(uid)
         self._unbound.drop(uid)
         self._sharers.drop(uid)

@@ -8,12 +8,7 @@ for it, is failed before it uses a GPU. Pure; the shell holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from allocator.cache import unconfirmed
 from allocator.cache.cache import Cache
-from allocator.cache.podinfo import PodInfo
-from allocator.cache.unconfirmed import Arrivals
 from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import PodRecords, StatusUpdate
 from allocator.scheduler import consistency
@@ -33,14 +28,11 @@ class LatePods:
         records: PodRecords,
         trigger: CycleTrigger,
         leadership: Leadership,
-        arrivals: Arrivals,
-        forgotten: Callable[[str], None],
     ) -> None:
         self._cache, self._records, self._trigger, self._leadership = cache, records, trigger, leadership
-        self._arrivals, self._forgotten = arrivals, forgotten
         self._newcomers: set[str] = set()
         """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
-        self._failing: set[str] = set()
+        self.failing: set[str] = set()
         """Pods that were asked to fail and hold their share until they have failed."""
 
     def took_in(self, uid: str) -> None:
@@ -48,34 +40,6 @@ class LatePods:
         if self._leadership.holds():
             self._newcomers.add(uid)
             self._trigger.wake()
-
-    def is_failing(self, uid: str) -> bool:
-        """Whether the pod was asked to fail and still holds its share."""
-        return uid in self._failing
-
-    def holds_nothing(self, uid: str) -> None:
-        """The pod holds no share any more."""
-        self._failing.discard(uid)
-
-    def arrives(self, pod: PodInfo, now: float) -> bool:
-        """
-        A pod is seen for the first time. True if that gave something back: what was reserved for it before its share
-        was replaced, or for another creation of its name, which the API server refuses from now on.
-        """
-        identity, key, ledger = pod.allocation_id, pod.key, self._cache.ledger
-        reserved = ledger.holding(identity) if identity else None
-        if reserved is not None and reserved.judged is not None:
-            self._arrivals.came(unconfirmed.namespace_of(reserved), now - reserved.since)
-        elif identity and reserved is None:
-            self._arrivals.came_late(identity, now)
-        returned, namespace = pod.returned, key.split("/", 1)[0]
-        freed = False
-        for each in unconfirmed.of_admissions(ledger.assumed()):
-            own = unconfirmed.namespace_of(each) == namespace and each.key == returned
-            if each.key != identity and (own or each.pod == key) and self._cache.forget(each.key):
-                self._forgotten("replaced")
-                freed = True
-        return freed
 
     def due(self, *, listing: bool) -> tuple[LatePod, ...]:
         """
@@ -104,7 +68,7 @@ class LatePods:
         late = event.late
         self._newcomers.discard(late.uid)
         if self._cache.ledger.holding(late.uid) is not None:
-            self._failing.add(late.uid)
+            self.failing.add(late.uid)
             reason = names.SHARE_TAKEN
             self._records.tell(StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason), now)
             self._trigger.requeue()

@@ -31,10 +31,10 @@ from allocator.scheduler.events import (
     CheckReservations,
     FencePods,
     LatePod,
-    Phase,
     ReadBack,
     Relist,
     ReservationsChecked,
+    TickPhase,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor
@@ -121,18 +121,18 @@ class SchedulingLoop:
                 self._pool.shutdown(wait=True)
 
     def _turn(self) -> None:
-        self._attempt(Phase.TAKE_OVER)
-        self._attempt(Phase.LATE_PODS)
+        self._attempt(TickPhase.TAKE_OVER)
+        self._attempt(TickPhase.LATE_PODS)
         if self._cycle_due:
             self._cycle_due = not self._workers.attempt("scheduling-cycle", self.once)
-        for phase in (Phase.UPKEEP, Phase.BINDINGS, Phase.RESERVATIONS, Phase.EVICTIONS):
+        for phase in (TickPhase.UPKEEP, TickPhase.BINDINGS, TickPhase.RESERVATIONS, TickPhase.EVICTIONS):
             self._attempt(phase)
         self._workers.attempt("scheduling-preemption", self._evictor.preempt)
 
-    def _attempt(self, phase: Phase) -> None:
+    def _attempt(self, phase: TickPhase) -> None:
         self._workers.attempt(f"scheduling-{phase}", lambda: self.carry_out(phase))
 
-    def carry_out(self, phase: Phase) -> None:
+    def carry_out(self, phase: TickPhase) -> None:
         """
         Carry out the effects of one phase.
 

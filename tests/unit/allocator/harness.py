@@ -23,8 +23,8 @@ from allocator.scheduler.events import (
     InventoriesListed,
     LatePod,
     NodesListed,
-    Phase,
     Relist,
+    TickPhase,
     pods_listed,
 )
 from allocator.workers.fence import Fencer
@@ -113,28 +113,28 @@ class SchedulerHarness:
 
 def overdue(controller: Controller) -> tuple[Reservation, ...]:
     """The reservations whose pods are to be looked for now."""
-    checks = [each for each in controller.tick(Phase.RESERVATIONS) if isinstance(each, CheckReservations)]
+    checks = [each for each in controller.tick(TickPhase.RESERVATIONS) if isinstance(each, CheckReservations)]
     return tuple(reservation for check in checks for reservation in check.reservations)
 
 
 def relists(controller: Controller) -> list[int | None]:
     """The terms for which pods are to be listed again now."""
-    return [each.term for each in controller.tick(Phase.TAKE_OVER) if isinstance(each, Relist)]
+    return [each.term for each in controller.tick(TickPhase.TAKE_OVER) if isinstance(each, Relist)]
 
 
 def late_pods(controller: Controller) -> list[LatePod]:
     """The pods that must be failed now."""
-    return [each for each in controller.tick(Phase.LATE_PODS) if isinstance(each, LatePod)]
+    return [each for each in controller.tick(TickPhase.LATE_PODS) if isinstance(each, LatePod)]
 
 
 def unresolved(controller: Controller) -> list[Binding]:
     """The bindings that are to be written again now."""
-    return [each for each in controller.tick(Phase.BINDINGS) if isinstance(each, Binding)]
+    return [each for each in controller.tick(TickPhase.BINDINGS) if isinstance(each, Binding)]
 
 
 def fence(controller: Controller, fencer: Fencer) -> None:
     """Fence the pods that are to be fenced now."""
-    for each in controller.tick(Phase.TAKE_OVER):
+    for each in controller.tick(TickPhase.TAKE_OVER):
         if isinstance(each, FencePods):
             fencer.fence(each)
 

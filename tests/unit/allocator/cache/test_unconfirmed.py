@@ -9,7 +9,7 @@ import pytest
 from allocator.cache.podinfo import pod_event
 from allocator.cache.unconfirmed import OVERDUE, PROBATION, Arrivals, Unconfirmed, weight
 from allocator.options import SchedulerOptions
-from allocator.scheduler.events import Phase, ReservationsChecked
+from allocator.scheduler.events import ReservationsChecked, TickPhase
 from contract import names
 from contract.encoding.protocol import STORED_FIRST, Answer, Never, Placed, Wait
 from contract.encoding.quantity import GIB
@@ -266,7 +266,7 @@ def test_a_pod_that_comes_when_its_place_was_given_up_has_it_if_it_is_free() -> 
     it.now += 41
     it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
     it.controller.handle(pod_event(admitted(named("p-1"), allocation=answer.allocation)))
-    assert it.controller.tick(Phase.LATE_PODS) == []
+    assert it.controller.tick(TickPhase.LATE_PODS) == []
     assert it.controller.look().confirmed == 1
 
 

@@ -26,8 +26,8 @@ from allocator.scheduler.events import (
     ExcludedGpusListed,
     InventoriesListed,
     NodesListed,
-    Phase,
     PodDeleted,
+    TickPhase,
     pods_listed,
 )
 from allocator.workers import binder as pod_writer
@@ -245,7 +245,7 @@ class Bench:
         """Time passes, and what it brings is done."""
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.tick(Phase.UPKEEP)
+        self.desk.controller.tick(TickPhase.UPKEEP)
         for binding in unresolved(self.desk.controller):
             self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
 

@@ -11,7 +11,7 @@ from allocator.cache.podinfo import pod_event
 from allocator.options import SchedulerOptions
 from allocator.preemption import tracker
 from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
-from allocator.scheduler.events import BindSucceeded, EvictionAnswered, Phase, PodDeleted, pods_listed
+from allocator.scheduler.events import BindSucceeded, EvictionAnswered, PodDeleted, TickPhase, pods_listed
 from allocator.server import debug
 from allocator.workers.evictor import Evictor
 from contract import pods
@@ -48,7 +48,7 @@ class Bench(SchedulerHarness):
     def second(self) -> list[Report]:
         """A second passes, and the line is tried where that was asked for."""
         self.now += 1
-        self.controller.tick(Phase.UPKEEP)
+        self.controller.tick(TickPhase.UPKEEP)
         bindings, told = self.controller.schedule_pending()
         for binding in bindings:
             self.controller.handle(

@@ -22,7 +22,7 @@ from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction
-from allocator.scheduler.events import BindSucceeded, EvictionAnswered, EvictionOutcome, Phase, PodDeleted
+from allocator.scheduler.events import BindSucceeded, EvictionAnswered, EvictionOutcome, PodDeleted, TickPhase
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.model import NodeState
@@ -111,7 +111,7 @@ class SideBySide(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((1, 1, 1, 31)))
     def time_passes(self, seconds: int) -> None:
         self.desk.now += seconds
-        self.desk.controller.tick(Phase.UPKEEP)
+        self.desk.controller.tick(TickPhase.UPKEEP)
         bindings, _ = self.desk.controller.schedule_pending()
         for binding in bindings:
             self.running[binding.pod.uid] = placed = admitted(remade(binding), allocation=binding.allocation)

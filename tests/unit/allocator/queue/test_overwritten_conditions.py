@@ -8,7 +8,7 @@ from typing import Any
 from allocator.cache.podinfo import LastReported, pod_event
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import PAUSE, PAUSE_CAP, Binding, PodRecords, StatusUpdate
-from allocator.scheduler.events import Phase, PodDeleted
+from allocator.scheduler.events import PodDeleted, TickPhase
 from contract import names
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
@@ -31,7 +31,7 @@ def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -
 def after(desk: SchedulerHarness, seconds: float) -> list[Any]:
     """What is to be written of pods' conditions so many seconds later."""
     desk.now += seconds
-    return [each for each in desk.controller.tick(Phase.UPKEEP) if isinstance(each, StatusUpdate)]
+    return [each for each in desk.controller.tick(TickPhase.UPKEEP) if isinstance(each, StatusUpdate)]
 
 
 def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:

@@ -11,7 +11,7 @@ import pytest
 from allocator.cache.podinfo import made_of, pod_event
 from allocator.options import SchedulerOptions
 from allocator.queue.records import INTERNAL_ERROR, EventRecord, PodRecords, StatusUpdate
-from allocator.scheduler.events import Phase, PodDeleted, pods_listed
+from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import pods
@@ -168,12 +168,12 @@ def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
     desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"}))))
     for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
         desk.now = now
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         desk.controller.schedule_pending()
         assert engine.looked == looked, now
     engine.memory, desk.now = 0, 1400.0
     desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD))))
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     bindings, _ = desk.controller.schedule_pending()
     assert (keys(bindings), desk.controller.look().quarantined) == (["default/bad"], 0)
 
@@ -189,7 +189,7 @@ def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
     desk = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
     desk.controller.schedule_pending()
     desk.now += 60.0
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.look().reserved == 0
 
 

@@ -16,9 +16,9 @@ from allocator.scheduler.events import (
     InventoryChanged,
     NodeChanged,
     NodesListed,
-    Phase,
     PodDeleted,
     ReservationsChecked,
+    TickPhase,
     pods_listed,
 )
 from allocator.settings import Settings
@@ -151,10 +151,10 @@ def test_a_write_that_failed_is_forgotten_and_tried_again_after_a_growing_pause(
         desk.controller.handle(BindFailed(bindings[0], pod_event(pod_)))
         assert desk.controller.look().assumed == 0
         desk.now += pause - 0.1
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         assert desk.controller.schedule_pending()[0] == []
         desk.now += 0.2
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
     desk.controller.check_invariants()
 
 
@@ -175,8 +175,8 @@ def test_an_unknown_write_keeps_its_share_until_it_is_known() -> None:
     desk.now += 3600
     assert overdue(desk.controller) == ()
     assert desk.controller.schedule_pending()[0] == [], "the share may be the pod's by now"
-    assert desk.controller.tick(Phase.BINDINGS) == bindings
-    assert desk.controller.tick(Phase.BINDINGS) == [], "it is being written once more"
+    assert desk.controller.tick(TickPhase.BINDINGS) == bindings
+    assert desk.controller.tick(TickPhase.BINDINGS) == [], "it is being written once more"
     desk.controller.handle(BindFailed(bindings[0], None))
     assert keys(desk.controller.schedule_pending()[0]) == ["default/other"]
 
@@ -213,7 +213,7 @@ def test_an_unknown_write_that_took_effect_is_confirmed_by_the_watch() -> None:
     desk.controller.handle(BindUnknown(bindings[0]))
     desk.controller.handle(pod_event(running(worker("p"), bindings[0].allocation)))
     desk.now += 60
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.look().confirmed == 1
 
 

@@ -9,7 +9,7 @@ from allocator.cache.podinfo import pod_event
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.options import SchedulerOptions
 from allocator.queue import reservation
-from allocator.scheduler.events import Phase, PodDeleted
+from allocator.scheduler.events import PodDeleted, TickPhase
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
@@ -131,7 +131,7 @@ def world(holder: str) -> SchedulerHarness:
 def passes(desk: SchedulerHarness, seconds: float) -> None:
     for _ in range(int(seconds)):
         desk.now += 1
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         desk.controller.schedule_pending()
 
 
@@ -175,5 +175,5 @@ def test_it_is_placed_when_the_others_go() -> None:
         desk.controller.handle(PodDeleted(f"uid-{NEIGHBOUR}-{number}"))
     bindings, _ = desk.controller.schedule_pending()
     assert [binding.pod.uid for binding in bindings] == ["uid-large"]
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert not desk.controller.view().reserved

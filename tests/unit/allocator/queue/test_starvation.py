@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from allocator.cache.podinfo import pod_event
 from allocator.options import SchedulerOptions
 from allocator.queue import reservation
-from allocator.scheduler.events import BindSucceeded, InventoryDeleted, Phase, PodDeleted
+from allocator.scheduler.events import BindSucceeded, InventoryDeleted, PodDeleted, TickPhase
 from allocator.server import debug
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
@@ -63,7 +63,7 @@ class World:
         for uid in [uid for uid, at in self.ends.items() if at <= self.desk.now]:
             del self.ends[uid]
             self.desk.controller.handle(PodDeleted(uid))
-        self.desk.controller.tick(Phase.UPKEEP)
+        self.desk.controller.tick(TickPhase.UPKEEP)
         bindings, _ = self.desk.controller.schedule_pending()
         for binding in bindings:
             placed = admitted(remade(binding), allocation=binding.allocation)
@@ -138,7 +138,7 @@ def kept_world() -> World:
     world.wait(worker("large", "16Gi"))
     world.desk.controller.schedule_pending()
     world.desk.now += AFTER
-    world.desk.controller.tick(Phase.UPKEEP)
+    world.desk.controller.tick(TickPhase.UPKEEP)
     assert world.kept == "b"
     text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
     (outcome,) = debug.one_cycle(world.desk.controller.view())
@@ -168,7 +168,7 @@ def test_it_is_placed_elsewhere_if_that_comes_first() -> None:
     for uid in ("uid-a1", "uid-a2"):
         world.desk.controller.handle(PodDeleted(uid))
     assert [c.allocation.node for c in world.desk.controller.schedule_pending()[0]] == ["a"]
-    world.desk.controller.tick(Phase.UPKEEP)
+    world.desk.controller.tick(TickPhase.UPKEEP)
     assert world.kept == ""
 
 
@@ -201,7 +201,7 @@ def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
     world = kept_world()
     leave(world.desk)
     world.desk.now += 5
-    world.desk.controller.tick(Phase.UPKEEP)
+    world.desk.controller.tick(TickPhase.UPKEEP)
     assert world.kept == ""
 
 
@@ -209,7 +209,7 @@ def test_a_kept_node_that_can_no_longer_serve_it_is_let_go_for_another() -> None
     world = kept_world()
     world.desk.controller.handle(InventoryDeleted("b"))
     world.desk.now += 5
-    world.desk.controller.tick(Phase.UPKEEP)
+    world.desk.controller.tick(TickPhase.UPKEEP)
     assert world.kept == "a"
 
 

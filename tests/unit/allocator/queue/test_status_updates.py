@@ -6,7 +6,7 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.queue.records import StatusUpdate
-from allocator.scheduler.events import NodeChanged, NodeDeleted, Phase
+from allocator.scheduler.events import NodeChanged, NodeDeleted, TickPhase
 from contract import names
 from contract.encoding.protocol import Placed
 from contract.nodes.attributes import facts, trim
@@ -52,7 +52,7 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
     for _ in range(4):
         desk.now += MINUTE / 4
         woken = desk.woken
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         assert desk.woken == woken + 1
         last = about(desk, "second")
     assert last == [StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
@@ -63,15 +63,15 @@ def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
     desk.controller.handle(pod_event(waiting(worker("second"))))
     desk.controller.schedule_pending()
     desk.now += MINUTE
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     woken = desk.woken
     desk.controller.handle(NodeDeleted("elsewhere"))
     assert desk.woken == woken, "nobody is helped by a node that goes"
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.woken == woken + 1
     desk.controller.schedule_pending()
     for _ in range(2):
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
     assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
 
 
@@ -82,10 +82,10 @@ def test_who_does_not_lead_is_not_woken_to_tell() -> None:
     desk.now += MINUTE
     woken = desk.woken
     for _ in range(3):
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
     assert desk.woken == woken
     desk.leads = True
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.woken == woken + 1
 
 

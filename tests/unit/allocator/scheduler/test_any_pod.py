@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
-from allocator.scheduler.events import Phase, pods_listed
+from allocator.scheduler.events import TickPhase, pods_listed
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import MIB
@@ -55,7 +55,7 @@ def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: 
     odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
     desk = SchedulerHarness([ONE_GPU], faults=[])
     desk.controller.handle(pods_listed([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     bindings, _ = desk.controller.schedule_pending()
     closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
     assert closed or {"default/a", "default/z"} <= set(keys(bindings))

@@ -14,8 +14,8 @@ from allocator.scheduler.events import (
     InventoryDeleted,
     NodeChanged,
     NodeDeleted,
-    Phase,
     PodDeleted,
+    TickPhase,
     pods_listed,
 )
 from allocator.workers import binder
@@ -68,16 +68,16 @@ def test_a_pod_that_is_not_bound_within_the_bound_is_told_once_and_keeps_its_sha
     assert desk.controller.schedule_pending() == ([], [])
     desk.now += 299
     desk.controller.handle(pod_event(made))
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.schedule_pending() == ([], [])
     desk.now += 1
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     want = StatusUpdate("default/p", "uid-p", True, "NotScheduled", TEXT, warning="GPUShareUnused")
     assert desk.controller.schedule_pending() == ([], [want])
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.schedule_pending() == ([], [])
     assert (desk.controller.look().confirmed, desk.controller.look().unbound) == (1, 1)
-    assert desk.controller.tick(Phase.EVICTIONS) == []
+    assert desk.controller.tick(TickPhase.EVICTIONS) == []
 
 
 def test_when_it_is_bound_after_all_it_is_told_so() -> None:
@@ -85,7 +85,7 @@ def test_when_it_is_bound_after_all_it_is_told_so() -> None:
     made = placed(desk)
     desk.controller.handle(pod_event(conditions(made)))
     desk.now += 300
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     desk.controller.schedule_pending()
     bound = {**conditions(made, scheduled="True", reason=""), "spec": {**made["spec"], "nodeName": "t4"}}
     desk.controller.handle(pod_event(bound))
@@ -112,8 +112,8 @@ def test_not_stuck(change: Any) -> None:
     desk.now += 200
     desk.controller.handle(pod_event(change(made)))
     desk.now += 1000
-    desk.controller.tick(Phase.UPKEEP)
-    assert (desk.controller.tick(Phase.EVICTIONS), desk.controller.look().unbound) == ([], 0)
+    desk.controller.tick(TickPhase.UPKEEP)
+    assert (desk.controller.tick(TickPhase.EVICTIONS), desk.controller.look().unbound) == ([], 0)
 
 
 def test_a_break_begins_the_time_anew() -> None:
@@ -123,7 +123,7 @@ def test_a_break_begins_the_time_anew() -> None:
         desk.now += 200
         desk.controller.handle(pod_event(state))
     desk.now += 200
-    desk.controller.tick(Phase.UPKEEP)
+    desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.look().unbound == 0
 
 
@@ -133,8 +133,8 @@ def test_where_the_administrator_says_so_it_is_evicted_if_a_controller_makes_ano
         desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
         desk.controller.handle(pod_event(conditions(placed(desk, owned=owned))))
         desk.now += 300
-        desk.controller.tick(Phase.UPKEEP)
-        orders += desk.controller.tick(Phase.EVICTIONS)
+        desk.controller.tick(TickPhase.UPKEEP)
+        orders += desk.controller.tick(TickPhase.EVICTIONS)
     assert orders == [Eviction("default/p", "uid-p", 7, "unbound", TEXT)]
 
 

@@ -33,9 +33,9 @@ from allocator.scheduler.events import (
     ClaimsListed,
     EvictionAnswered,
     EvictionOutcome,
-    Phase,
     PodDeleted,
     ReservationsChecked,
+    TickPhase,
     pods_listed,
 )
 from allocator.workers import binder
@@ -270,7 +270,7 @@ class History(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
         self.desk.now = self.now
-        self.desk.controller.tick(Phase.UPKEEP)
+        self.desk.controller.tick(TickPhase.UPKEEP)
         self.bindings += unresolved(self.desk.controller)
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
         self.desk.controller.handle(ReservationsChecked(overdue(self.desk.controller), exist))

@@ -9,7 +9,7 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.queue.records import Binding, StatusUpdate
-from allocator.scheduler.events import BindFailed, ClaimsListed, Phase, pods_listed
+from allocator.scheduler.events import BindFailed, ClaimsListed, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods
@@ -41,7 +41,7 @@ def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again(
     tried = []
     for second in range(1, 130):
         desk.now = 100.0 + second
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         bindings, _ = desk.controller.schedule_pending()
         for binding in bindings:
             tried.append(second)
@@ -64,7 +64,7 @@ def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
     for failure in range(3):
         desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "500 a webhook failed"))
         desk.now += 60.0
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         bindings, news = desk.controller.schedule_pending()
         binding = bindings[0]
         codes = [each.code for each in news if isinstance(each, StatusUpdate)]

@@ -12,7 +12,7 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.options import SchedulerOptions
-from allocator.scheduler.events import Phase, pods_listed
+from allocator.scheduler.events import TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import names, pods
@@ -73,7 +73,7 @@ def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], 
     loop = loop_over(desk, Kube(Failing(error)))
     for since, assumed in ((TTL + 1, 1), (3 * TTL - 1, 1), (3 * TTL + 1, 0)):
         desk.now = 100.0 + since
-        loop.carry_out(Phase.RESERVATIONS)
+        loop.carry_out(TickPhase.RESERVATIONS)
         assert desk.controller.look().assumed == assumed, since
     assert desk.forgotten == ["expired"]
     desk.controller.check_invariants()
@@ -85,7 +85,7 @@ def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
     desk = reserved(namespace, "team")
     asked = Failing(lambda: KubeUnavailable("away", status=503))
     desk.now += TTL + 1
-    loop_over(desk, Kube(asked)).carry_out(Phase.RESERVATIONS)
+    loop_over(desk, Kube(asked)).carry_out(TickPhase.RESERVATIONS)
     assert (asked.asked, desk.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
 
 
@@ -94,10 +94,10 @@ def test_a_few_namespaces_are_asked_about_at_a_time_and_the_rest_end_all_the_sam
     asked = Failing(lambda: KubeUnavailable("away", status=503))
     loop = loop_over(desk, Kube(asked))
     desk.now += TTL + 1
-    loop.carry_out(Phase.RESERVATIONS)
+    loop.carry_out(TickPhase.RESERVATIONS)
     assert len(asked.asked) == 16
     desk.now += 2 * TTL
-    loop.carry_out(Phase.RESERVATIONS)
+    loop.carry_out(TickPhase.RESERVATIONS)
     assert desk.controller.look().assumed == 0
 
 
@@ -109,7 +109,7 @@ def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_onc
     loop, relisted = loop_over(desk, Kube(api.wire)), list[bool]()
     for _ in range(6):
         desk.now += TTL + 1
-        loop.carry_out(Phase.RESERVATIONS)
+        loop.carry_out(TickPhase.RESERVATIONS)
         relisted.append(bool(relists(desk.controller)))
     assert (relisted, desk.controller.look().assumed) == ([False, True, False, False, False, False], 1)
     desk.controller.handle(pods_listed([pods.trim(stored)]))
@@ -123,7 +123,7 @@ def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.now += 3 * TTL + 1
-    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503)))).carry_out(Phase.RESERVATIONS)
+    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503)))).carry_out(TickPhase.RESERVATIONS)
     other = desk.controller.reserve(question(worker("other")))
     assert isinstance(other, Placed)
     desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))

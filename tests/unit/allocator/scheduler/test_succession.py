@@ -15,8 +15,8 @@ from allocator.scheduler.events import (
     BindSucceeded,
     ClaimsListed,
     FencePods,
-    Phase,
     PodDeleted,
+    TickPhase,
     pods_listed,
 )
 from allocator.workers import binder
@@ -119,7 +119,7 @@ def test_only_those_are_touched_who_may_have_been_placed() -> None:
     leader = Leader(api, 1)
     fence(leader.controller, leader.barrier)
     assert (words(api), api.wire.asked) == ({}, [])
-    assert leader.controller.tick(Phase.TAKE_OVER) == []
+    assert leader.controller.tick(TickPhase.TAKE_OVER) == []
 
 
 def test_nobody_is_touched_twice_in_one_leadership() -> None:
@@ -166,7 +166,7 @@ def test_a_leader_whose_time_is_over_touches_nobody() -> None:
     api = ApiServer()
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
-    (order,) = leader.controller.tick(Phase.TAKE_OVER)
+    (order,) = leader.controller.tick(TickPhase.TAKE_OVER)
     assert isinstance(order, FencePods)
     leader.desk.leads, leader.desk.term = False, None
     leader.barrier.fence(order)

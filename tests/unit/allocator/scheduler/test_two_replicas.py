@@ -12,7 +12,7 @@ import pytest
 from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
 from allocator.queue.records import StatusUpdate
-from allocator.scheduler.events import ClaimsListed, Phase, PodDeleted, pods_listed
+from allocator.scheduler.events import ClaimsListed, PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from contract import names, pods
@@ -67,7 +67,7 @@ class Replica:
     def relist(self, term: int) -> None:
         self.controller.handle(pods_listed([pods.trim(p) for p in self.api.listed()], term=term))
         self.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
-        self.loop.carry_out(Phase.TAKE_OVER)
+        self.loop.carry_out(TickPhase.TAKE_OVER)
 
 
 def allocated(api: ApiServer) -> set[str]:
@@ -148,9 +148,9 @@ def test_the_same_leader_goes_on() -> None:
 def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
     replica = Replica(ApiServer(), term=7)
     for _ in range(3):
-        replica.loop.carry_out(Phase.TAKE_OVER)
+        replica.loop.carry_out(TickPhase.TAKE_OVER)
     replica.lead(8)
-    replica.loop.carry_out(Phase.TAKE_OVER)
+    replica.loop.carry_out(TickPhase.TAKE_OVER)
     assert replica.relists == [7, 8]
 
 
@@ -249,10 +249,10 @@ def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
 @pytest.mark.parametrize("fate", ["dropped", "lost"])
 def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: Fate) -> None:
     api, old, new = in_doubt(fate)
-    old.loop.carry_out(Phase.BINDINGS)
+    old.loop.carry_out(TickPhase.BINDINGS)
     assert old.controller.look().assumed == 1, "it may still be carried out"
     new.relist(2)
-    old.loop.carry_out(Phase.BINDINGS)
+    old.loop.carry_out(TickPhase.BINDINGS)
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 0), "the new leader has touched it"
     new.loop.once()
     api.wire.carry_out_late()
@@ -266,7 +266,7 @@ def test_who_leads_no_more_finds_out_what_became_of_a_placement_in_doubt(fate: F
 def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.carry_out_late()
-    old.loop.carry_out(Phase.BINDINGS)
+    old.loop.carry_out(TickPhase.BINDINGS)
     assert (old.controller.look().assumed, old.controller.look().confirmed) == (0, 1)
     old.controller.check_invariants()
 
@@ -275,9 +275,9 @@ def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.down = "unreachable"
     for _ in range(3):
-        old.loop.carry_out(Phase.BINDINGS)
+        old.loop.carry_out(TickPhase.BINDINGS)
     assert old.controller.look().assumed == 1
     api.wire.down = None
     api.delete("default/a")
-    old.loop.carry_out(Phase.BINDINGS)
+    old.loop.carry_out(TickPhase.BINDINGS)
     assert old.controller.look().assumed == 0

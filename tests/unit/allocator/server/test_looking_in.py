@@ -9,7 +9,7 @@ from pathlib import Path
 from allocator import commands
 from allocator.cache.podinfo import pod_event
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import BindFailed, InventoryDeleted, Phase, ReservationsChecked
+from allocator.scheduler.events import BindFailed, InventoryDeleted, ReservationsChecked, TickPhase
 from allocator.server import debug, http
 from allocator.server import metrics as gauges
 from contract.encoding.protocol import Placed
@@ -79,7 +79,7 @@ def test_why_reservations_were_given_back_is_counted() -> None:
     for after in (seen, moved, None):
         desk.controller.handle(pod_event(seen))
         desk.now += 60
-        desk.controller.tick(Phase.UPKEEP)
+        desk.controller.tick(TickPhase.UPKEEP)
         ((binding,), _) = desk.controller.schedule_pending()
         desk.controller.handle(BindFailed(binding, pod_event(after) if after is not None else None))
     assert desk.forgotten == ["expired", "refused", "conflict", "deleted"]

@@ -14,7 +14,7 @@ from allocator.cache.podinfo import pod_event
 from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler import consistency
-from allocator.scheduler.events import Phase, PodDeleted, pods_listed
+from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.resync import Resync, ResyncCounters
 from contract import names, pods
 from contract.encoding.quantity import MIB
@@ -263,7 +263,7 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
         ),
     ]
     bench.tick(300)
-    assert (bench.news(), bench.desk.controller.tick(Phase.EVICTIONS)) == ([], [])
+    assert (bench.news(), bench.desk.controller.tick(TickPhase.EVICTIONS)) == ([], [])
     bench.api.delete("default/second")
     bench.watch()
     bench.tick(300)
@@ -279,16 +279,16 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
     bench.tick()
     bench.tick(3)
     order = Eviction("default/second", "uid-2", None, "repair", YOUNGEST + "it is evicted")
-    assert bench.desk.controller.tick(Phase.EVICTIONS) == [order]
+    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [order]
     bench.tick(59)
-    assert bench.desk.controller.tick(Phase.EVICTIONS) == []
+    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == []
     bench.tick(1)
-    assert bench.desk.controller.tick(Phase.EVICTIONS) == [order], "a disruption budget may have forbidden it"
+    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [order], "a disruption budget may have forbidden it"
     bench.api.pods["default/second"]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
     bench.api.change("default/second")
     bench.watch()
     bench.tick(300)
-    assert bench.desk.controller.tick(Phase.EVICTIONS) == [], "it goes, and nobody else must"
+    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [], "it goes, and nobody else must"
 
 
 # -- pods that nobody counts --------------------------------------------------------------------------------------
