@@ -30,7 +30,7 @@ JSON = dict[str, Any]
 _NOTHING = Compute()
 _NOBODY = Requester()
 _MOST_TAKEN = 1 << 60
-"""As which more counts that is taken of a node: whoever creates pods says on which node, and how much they ask for."""
+"""The most that counts as taken of a node: a pod's author chooses the node and how much it asks for."""
 _LATELY = 2.0
 """Seconds."""
 _MOST_LATELY = 4096
@@ -100,13 +100,13 @@ class Cache:
     """The state. Not thread-safe: one owner calls it."""
 
     def __init__(self, *, engine: Engine, faulted: Faulted = surfaced) -> None:
-        """`faulted` is told of a node whose state cannot be made, which then counts as one that is not there."""
+        """`faulted` is called with a node whose state cannot be made, which then counts as one that is not there."""
         self._faulted = faulted
         self._suspect: dict[str, frozenset[str]] = {}
-        """Nodes on which somebody may hold a share that cannot be counted, by who that is."""
+        """Nodes on which a pod may hold a share that cannot be counted, by that pod or claim."""
         self.ledger = Ledger()
         self.engine = engine
-        """Told of every node state that changes, so that it may be asked at any time."""
+        """Given every node state that changes, so that it may be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._on_node: dict[str, NodeUse] = {}
@@ -142,14 +142,9 @@ class Cache:
         """Whether the pod takes something of a node."""
         return uid in self._on_node or self.ledger.holding(uid) is not None
 
-    def compute_of(self, uid: str) -> Compute:
-        """What a pod takes of its node besides GPUs; nothing where it is not known to be on one."""
-        taken = self._on_node.get(uid)
-        return taken.compute if taken is not None else _NOTHING
-
     @property
     def reservations(self) -> tuple[NodeReservation, ...]:
-        """The nodes that are kept for one pod or several, which other pods' decisions see as closed."""
+        """The reservations of nodes, which are closed to other pods."""
         return self._kept
 
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
@@ -182,21 +177,21 @@ class Cache:
         return self._refresh(facts.name)
 
     def replace_nodes(self, listed: Mapping[str, NodeFacts]) -> None:
-        """The Nodes that exist, by name; others are gone."""
+        """All Nodes that exist, by name."""
         for gone in self._facts.keys() - listed.keys():
             self.drop_node(gone)
         for facts in listed.values():
             self.put_node(facts)
 
     def replace_inventories(self, listed: Mapping[str, Inventory]) -> None:
-        """The GPUNodes that exist, by name; others are gone."""
+        """All GPUNodes that exist, by name."""
         for gone in self._inventories.keys() - listed.keys():
             self.drop_inventory(gone)
         for inventory in listed.values():
             self.put_inventory(inventory)
 
     def drop_node(self, name: str) -> bool:
-        """A Node is gone."""
+        """A Node was deleted."""
         self._facts.pop(name, None)
         return self._refresh(name)
 
@@ -213,7 +208,7 @@ class Cache:
         return self._refresh(inventory.node)
 
     def drop_inventory(self, name: str) -> bool:
-        """A GPUNode is gone."""
+        """A GPUNode was deleted."""
         self._inventories.pop(name, None)
         return self._refresh(name)
 
@@ -244,7 +239,7 @@ class Cache:
         return shrank
 
     def drop_pod(self, uid: str) -> bool:
-        """A pod is finished or gone. True if it gave something back."""
+        """A pod finished or was deleted. True if that gave something back."""
         self.pending.drop(uid)
         known = self._on_node.pop(uid, None)
         if known is not None:
@@ -262,7 +257,7 @@ class Cache:
                 self._refresh(node)
 
     def unbook(self, key: str) -> bool:
-        """An ElasticGPU is gone. True if it had a share booked."""
+        """An ElasticGPU was deleted. True if it had a share booked."""
         return self._release(key)
 
     def pod_uids(self) -> frozenset[str]:
@@ -274,15 +269,15 @@ class Cache:
 
     def hold(self) -> None:
         """
-        Much is about to change: leave nodes' states as they are until `catch_up`, where each is made anew once.
+        Much is about to change: leave nodes' states as they are until `catch_up` makes each of them once.
 
-        Nothing may be decided in between. What `put_node` and the others return tells nothing then.
+        Nothing may be decided in between. What `put_node` and the others return means nothing then.
         """
         if self._stale is None:
             self._stale = set()
 
     def catch_up(self) -> None:
-        """Make anew the state of every node that has changed since `hold`."""
+        """Make the state of every node that has changed since `hold`."""
         stale, self._stale = self._stale, None
         for name in stale or ():
             self._refresh(name)
@@ -298,13 +293,13 @@ class Cache:
                     self._without(name)
             self.engine.prepare()
 
-    # -- who cannot be counted ------------------------------------------------------------------------------------
+    # -- pods that cannot be counted ------------------------------------------------------------------------------
 
     def close(self, who: str, nodes: frozenset[str]) -> None:
         """
-        Let nobody new onto these nodes: somebody may hold a share there that could not be taken in.
+        Let no new pod onto these nodes: `who`, a pod or claim, may hold a share there that could not be counted.
 
-        For as long as `who` is not taken in, or gone: `open`.
+        Until it is counted, or deleted: `open`.
         """
         before = self._suspect.pop(who, frozenset())
         if nodes:
@@ -313,11 +308,11 @@ class Cache:
             self._refresh(name)
 
     def suspects(self) -> frozenset[str]:
-        """For whom nodes are closed."""
+        """The pods and claims for which nodes are closed."""
         return frozenset(self._suspect)
 
     def open(self, who: str) -> bool:
-        """It is known again what this one holds. True if nodes were closed for it."""
+        """What this pod or claim holds is counted again. True if nodes were closed for it."""
         closed = who in self._suspect
         if closed:
             self.close(who, frozenset())
@@ -328,10 +323,10 @@ class Cache:
             return inventory.gpus
         return tuple(replace(gpu, healthy=False, reason=_SUSPECT) for gpu in inventory.gpus)
 
-    # -- keeping a node -------------------------------------------------------------------------------------------
+    # -- reserving nodes ------------------------------------------------------------------------------------------
 
     def reserve(self, *kept: NodeReservation) -> bool:
-        """Keep these nodes from now on, and no others. True if another was kept before, which is open again."""
+        """Reserve these nodes from now on, and no others. True if that opens a node that was reserved before."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
         self._kept, self._closed = kept, frozenset(after)
         for name in before ^ after:
@@ -358,7 +353,7 @@ class Cache:
         return True
 
     def renew(self, allocation_id: str, now: float) -> None:
-        """A reservation whose pod exists is waited for a while longer."""
+        """A reservation whose pod exists gets its time once more."""
         self.ledger.renew(allocation_id, now)
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -379,7 +374,7 @@ class Cache:
             self.pending.put(pod.uid, pod.compute, now)
 
     def _put_on_node(self, pod: PodInfo) -> bool:
-        """The pod takes of its node what it says now: it may be resized there. True if it takes less than before."""
+        """Count what the pod takes of its node; it may be resized there. True if it takes less than before."""
         uid, node = pod.uid, pod.node
         known, entry = self._on_node.get(uid), NodeUse(node, pod.compute, pod.host_ports) if node else None
         if known == entry:
@@ -397,7 +392,7 @@ class Cache:
         return known is not None and known.node == node and _takes_less(entry.compute, known.compute)
 
     def _refresh(self, name: str) -> bool:
-        """Make the node's state anew. True if it changed."""
+        """Make the node's state. True if it changed."""
         self._touched[name] = None
         if self._stale is not None:
             self._stale.add(name)
@@ -461,7 +456,7 @@ class Cache:
         )
 
     def check_invariants(self) -> None:
-        """Raise unless the ledger is consistent and every snapshot state is what it would be made anew."""
+        """Raise unless the ledger is consistent and every snapshot state is what it would be if made now."""
         self.ledger.check_invariants()
         self.pending.check_invariants()
         names_known = self._facts.keys() & self._inventories.keys()

@@ -1,9 +1,9 @@
 """
-What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that is gone.
+What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that does not exist any more.
 
-The node's agent needs the first for the node's capacity (`contract.nodes.capacity`); it is told by an annotation on the
-GPUNode. The pods are told the second. Looked at are only nodes that changed since the last look; a node is looked at
-again until the watch shows on its GPUNode what was to be written there.
+The node's agent needs the first for the node's capacity (`contract.nodes.capacity`), and reads it in an annotation of
+the GPUNode. The second is reported to the pods. Only nodes that changed are looked at, and each of them again until the
+watch shows on its GPUNode what was to be written there.
 
 Pure. Not thread-safe: its owner's lock guards it.
 """
@@ -23,13 +23,13 @@ AGAIN = 30.0
 _AT_ONCE = 500
 """Nodes that are looked at in one turn: some milliseconds."""
 _LASTS = 3.0
-"""Seconds for which a GPU must be gone before its pods are told; agents publish while a machine starts."""
+"""Seconds for which a GPU must be missing before its pods are told so; agents publish while a machine starts."""
 GONE, REPLACED = "GPUGone", "GPUReplaced"
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A pod that holds a share of a GPU that is not there."""
+    """A pod that holds a share of a GPU that does not exist."""
 
     key: str
     """`namespace/name`."""
@@ -49,16 +49,16 @@ class HeldBeyond:
 
 
 class Capacities:
-    """The notes by node."""
+    """What is noted of each node."""
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}
         self._asked: dict[str, tuple[str, float]] = {}
         self._owing: dict[str, None] = {}
         self._gone: dict[str, dict[str, float]] = {}
-        """GPUs that pods hold and that are not there, by node, and since when."""
+        """GPUs that pods hold and that do not exist, by node, and since when."""
         self._told: set[tuple[str, str]] = set()
-        """Pods and GPUs that were told of."""
+        """Pods and GPUs that were reported."""
 
     def see(self, node: str, text: str) -> None:
         """What a GPUNode says now."""
@@ -67,12 +67,12 @@ class Capacities:
             self._owing[node] = None
 
     def drop(self, node: str) -> None:
-        """A GPUNode is gone."""
+        """A GPUNode was deleted."""
         for notes in (self._seen, self._asked, self._owing, self._gone):
             notes.pop(node, None)
 
     def look(self, cache: Cache, now: float) -> list[HeldBeyond]:
-        """The words that are due. At most so many nodes a call; the others at the next one."""
+        """The annotations to write. At most so many nodes a call; the others at the next one."""
         self._owing.update(dict.fromkeys(cache.take_touched()))
         words = []
         for node in list(self._owing)[:_AT_ONCE]:
@@ -93,7 +93,7 @@ class Capacities:
         return words
 
     def _note_gone(self, inventory: Inventory, cache: Cache, now: float) -> None:
-        """A driver that is away has not taken its GPUs along, so then nothing is said to be gone."""
+        """Note the GPUs that are missing. While the driver does not answer its GPUs do not count as missing."""
         here = {gpu.uuid for gpu in inventory.gpus}
         gone = [] if inventory.problem else sorted(cache.ledger.used(inventory.node).keys() - here)
         before = self._gone.pop(inventory.node, {})
@@ -101,7 +101,7 @@ class Capacities:
             self._gone[inventory.node] = {uuid: before.get(uuid, now) for uuid in gone}
 
     def stranded(self, cache: Cache, now: float) -> list[Stranded]:
-        """The pods that are to be told, each once for as long as it lasts."""
+        """The pods to report to, each once for as long as it lasts."""
         found = {
             (holding.key, uuid): _stranded(holding, uuid, cache.inventory(node))
             for node, gone in self._gone.items()
@@ -121,7 +121,7 @@ def _holders(cache: Cache, node: str, uuid: str) -> Iterator[Reservation]:
 
 
 def _shares(holding: Reservation) -> Mapping[str, int]:
-    """The index of each GPU of a holding, by UUID."""
+    """The index of each GPU of a reservation, by UUID."""
     return {share.uuid: share.index for container in holding.allocation.containers for share in container.shares}
 
 

@@ -1,7 +1,7 @@
 """
-GPUNodes as decisions see them: what the agents publish, less the cards that an administrator's list keeps out.
+GPUNodes as decisions see them: what the agents publish, without the cards that an administrator's list keeps out.
 
-Pure but for what it remembers of either. Not thread-safe: its owner's lock guards it.
+Pure. Not thread-safe: its owner's lock guards it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contract.nodes.excluded import KeptOut
 
 
 class ExcludedGpus:
-    """Inventories and lists by node; every method gives the inventories that changed by it."""
+    """Inventories and lists by node; every method returns the inventories that it changes."""
 
     def __init__(self) -> None:
         self._inventories: dict[str, Inventory] = {}
@@ -23,32 +23,32 @@ class ExcludedGpus:
         self._warnings: dict[str, tuple[KeptOut, str]] = {}
 
     def inventories(self, published: Mapping[str, Inventory]) -> dict[str, Inventory]:
-        """All that there are."""
+        """All GPUNodes that exist."""
         self._inventories = dict(published)
         return {name: self._seen(name) for name in published}
 
     def inventory(self, published: Inventory) -> Inventory:
-        """One that is new or changed."""
+        """A GPUNode is new or changed."""
         self._inventories[published.node] = published
         return self._seen(published.node)
 
     def drop(self, node: str) -> None:
-        """One that is gone."""
+        """A GPUNode was deleted."""
         self._inventories.pop(node, None)
 
     def lists(self, lists: Mapping[str, KeptOut]) -> tuple[Inventory, ...]:
-        """All lists that there are."""
+        """All lists that exist."""
         changed = {node for node in lists.keys() | self._lists.keys() if lists.get(node) != self._lists.get(node)}
         self._lists = dict(lists)
         return tuple(self._seen(node) for node in sorted(changed & self._inventories.keys()))
 
     def list(self, node: str, found: KeptOut | None) -> tuple[Inventory, ...]:
-        """One list that is new or changed, None for one that is gone."""
+        """A list is new or changed; None for one that was deleted."""
         lists = {name: known for name, known in self._lists.items() if name != node}
         return self.lists({**lists, node: found} if found is not None else lists)
 
     def take_warnings(self) -> tuple[tuple[KeptOut, str], ...]:
-        """Lists that name a card which their node has not, and what is wrong; each once for as long as it lasts."""
+        """Lists that name a card which their node does not have, and what is wrong; each once while it lasts."""
         found, self._warnings = tuple(self._warnings.values()), {}
         return found
 

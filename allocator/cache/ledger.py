@@ -1,18 +1,18 @@
 """
-Who holds what of every GPU.
+What is reserved of every GPU, and for which pod.
 
-A holding is one pod's, or one admission's whose pod has not been seen yet:
+A reservation is one pod's, or one admission's whose pod has not been seen yet:
 
-    assume ──▶ ASSUMED ──confirm (pod seen with this allocation)──▶ CONFIRMED ──release (finished, gone)──▶ out
+    assume ──▶ ASSUMED ──confirm (pod seen with this allocation)──▶ CONFIRMED ──release (finished, deleted)──▶ out
                   │
                   └──forget (write failed, or no pod came in time)──▶ out
 
 What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
 made, and even beyond what a GPU has; `overcommitted` then names the GPU. `assume`, which is our own decision, never
-may.
+books more than there is.
 
 A claim's share is held by its ElasticGPU and by every pod that uses it. It counts once on each GPU for all of them, so
-it makes no difference who of them is seen first, or goes last.
+it makes no difference which of them is seen first, or is deleted last.
 
 Pure: time is passed in. Memory in bytes, cores in percent.
 """
@@ -31,7 +31,7 @@ from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
 from contract.scheduling.needs import SchedulingRequest
 
 OWN = "egpu/"
-"""What the keys of holdings start with that are an ElasticGPU's own and no pod's; no pod's uid has a slash."""
+"""What the keys of an ElasticGPU's own reservations start with; no pod's uid has a slash."""
 
 
 class LedgerBug(AssertionError):
@@ -39,7 +39,7 @@ class LedgerBug(AssertionError):
 
 
 class ReservationState(Enum):
-    """Where a holding stands."""
+    """Whether the reservation's pod has been seen."""
 
     ASSUMED = "assumed"
     CONFIRMED = "confirmed"
@@ -81,7 +81,7 @@ def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float
 
 
 class Ledger:
-    """Holdings by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
+    """Reservations by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
         self._holdings: dict[str, Reservation] = {}
@@ -94,11 +94,11 @@ class Ledger:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def holding(self, key: str) -> Reservation | None:
-        """The holding under a pod's uid or, while assumed, an allocation's id."""
+        """The reservation under a pod's uid or, while assumed, an allocation's id."""
         return self._holdings.get(key)
 
     def on_node(self, node: str) -> Iterable[Reservation]:
-        """Every holding on a node, in the order in which they came."""
+        """Every reservation on a node, in the order in which they came."""
         return tuple(self._by_node.get(node, {}).values())
 
     def __iter__(self) -> Iterator[Reservation]:
@@ -118,7 +118,7 @@ class Ledger:
         return usage
 
     def used(self, node: str) -> dict[str, Usage]:
-        """What is taken on every GPU of a node of which something is, those too that the node has not any more."""
+        """What is taken of each GPU of a node, those included that the node does not have any more."""
         return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
 
     def _added_up(self, node: str, uuid: str) -> Usage:
@@ -136,7 +136,7 @@ class Ledger:
                 del self._totals[node]
 
     def held_by(self, namespace: str) -> Mapping[str, Mapping[str, Usage]]:
-        """What pods and claims of a namespace take, by node and GPU UUID. It takes a look at every holding."""
+        """What pods and claims of a namespace take, by node and GPU UUID. It looks at every reservation."""
         found: dict[str, dict[str, Usage]] = {}
         for holding in self._holdings.values():
             if holding.pod.startswith(f"{namespace}/"):
@@ -146,16 +146,16 @@ class Ledger:
         return found
 
     def users(self, claim: str) -> tuple[Reservation, ...]:
-        """Who holds the share of a claim, by the name of its ElasticGPU; that itself included, where it is booked."""
+        """The reservations of a claim's share, by the name of its ElasticGPU; the ElasticGPU's own included."""
         keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}
         return tuple(self._holdings[key] for key in sorted(keys))
 
     def assumed(self) -> tuple[Reservation, ...]:
-        """The holdings whose pod has not been seen; few, whatever the cluster holds."""
+        """The reservations whose pod has not been seen; few, whatever the cluster holds."""
         return tuple(self._assumed.values())
 
     def compute_assumed(self, node: str) -> tuple[Reservation, ...]:
-        """Holdings on the node whose pod has not been seen, so that nothing else counts what they need of it."""
+        """Reservations on the node whose pod has not been seen, so that nothing else counts what they take of it."""
         return tuple(h for h in self._by_node.get(node, {}).values() if h.state is ReservationState.ASSUMED)
 
     # -- moving ---------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Ledger:
         return True
 
     def release(self, key: str) -> bool:
-        """A pod is finished or gone: give back its share, once. False if it held none."""
+        """A pod finished or was deleted: give back its share, once. False if it held none."""
         known = self._holdings.get(key)
         if known is None:
             return False
@@ -220,7 +220,7 @@ class Ledger:
         return tuple(gpu.uuid for gpu in gpus if is_overcommitted(gpu, self.usage(node, gpu.uuid), limits))
 
     def check_invariants(self) -> None:
-        """Raise `LedgerBug` unless what is taken is exactly what the holdings add up to."""
+        """Raise `LedgerBug` unless what is taken is exactly what the reservations add up to."""
         expected: dict[str, dict[str, dict[str, Demand]]] = {}
         for key, holding in self._holdings.items():
             if key != holding.key:
@@ -244,7 +244,7 @@ class Ledger:
             raise LedgerBug("a GPU's total is not what its demands add up to")
 
     def _put(self, holding: Reservation) -> None:
-        # Before anything is changed: a holding that cannot be added up must leave no half of itself behind.
+        # Before anything is changed: a reservation that cannot be added up must not stay behind in part.
         node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
         self._holdings[holding.key] = holding
         if holding.state is ReservationState.ASSUMED:
@@ -263,7 +263,7 @@ class Ledger:
         return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
 
     def _count_shared(self, claim: str, node: str, uuid: str) -> None:
-        """Book the share of a claim anew after one of its holders came or went."""
+        """Book the share of a claim after one of its holders came or ended."""
         gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
         if held:
             gpus.setdefault(uuid, {})[_group(claim)] = functools.reduce(Demand.beside, held.values())
@@ -295,7 +295,7 @@ class Ledger:
 
 
 def _is_booked(known: Reservation, holding: Reservation) -> bool:
-    """Whether the holding is known already, and what it takes."""
+    """Whether the same is booked already."""
     same = known.allocation == holding.allocation and known.request == holding.request
     return same and known.state is ReservationState.CONFIRMED
 
@@ -313,8 +313,3 @@ def is_overcommitted(gpu: Gpu, usage: Usage, limits: Limits) -> bool:
 def usage_of(gpus: Iterable[Gpu], ledger: Ledger, node: str) -> tuple[Usage, ...]:
     """The usage that runs parallel to a node's GPUs."""
     return tuple(ledger.usage(node, gpu.uuid) for gpu in gpus)
-
-
-def by_pod(holdings: Iterable[Reservation]) -> Mapping[str, Reservation]:
-    """Holdings by `namespace/name`; a test and the command line look things up this way."""
-    return {holding.pod: holding for holding in holdings}

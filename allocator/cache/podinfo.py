@@ -38,7 +38,7 @@ _DISAGREES = (
 
 @dataclass(frozen=True, slots=True)
 class LastReported:
-    """What a pod was told of its share, and when by the clock; never, where another leader told it."""
+    """What a pod was last reported of its share, and when by the clock; `-inf` where another leader reported it."""
 
     allocated: bool
     code: str
@@ -66,7 +66,7 @@ class PodInfo(NamedTuple):
     """`namespace/name`."""
     version: int | None
     finished: bool
-    """Its containers are gone for good."""
+    """Its containers have ended for good."""
     gated: bool
     """Some scheduling gate holds it, ours or another."""
     deleting: bool
@@ -90,7 +90,7 @@ class PodInfo(NamedTuple):
     """What it takes of its node besides GPUs."""
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
     unschedulable: str | None = None
-    """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not judged yet."""
+    """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
     waiting: WaitingPod | None = None
     """Where our gate holds it."""
 
@@ -254,7 +254,7 @@ class NodeUse:
 
 @dataclass(frozen=True, slots=True)
 class TrackedPod:
-    """Where a pod stands by what the watches brought. `waits`: behind our gate."""
+    """What the watches brought of a pod. `waits`: behind our gate."""
 
     node: str = ""
     waits: bool = False
@@ -329,7 +329,7 @@ def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:
 
 @dataclass(frozen=True, slots=True)
 class UnboundPod:
-    """A pod whose share nobody uses. `version` is what it was last seen at."""
+    """A pod whose share is not used. `version`: the one it was last seen at."""
 
     uid: str
     key: str
@@ -354,30 +354,30 @@ class UnboundPods:
 
     def __init__(self, after: float) -> None:
         self._after = after
-        self._stuck: dict[str, UnboundPod] = {}
+        self._unbound: dict[str, UnboundPod] = {}
 
     def see(self, pod: PodInfo, node: str, now: float) -> bool:
-        """A pod that holds a share on `node` is new or changed. True if it was told to be stuck and is no more."""
+        """A pod that holds a share on `node` is new or changed. True if it was reported as unbound and is bound now."""
         uid, said = pod.uid, pod.unschedulable
-        known = self._stuck.get(uid)
+        known = self._unbound.get(uid)
         if said is None:
-            self._stuck.pop(uid, None)
+            self._unbound.pop(uid, None)
             return known is not None and known.told
         since, told = (known.since, known.told) if known else (now, False)
-        self._stuck[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
+        self._unbound[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
         return False
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""
-        self._stuck.pop(uid, None)
+        self._unbound.pop(uid, None)
 
     def due(self, now: float) -> list[UnboundPod]:
-        """The pods that have been stuck past the bound and of whom it was not said yet; each is given once."""
-        late = [s for s in self._stuck.values() if not s.told and now - s.since >= self._after]
-        for stuck in late:
-            self._stuck[stuck.uid] = replace(stuck, told=True)
+        """The pods that have been unbound past the bound; each is returned once."""
+        late = [s for s in self._unbound.values() if not s.told and now - s.since >= self._after]
+        for pod in late:
+            self._unbound[pod.uid] = replace(pod, told=True)
         return late
 
     def late(self, now: float) -> int:
-        """How many are stuck past the bound."""
-        return sum(now - s.since >= self._after for s in self._stuck.values())
+        """How many are unbound past the bound."""
+        return sum(now - s.since >= self._after for s in self._unbound.values())

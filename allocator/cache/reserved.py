@@ -1,18 +1,12 @@
 """
-A node kept for one pod that has waited too long, so that smaller ones do not starve it.
+Decisions while nodes are reserved.
 
-So is a node on which room is made by evictions (`allocator.preemption.tracker`), for each pod for which some go there.
+A node is reserved for one pod: a starving one (`allocator.queue.reservation`), or one for which evictions make room
+there (`allocator.preemption.tracker`). The pod goes there as soon as it fits. To all others the node is closed, except
+to pods of higher priority, and to those of other namespaces where it is reserved against one namespace only.
 
-Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: each share that comes back is
-taken by somebody smaller. So after a bound the first in the queue has one node kept for it, the one that has the least
-still to give back. Nobody else is placed there, except pods of higher priority, until the pod is placed or gone, or the
-time for which its namespace may have a node kept is over (`allocator.queue.queue.reservation`).
-
-What pods of its own namespace hold does not count as given back: their author can see to that, and could else close a
-node to others for ever. Where no node would serve it otherwise, one is kept against its own namespace only.
-
-Pure. For having waited too long at most one node is kept at a time. The choice only ever moves to a node that lacks
-less, and on a kept node what is lacking only shrinks, so it comes to rest.
+The engine knows reserved nodes as `closed`. The decision here asks it first, and looks at the reserved nodes to which
+the pod may go one by one. Pure.
 """
 
 from __future__ import annotations
@@ -32,19 +26,19 @@ _NOTHING = Compute()
 
 @dataclass(frozen=True, slots=True)
 class NodeReservation:
-    """A node that is kept, and for which pod; it may be kept for others too."""
+    """A node is reserved for a pod; another reservation may name the same node."""
 
     node: str
     uid: str
     priority: int = 0
     others: tuple[tuple[str, Usage], ...] = ()
-    """By GPU UUID what will be taken once the others for whom it is kept have what is made free for them."""
+    """By GPU UUID what will be taken once the other pods for which room is made there have it."""
     compute: Compute = _NOTHING
-    """What will be taken of the node besides by then."""
+    """What will be taken of the node besides GPUs by then."""
     against: str = ""
-    """The namespace against whose pods alone it is kept; empty: against all."""
+    """The namespace to whose pods alone the node is closed; empty: to all."""
     namespace: str = ""
-    """The pod's own, where the node is kept since it has waited too long."""
+    """The pod's own, where it is starving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +51,17 @@ class Requester:
 
 
 def closed(node: NodeState) -> NodeState:
-    """The node as everybody else's decisions see it: no GPU takes anybody."""
+    """The node as decisions for other pods see it: no GPU has room."""
     return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
 
 
 def entitled(kept: Sequence[NodeReservation], who: Requester) -> tuple[NodeReservation, ...]:
     """
-    The kept nodes to which the pod may go, one entry for each. Pods of one shape that differ in this differ in their
-    answers.
+    The reserved nodes to which the pod may go, one entry for each. Pods of one shape that differ in this get different
+    decisions.
 
-    The pod for which one is kept goes to that only; another to those for whose pods it has a higher priority, or that
-    are kept against another namespace.
+    A pod with a reservation goes to that node only; another pod to the nodes reserved for pods of lower priority, or
+    against another namespace.
     """
     own = [one for one in kept if one.uid == who.uid]
     if own:
@@ -86,9 +80,9 @@ def decide(
     who: Requester,
 ) -> Decision:
     """
-    Where the pod goes. `chooser` knows the kept nodes as `closed`, `nodes` has what they really are.
+    Where the pod goes. `chooser` knows the reserved nodes as `closed`, `nodes` has them as they are.
 
-    The pod for which one is kept goes there as soon as it fits; one of higher priority only where nothing else is free.
+    A pod with a reservation goes there as soon as it fits; one of higher priority only where no other node has room.
     """
     there = [one for one in kept if one.node in nodes]
     return reference.by_preference(lambda form: _decide(chooser, nodes, there, form, who), ask)
@@ -125,7 +119,7 @@ def _decide(
 
 
 def _left(node: NodeState, kept: NodeReservation) -> NodeState:
-    """The node as the pod for which it is kept sees it: what others there wait for is not its to take."""
+    """The node as the pod with this reservation sees it: without the room that is made for others there."""
     if not kept.others:
         return node
     later = dict(kept.others)
@@ -153,7 +147,7 @@ def _there(chooser: Engine, nodes: Mapping[str, NodeState], ask: SchedulingReque
 def _told_of(
     chooser: Engine, node: NodeState, ask: SchedulingRequest, refused: Unschedulable, instead: tuple[ReasonCount, ...]
 ) -> Unschedulable:
-    """The refusal with what is true of a kept node, where being closed is all that `chooser` knows of it."""
+    """The refusal with the reserved node's own reasons; `chooser` knows only that it is closed."""
     verdict = reference.evaluate(closed(node), ask, chooser.limits, reference.DEFAULT_POLICY)
     if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
         return refused

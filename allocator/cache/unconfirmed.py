@@ -1,8 +1,8 @@
 """
-What admissions may hold before their pods are stored: how much, for how long, and who must wait until it is stored.
+What admissions may hold before their pods are stored: how much, for how long, and which pods must be stored first.
 
-A share is reserved before quotas and storage have their say, so whoever creates pods that are refused holds shares for
-nothing. Three bounds: what one namespace may hold so, what all of them may, and no more for a namespace whose pods did
+A share is reserved before quotas and storage decide about the pod, so pods that are refused afterwards hold shares for
+nothing. Three bounds: what one namespace may hold so, what all of them may, and nothing for a namespace whose pods did
 not come lately. Beyond them a pod is gated instead, and gets its share once it is stored, a moment later.
 
 How long a pod may take to come is learnt from those that came (`Arrivals`). Pure: times are passed in.
@@ -24,7 +24,7 @@ OVERDUE = 2.0
 PROBATION = 60.0
 """Seconds for which a namespace whose pod did not come has its pods stored first."""
 _NAMESPACES = 4096
-"""Namespaces that are remembered; whoever reaches the webhook's port can make names up."""
+"""Namespaces that are remembered; any client of the webhook's port can make names up."""
 
 
 def weight(request: PodRequest, allocation: Allocation, sharers: int) -> int:
@@ -68,7 +68,7 @@ class Unconfirmed:
         self._ended: dict[str, float] = {}
 
     def ended(self, namespace: str, now: float) -> None:
-        """A reservation of this namespace was given back, since its pod did not come."""
+        """A reservation of this namespace ended, since its pod did not come."""
         self._ended.pop(namespace, None)
         self._ended[namespace] = now
         while len(self._ended) > _NAMESPACES:
@@ -103,8 +103,8 @@ class Arrivals:
     How long pods take from their admission until the watch brings them, and so when one will not come any more.
 
     The bound is several times what the slowest took lately, in the pod's namespace and in all of them; until some have
-    been seen, and at most, it is `longest`. A pod that comes after all teaches too. Not thread-safe: one owner calls
-    it.
+    been seen, and at most, it is `longest`. A pod that comes after its reservation ended counts too. Not thread-safe:
+    one owner calls it.
     """
 
     def __init__(self, longest: float) -> None:

@@ -1,9 +1,20 @@
 """
-For whom a node is kept: the first in the queue that has waited past the bound and that some node could serve.
+Reserve a node for a starving pod: the first in the queue that has waited past a bound and that some node could serve.
 
-The bound counts from when this process first saw the pod wait, and past it a pod need not have been at the head all
-that time: of many large pods, each has its turn as soon as the one before it is placed. Pure over the cluster and the
-line's notes.
+Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: a smaller one takes each share
+that comes back. So past the bound one node is reserved for the pod, the one that has the least still to give back. Only
+pods of higher priority are placed there meanwhile, until the pod is placed or gone, or its namespace has used up the
+time for which a node may be reserved for it (`ReservationBudget`).
+
+The bound counts from when this process first saw the pod wait. Past it a pod need not have been the first all that
+time: of many large pods, each has its turn as soon as the one before it is placed.
+
+What pods of its own namespace hold does not count as given back: their author decides when they end, and could else
+close a node to others for ever. Where no node would serve the pod otherwise, one is reserved against its own namespace
+only.
+
+At most one node is reserved so at a time. The choice only ever moves to a node that lacks less, and on a reserved node
+what is lacking only shrinks, so it comes to rest. Pure over the cache and the queue's records.
 """
 
 from __future__ import annotations
@@ -26,28 +37,26 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Reason
 
 _TRIES = 8
-"""Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one has it."""
-
-
+"""Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one gets a node."""
 _LONGEST_PAUSE = 8
-"""Times the bound for which nothing is kept for a namespace, at most."""
+"""How many times the bound a pause is at most."""
 
 
 @dataclass(slots=True)
 class _Spent:
     seconds: float = 0.0
-    """For which a node was kept since the last pause."""
+    """For which a node was reserved since the last pause."""
     pauses: int = 0
     until: float = 0.0
     """The end of the last pause."""
     last: float = 0.0
-    """When a node was last kept."""
+    """When a node was last reserved."""
 
 
 class ReservationBudget:
     """
-    How long a node may be kept for pods of a namespace: `most` seconds, until one of them is placed. After that comes a
-    pause of as many, and of twice as many each time that it was in vain again. 0: no bound.
+    How long a node may be reserved for pods of a namespace: `most` seconds, until one of them is placed. Then comes a
+    pause of as many seconds, and of twice as many each time that no pod was placed again. 0: no bound.
 
     The time is counted by namespace: a pod that is deleted and created again gets no fresh time. Not thread-safe: one
     owner calls it.
@@ -59,7 +68,7 @@ class ReservationBudget:
         self._kept, self._since = "", 0.0
 
     def passes(self, namespace: str, now: float) -> None:
-        """A node is kept for this namespace from now on, until it is said again; none where it is empty."""
+        """From now on a node is reserved for this namespace; for none where it is empty."""
         if self._kept and self._most:
             self._spend(self._of.setdefault(self._kept, _Spent()), now)
         self._kept, self._since = namespace, now
@@ -74,20 +83,20 @@ class ReservationBudget:
             spent.seconds, spent.pauses, spent.until = 0.0, min(spent.pauses + 1, _LONGEST_PAUSE), now + pause
 
     def allows(self, namespace: str, now: float) -> bool:
-        """Whether a node may be kept for this namespace now."""
+        """Whether a node may be reserved for this namespace now."""
         spent = self._of.get(namespace)
         return spent is None or now >= spent.until
 
     def served(self, namespace: str) -> None:
-        """The pod for which a node was kept is placed: it was not in vain."""
+        """The pod for which a node was reserved is placed, so the budget is whole again."""
         self._of.pop(namespace, None)
         self._kept = ""
 
 
-def current_reservation(cache: Cache, queue: SchedulingQueue, line: PodRecords) -> NodeReservation | None:
-    """What is kept, unless its pod has left the queue or is being written; the first, where more is."""
+def current_reservation(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> NodeReservation | None:
+    """The first reservation whose pod is in the queue and is not being written; None where there is none."""
     for kept in cache.reservations:
-        if queue.pod(kept.uid) is not None and not line.is_writing(kept.uid):
+        if queue.pod(kept.uid) is not None and not records.is_writing(kept.uid):
             return NodeReservation(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
     return None
 
@@ -95,28 +104,28 @@ def current_reservation(cache: Cache, queue: SchedulingQueue, line: PodRecords) 
 def choose_reservation(
     cache: Cache,
     queue: SchedulingQueue,
-    line: PodRecords,
+    records: PodRecords,
     budget: ReservationBudget,
     after: float,
     now: float,
     failed: Callable[[QueuedPodInfo], None],
 ) -> NodeReservation | None:
     """
-    Which node to keep for whom; None where nobody has waited for `after` seconds, or `after` is 0.
+    The reservation of a node for a starving pod; None where no pod has waited for `after` seconds, or `after` is 0.
 
-    Whose namespace has had its time is passed over. A node whose room depends on others is preferred to one whose room
-    the pod's own namespace holds.
+    A pod whose namespace has used up its budget is passed over. A node whose room other namespaces hold is preferred to
+    one whose room the pod's own namespace holds.
 
-    `failed` is told of a pod for which an error came up, as it is handled; the next one in the queue is looked at.
+    `failed` is called in the handler of an error that came of a pod; the next one in the queue is looked at.
     """
-    kept, asked = current_reservation(cache, queue, line), 0
+    kept, asked = current_reservation(cache, queue, records), 0
     for entry in queue.in_order() if after else ():
         if (
             entry.foreign
             or entry.ask.request.claim
-            or line.is_writing(entry.uid)
-            or line.quarantine.holds(entry.uid, now)
-            or now - line.waits(entry.uid, now) < after
+            or records.is_writing(entry.uid)
+            or records.quarantine.holds(entry.uid, now)
+            or now - records.waits(entry.uid, now) < after
             or not budget.allows(entry.asking.namespace, now)
         ):
             continue
@@ -146,17 +155,18 @@ def _soonest(cache: Cache, entry: QueuedPodInfo, before: str) -> NodeReservation
 
 
 Staying = Mapping[str, Mapping[str, Usage]]
-"""What is not given back, by node and GPU UUID."""
+"""What does not count as given back, by node and GPU UUID."""
 
 
 def soonest(
     nodes: Iterable[NodeState], ask: SchedulingRequest, limits: Limits, kept: str = "", staying: Staying | None = None
 ) -> str | None:
     """
-    The node that lacks least until it takes the pod, given that its GPUs' users go but for what is `staying`; None if
-    none ever would.
+    The node that lacks least until it takes the pod, where all that is taken of its GPUs comes back but for what is
+    `staying`; None where none would take it even then.
 
-    The node that is kept already stays it unless another lacks strictly less. Ties go to the lesser name.
+    A node that is reserved already (`kept`) stays the choice unless another lacks strictly less. Ties go to the lesser
+    name.
     """
     lacking, steps = [], Steps()
     for node in nodes:
@@ -202,7 +212,7 @@ def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> 
     lack = max(memory * FINE // max(limits.capacity(gpu), 1), cores * FINE // WHOLE, 0)
     lack = max(lack, sharers * FINE // limits.sharers(gpu))
     if usage.exclusive or (fraction.exclusive and usage.sharers):
-        # All of its users must go, however little they use.
+        # All pods on it must end, however little they use.
         lack = max(lack, FINE * usage.sharers)
     return lack
 
