@@ -1,10 +1,9 @@
 """
 `python -m webhook serve`, `python -m webhook certs` and `python -m webhook conditions`.
 
-Commands with different rights: `serve` needs no access to the API server at all, `certs` may change one
-MutatingWebhookConfiguration, and `conditions` prints what would have to be changed there. Every setting is a flag, has
-a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file that `--settings` names; `--help` lists
-them.
+The commands need different rights: `serve` none on the API server, `certs` those on one MutatingWebhookConfiguration,
+and `conditions` prints what must be changed there. Every setting is a flag, an environment variable
+(`GPUFRACTION_...`), or a line of the YAML file that `--settings` names; `--help` lists them.
 """
 
 from __future__ import annotations
@@ -80,6 +79,12 @@ def _serve(settings: ServeSettings) -> int:
             extra={"directory": str(settings.certificates), "reason": str(error)},
         )
         return 1
+
+    def make() -> Service:
+        from webhook.app import make_app  # in the serving process only
+
+        return make_app(settings)
+
     listening = ListenAddress(
         settings.bind,
         settings.certificates,
@@ -91,18 +96,11 @@ def _serve(settings: ServeSettings) -> int:
         health=settings.health_address(),
     )
     try:
-        serve(listening, lambda: _service(settings))
+        serve(listening, make)
     except OSError as error:
         log.error("cannot listen", extra={"listen": settings.listen, "reason": str(error)})
         return 1
     return 0
-
-
-def _service(settings: ServeSettings) -> Service:
-    """Called in the process that serves."""
-    from webhook.app import make_app
-
-    return make_app(settings)
 
 
 def _conditions(settings: ConditionsSettings) -> int:
@@ -111,10 +109,10 @@ def _conditions(settings: ConditionsSettings) -> int:
     from webhook.certificates.configuration import patch
 
     file = yaml_file(settings.options, pool_options)
-    said = file.value()
-    if said is None:
+    options = file.value()
+    if options is None:
         raise SettingsError([f"options: {file.trouble}"])
-    print(patch(settings.configuration, said.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
+    print(patch(settings.configuration, options.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
     return 0
 
 

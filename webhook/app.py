@@ -1,7 +1,7 @@
 """
-The application as it runs in production: its parts made and put together in one place.
+The application as it runs in production: the one place where its parts are made and connected.
 
-Called in the serving process, after gunicorn has forked, so that sockets and collectors belong to it.
+It is made in the serving process, after gunicorn has forked, so that sockets and collectors belong to that process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from webhook.certificates.authority import expiry
 from webhook.certificates.store import CERTIFICATE
-from webhook.serving import health
 from webhook.serving.application import create_app
 from webhook.serving.asking import allocator
+from webhook.serving.health import Health, Pulse
 from webhook.serving.server import Service
 from webhook.settings import ServeSettings
 
 log = logging.getLogger(__name__)
 _AGAIN = 60.0
-"""Seconds until what is still wrong with the options is logged again."""
+"""Seconds until wrong options are logged again."""
 _UNREAD = (
     "the cluster's options for GPU shares cannot be read, so defaults apply to this pod: without an amount of memory "
     "it requests a GPU's whole memory. The condition OptionsRefused of the GPUNodes tells an administrator why"
@@ -38,7 +38,7 @@ _UNREAD = (
 
 class Document:
     """
-    The administrator's document of options as the webhook applies it. It logs what is wrong for as long as it is wrong.
+    The administrator's document of options as the webhook applies it. While it is wrong, that is logged once a minute.
 
     `clock` in seconds. From any thread.
     """
@@ -48,15 +48,15 @@ class Document:
         self._logged_at = float("-inf")
 
     def options(self) -> PoolOptions:
-        """What counts: the document, or the last that could be read, or nothing."""
+        """The options that apply: the last document that could be read, or none."""
         return self._file.value() or NOTHING_SAID
 
     def warning(self) -> str:
-        """A warning for pods while no document could be read, else empty; it does not show the document to a tenant."""
+        """A warning for pods while no document could ever be read, else empty. It shows tenants nothing of it."""
         return _UNREAD if self._file.value() is None else ""
 
     def trouble(self) -> str:
-        """What is wrong and what counts instead; empty while all is well. Logged once a minute while it is asked."""
+        """What is wrong with the document, and what applies instead; empty while all is well."""
         known = self._file.value() is not None
         wrong = self._file.trouble
         if not wrong:
@@ -75,8 +75,8 @@ def make_app(settings: ServeSettings) -> Service:
     """
     The webhook and its probes.
 
-    A document of options that could never be read counts as empty, since the webhook keeps no state. Pods that leave
-    their memory out then ask for a whole card, by which no other pod loses memory.
+    A document of options that could never be read counts as empty, since the webhook has no state. A pod without an
+    amount of memory then asks for a whole card, so no other pod loses memory.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
     fixed = settings.configuration()
@@ -85,21 +85,22 @@ def make_app(settings: ServeSettings) -> Service:
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
-    def ready() -> str | None:
-        return unready(certificate, datetime.datetime.now(datetime.UTC))
-
+    pulse = Pulse()
+    health = Health(
+        ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
+        trouble=document.trouble,
+        alive=pulse.reason,
+    )
     app = create_app(
         lambda: replace(fixed, pools=document.options(), warning=document.warning()),
         allocator(UnixClient(settings.socket), patience=settings.allocator_timeout),
         metrics,
-        ready=ready,
-        trouble=document.trouble,
+        health=health,
     )
-    pulse = health.Pulse()
     turned_away = metrics.counter(TURNED_AWAY)
     return Service(
         app,
-        health.routes(metrics=metrics, ready=ready, trouble=document.trouble, alive=pulse.reason),
+        health.routes(metrics),
         pulse,
         turned_away=lambda reason: turned_away.labels(reason).inc(),
         watch_open=metrics.gauge(CONNECTIONS).set_function,
@@ -108,8 +109,7 @@ def make_app(settings: ServeSettings) -> Service:
 
 def unready(certificate: Path, now: datetime.datetime) -> str | None:
     """
-    Why this process cannot serve, or None. Only the certificate matters: without an allocator pods are gated, and that
-    is a service too.
+    Why this process cannot serve, or None. Only the certificate matters: without an allocator, pods are still gated.
     """
     try:
         end = expiry(certificate.read_bytes())

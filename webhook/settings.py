@@ -1,7 +1,7 @@
 """
 The settings of the two commands, each field with its meaning; read by `runtime.settings`.
 
-Plain values only: the modules that do the work never see these objects.
+Plain values only: other modules do not see these objects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
 
 @dataclass(frozen=True)
 class DialectSettings:
-    """What the older systems' words mean where those systems could be configured."""
+    """How the older systems were configured, which decides what their words mean."""
 
     aliyun_unit: Literal["GiB", "MiB"] = setting("GiB", "What one `aliyun.com/gpu-mem` is.")
     default_memory: int = setting(
@@ -55,7 +55,7 @@ class DialectSettings:
     )
 
     def options(self) -> Options:
-        """The same, as the dialects take it."""
+        """The options for the dialects."""
         return Options(
             aliyun_unit=_UNITS[self.aliyun_unit],
             default_memory=self.default_memory,
@@ -67,7 +67,7 @@ class DialectSettings:
 
 @dataclass(frozen=True)
 class LeastShareSettings:
-    """The least share of a GPU. A GPU has `sharing.max_sharers` places, which shares of next to nothing would fill."""
+    """The least share of a GPU: tiny shares would use up the `sharing.max_sharers` places of a GPU."""
 
     min_memory: int = setting(
         quantity.MIB,
@@ -161,7 +161,7 @@ class ServeSettings:
         return parse_address(self.listen, "listen", "0.0.0.0:9444") if self.listen else None
 
     def configuration(self) -> Configuration:
-        """How pods are admitted, but for the document of options."""
+        """The configuration of admission, without the document of options."""
         least, percent = self.sharing.min_memory, self.sharing.min_percent
         return Configuration(
             options=replace(self.dialects.options(), least_memory=least, least_percent=percent),
@@ -210,5 +210,5 @@ class CertsSettings:
         return Directories(self.dir, self.authority or self.dir.parent / "authority")
 
     def dns_names(self) -> tuple[str, ...]:
-        """All names that the certificate is for."""
+        """All DNS names of the certificate."""
         return (*service_names(self.service, self.namespace), *self.names)

@@ -28,6 +28,7 @@ from tests.unit.webhook.builders import container, pod, review
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
 from webhook.serving.asking import allocator
+from webhook.serving.health import Health
 
 _TOP = Path(__file__).resolve().parents[2]
 
@@ -55,7 +56,7 @@ def walked() -> Walked:
             return unixhttp.Answer(reply.status, reply.body)
 
     client = create_app(
-        Configuration, allocator(Beside()), Metrics(metrics_of("webhook")), ready=lambda: None
+        Configuration, allocator(Beside()), Metrics(metrics_of("webhook")), health=Health(ready=lambda: None)
     ).test_client()
     body = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
     answers: list[Any] = []

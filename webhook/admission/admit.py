@@ -1,14 +1,14 @@
 """
-From a decoded AdmissionReview to its answer. `admit` is the entry; the steps come in its order.
+From a decoded AdmissionReview to its answer. `admit` is the entry; the module follows the order of its steps.
 
-    normalise     the pod in the standard names of resources, in its runtime class
+    normalise     the pod with the standard names of resources, and with its runtime class
     plan(pod)     -> Pass | Deny | KeepGated | Allocate
-    ask           the allocator, where the plan is to allocate: the caller brings the function
-    settle(...)   -> Admit | Deny: the pod as it goes in, placed or behind the gate
+    ask           the allocator, where the plan is `Allocate`; the caller brings the function
+    settle(...)   -> Admit | Deny: the pod that is stored, placed or behind the gate
     volumes       of limiters, for containers with a share
 
-Pure: no clock and no socket. A second pass over what a first one made changes nothing, whatever happened in between,
-except that containers added meanwhile are closed off too. Whatever goes wrong here must end in a pod that sees no GPU.
+Pure: no clock and no socket. A second pass over an admitted pod changes nothing, except that containers added in
+between are closed off too. Every failure here must end in a pod that sees no GPU.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from contract.dialects.base import Refusal, Rendering
 from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed
-from contract.model import Allocation, ContainerAllocation, PodRequest
+from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NOTHING_SAID, Options, PoolOptions
-from contract.scheduling import node_pin
+from contract.scheduling import needs, node_pin
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
 from webhook.admission.review import FORBIDDEN, INVALID, Review
@@ -42,25 +42,25 @@ _DAEMONSET = "DaemonSet"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How pods are admitted, as the administrator wants it."""
+    """The administrator's choices on admission."""
 
     options: Options = DEFAULTS
-    """How pods are read, by the settings."""
+    """How pods are read, from the settings."""
     pools: PoolOptions = NOTHING_SAID
-    """The administrator's document of options, which goes before `options`."""
+    """The administrator's document of options, which overrides `options`."""
     warning: str = ""
-    """A warning on every pod with a share, such as that the document cannot be read; empty: none."""
+    """A warning for every pod with a share, such as that the document cannot be read; empty: none."""
     hide_gpus: bool = False
     """Whether GPUs are hidden from pods that ask for none."""
     runtime_class: str = ""
-    """The RuntimeClass of pods with a share that name none; empty: none is given."""
+    """The RuntimeClass for pods with a share that name none; empty: none."""
     volumes: Volumes = NO_VOLUMES
-    """What pods with a share get for their limiters."""
+    """The volumes of pods with a share, for limiters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """The body of the answer to one review; for the metric its outcome, and the dialect that the pod asked in."""
+    """The body of the answer to a review; and for the metric, its outcome and the dialect of the pod's request."""
 
     body: bytes
     outcome: str
@@ -70,23 +70,23 @@ class Reviewed:
 Ask = Callable[[Question], Answer | None]
 """Asks the allocator; None where it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
-"""Which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say."""
+"""The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
 
 
 def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers, *, now_ns: int) -> Reviewed:
     """
     The answer to a review.
 
-    `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
+    `now_ns` is the time in nanoseconds since 1970: some older systems write the time of a placement on the pod.
     """
     if configuration.hide_gpus and asked.debugs_pod:
         return _debugged(asked)
     options = configuration.pools.reading(asked.pod, configuration.options)
     pod = dialects.standard(asked.pod, options) if asked.creates_pod else None
-    if pod is None:  # NVIDIA's own plugin serves it, or it is about nothing of ours
+    if pod is None:  # NVIDIA's own plugin serves it, or the review is not about a new pod
         hides = configuration.hide_gpus and asked.creates_pod
         return _hidden(asked, offers, whole=True) if hides else _untouched(asked)
-    # Before the question: on which nodes a GPU reaches the pod depends on its class.
+    # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
     planned = plan(pod, options)
     match planned:
@@ -95,7 +95,7 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
                 return _hidden(asked, offers, whole=False, warnings=warnings)
             return _untouched(asked, warnings)
         case Deny(message, code):
-            _give_back(asked, pod, ask)
+            _release(asked, pod, ask)
             return _denied(asked, message, code)
         case KeepGated():
             answer: Answer | None = None
@@ -121,7 +121,7 @@ def _denied(asked: Review, message: str, code: int = INVALID, dialect: str = "")
 
 
 def _hidden(asked: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
-    """A pod that asks for no share, with no GPU to be seen but those that NVIDIA's plugin gives it."""
+    """Admit a pod without a share so that it sees no GPUs but those that NVIDIA's plugin gives it."""
     wrong = review.structure_problem(asked.pod)
     if wrong is not None:
         return _denied(asked, str(wrong))
@@ -143,27 +143,23 @@ def _debugged(asked: Review) -> Reviewed:
     return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after), "hidden")
 
 
-def _give_back(asked: Review, pod: JSON, ask: Ask) -> None:
-    """The pod is refused. Had an earlier pass given it a share, the allocator need not wait for the pod."""
-    held = None if asked.dry_run or review.structure_problem(pod) is not None else _held_by(pod)
-    if held is None:
+def _release(asked: Review, pod: JSON, ask: Ask) -> None:
+    """Tell the allocator that a refused pod will not come for the share that an earlier pass gave it."""
+    if asked.dry_run or review.structure_problem(pod) is not None:
         return
-    metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
-    ask(Question(asked.uid, asked.namespace, held[0], {"metadata": metadata}, held=held[1], refused=True))
-
-
-def _held_by(pod: Mapping[str, Any]) -> tuple[PodRequest, str] | None:
-    """What an earlier pass wrote on the pod, whatever became of it since: the request, and its allocation's id."""
-    allocation = _allocation_in(pod)
+    allocation = pods.carried_allocation(pod)
     try:
         request = codec.request_from_text(pods.annotations_of(pod).get(names.REQUEST))
     except Malformed:
-        return None
-    return None if allocation is None else (request, allocation.id)
+        return
+    if allocation is not None:
+        metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
+        slim = {"metadata": metadata}
+        ask(Question(asked.uid, asked.namespace, request, slim, held=allocation.id, refused=True))
 
 
 def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
-    """The pod in this runtime class, unless it names one itself or none is to be given; `pod` is not changed."""
+    """A copy of the pod with this runtime class, unless the class is empty or the pod names one itself."""
     spec = pod.get("spec")
     if not runtime_class or not isinstance(spec, Mapping) or spec.get("runtimeClassName"):
         return dict(pod)
@@ -175,16 +171,16 @@ def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The pod asks for nothing of ours, or is beyond our reach."""
+    """The pod asks for no share, or cannot be changed."""
 
     beyond_reach: bool = False
-    """Kubelet runs it already, and no change made here would reach it."""
+    """Kubelet runs the pod already, so no change would take effect."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The pod is refused with this text. `code`: `review.INVALID` or `review.FORBIDDEN`."""
+    """The pod is refused with this message. `code`: `review.INVALID` or `review.FORBIDDEN`."""
 
     message: str
     code: int = INVALID
@@ -192,20 +188,19 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class KeepGated:
-    """The pod went through admission before and waits behind the gate: it goes on waiting, nobody is asked. Not for a
-    share by percent, see `_is_counted`."""
+    """The pod was admitted before and waits behind the gate: it stays there, and the allocator is not asked."""
 
     request: PodRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """The allocator decides. `held` is the id of the allocation that the pod carries already, or empty."""
+    """The allocator decides. `held` is the id of the allocation that the pod has already, or empty."""
 
     request: PodRequest
     held: str
     pod: JSON
-    """The pod trimmed to what a placement needs, without the pin of an allocation that may be stale."""
+    """The fields of the pod that a placement needs, without the pin of an allocation that may be stale."""
 
 
 Plan = Pass | Deny | KeepGated | Allocate
@@ -213,14 +208,14 @@ Plan = Pass | Deny | KeepGated | Allocate
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The pod goes in like this; kubectl shows the warnings."""
+    """The pod as it is stored. kubectl shows the warnings."""
 
     pod: JSON
     warnings: tuple[str, ...] = ()
 
 
 def plan(pod: Mapping[str, Any], options: Options) -> Plan:
-    """What to do about a pod that is being created."""
+    """What to do with a new pod."""
     wrong = review.structure_problem(pod)
     if wrong is not None:
         return Deny(str(wrong))
@@ -242,7 +237,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     )
     if refused is not None:
         return Deny(str(refused))
-    held = None if first_pass else _allocation_in(pod)
+    held = None if first_pass else pods.carried_allocation(pod)
     waits = not grown and names.GATE in pods.gates(pod) and not _bound(pod)
     if held is None and waits and _is_counted(request):
         return KeepGated(request)
@@ -250,7 +245,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
 
 
 def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
-    """kube-scheduler does not look at a pod's operating system; kubelets of another one fail the pod."""
+    """kube-scheduler ignores a pod's operating system, and a kubelet of another system fails the pod."""
     system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
     cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
     return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
@@ -258,14 +253,14 @@ def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
 
 def _is_counted(request: PodRequest) -> bool:
     """
-    Whether what the pod's resources say was held against its request. With a percentage any amount agrees, so what a
-    quota counts could be its author's choice: the allocator computes again how much it is at least.
+    Whether the pod's accounting resources follow from its request. With a percentage they do not, so the amount that a
+    quota counts could be the author's choice: then the allocator computes again how much it is at least.
     """
     return not any(fraction.percent for fraction in request.containers)
 
 
 def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
-    """A pod that asks for nothing is none of ours, but then it must not look as if it were: nothing would let it go."""
+    """A pod without a request passes, unless it has our gate or annotation: nothing would ever remove its gate."""
     if names.GATE in pods.gates(pod):
         field, found = "spec.schedulingGates", str(names.GATE)
     elif names.REQUEST in pods.annotations_of(pod):
@@ -278,24 +273,17 @@ def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
 
 
 def _bound(pod: Mapping[str, Any]) -> str:
-    """The node that the pod names itself, or empty."""
+    """`spec.nodeName`, or empty."""
     return (pod.get("spec") or {}).get("nodeName") or ""
-
-
-def _allocation_in(pod: Mapping[str, Any]) -> Allocation | None:
-    try:
-        return codec.allocation_from_text(pods.annotations_of(pod).get(names.ALLOCATION))
-    except Malformed:
-        return None
 
 
 def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
     """
-    The pod without what tied it to the node of its allocation annotation; `pod` itself is not changed.
+    A copy of the pod without the pin to the node of its allocation annotation.
 
-    A node that the pod's author named, or that another webhook has written since, stays.
+    A node that the pod's author named, or that another webhook wrote later, stays.
     """
-    allocation = _allocation_in(pod)
+    allocation = pods.carried_allocation(pod)
     spec = pod.get("spec") or {}
     if allocation is None or pods.admitted_before(pod) is None:
         return dict(pod)
@@ -314,7 +302,7 @@ def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
 
 
 def _of_daemonset(pod: Mapping[str, Any]) -> bool:
-    """A DaemonSet's controller pins its pods in the very form that we use, so the two look alike."""
+    """Whether a DaemonSet owns the pod: its controller pins pods in the same form as we do."""
     owners = (pod.get("metadata") or {}).get("ownerReferences") or []
     return any(owner.get("kind") == _DAEMONSET for owner in owners)
 
@@ -324,9 +312,9 @@ def _of_daemonset(pod: Mapping[str, Any]) -> bool:
 
 def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
     """
-    The outcome for a pod whose plan was `decided`; `answer` is None where the allocator gave none.
+    The outcome for a pod with the plan `decided`; `answer` is None where the allocator gave none.
 
-    `now_ns` is the time in nanoseconds since 1970: some older systems stamp a pod with the time of its placement.
+    `now_ns`: as in `admit`.
     """
     if isinstance(answer, Never):
         return Deny(answer.reason, FORBIDDEN)
@@ -341,9 +329,9 @@ def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, n
 
 def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
     """
-    The first container that asks by percent and of which nobody can say how much memory that is at least; or empty.
+    The first container that asks by percent and whose least memory is unknown; or empty.
 
-    Let in, it would be in no quota, and its resources can never be changed.
+    Such a container cannot be admitted: no quota would count it, and its resources can never be changed.
     """
     return next((f.container for f in request.containers if f.percent and not totals.get(f.container)), "")
 
@@ -358,10 +346,10 @@ def _cannot_be_counted(container: str, answer: Answer | None) -> str:
 
 def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
     """
-    Whether a pod that names its node may wait behind the gate with a node affinity instead.
+    Whether a pod that names its node may wait behind the gate, with a node affinity instead of the name.
 
-    It may where its node has room and is only not given it now: a moment later it is where it wants to be.
-    kube-scheduler then binds it, so it must be its pod.
+    It may where its node has room and the share is only not given at this moment. kube-scheduler then binds the pod,
+    so the pod must name no other scheduler.
     """
     scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
     return isinstance(answer, Wait) and answer.code in _SOON and scheduler == _DEFAULT_SCHEDULER
@@ -379,7 +367,7 @@ def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) 
 
 
 def _cannot_wait(bound: str, answer: Wait | None) -> str:
-    """A gate beside spec.nodeName is refused by the API server, so such a pod has its share now or never."""
+    """The API server refuses a gate beside spec.nodeName, so such a pod gets its share now or is denied."""
     cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue"
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
@@ -392,7 +380,7 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
 
 
 def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
-    """The pod as it goes in: placed where the answer is `Placed`, else behind the gate. `pod` is not changed."""
+    """A copy of the pod as it is stored: placed where the answer is `Placed`, else behind the gate."""
     placed = answer if isinstance(answer, Placed) else None
     standing = placed is not None and _stands(pod, decided, placed.allocation)
     changed = _copied(pod if standing else _without_stale_pin(pod))
@@ -426,37 +414,30 @@ def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *,
 
 
 def _stands(pod: JSON, decided: Allocate | KeepGated, allocation: Allocation) -> bool:
-    """Whether the allocator confirmed the allocation that the pod carries, down to the last byte."""
+    """Whether the allocator confirmed the allocation annotation of the pod, byte for byte."""
     held = isinstance(decided, Allocate) and decided.held == allocation.id
     return held and pods.annotations_of(pod).get(names.ALLOCATION) == codec.allocation_to_text(allocation)
 
 
 def _copied(pod: Mapping[str, Any]) -> JSON:
-    """The pod with its own copy of the parts that `_applied` changes; the rest is shared, and found equal at once."""
-    spec = dict(pod.get("spec") or {})
-    for kind in ("initContainers", "containers"):
-        if spec.get(kind):
-            spec[kind] = [dict(container) for container in spec[kind]]
+    """A copy of the pod in the parts that `_applied` changes; the rest is shared, which makes the patch cheap."""
+    spec = needs.with_containers(pod.get("spec") or {}, dict)
     return {**pod, "metadata": dict(pod.get("metadata") or {}), "spec": spec}
 
 
 def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
-    """Memory in bytes per container, over its GPUs, where it is known."""
+    """Memory in bytes by container, over all its GPUs, where it is known."""
     asked = {f.container: f.memory * f.count for f in request.containers if f.memory}
     match answer:
         case Placed(allocation, _):
-            return {c.container: _total(c) for c in allocation.containers}
+            return {c.container: sum(share.memory for share in c.shares) for c in allocation.containers}
         case Wait(_, _, floor):
             return {**floor, **asked}
     return asked
 
 
-def _total(container: ContainerAllocation) -> int:
-    return sum(share.memory for share in container.shares)
-
-
 def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int) -> Rendering:
-    """The dialect's own annotations. A time stamp says when the pod was placed, so a later pass leaves it."""
+    """The dialect's own annotations. A later pass keeps their time stamps, which say when the pod was placed."""
     rendering = dialects.render(pod, request, allocation, now_ns)
     if not standing:
         return rendering
@@ -467,8 +448,8 @@ def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing:
 
 
 def _drop_rendering(pod: JSON, metadata: JSON) -> None:
-    """Take out what a dialect's tools read of an allocation that counts no more."""
-    request, allocation = pods.admitted_before(pod), _allocation_in(pod)
+    """Remove the dialect's own annotations and labels of an allocation that is no longer valid."""
+    request, allocation = pods.admitted_before(pod), pods.carried_allocation(pod)
     if request is None or allocation is None:
         return
     stale = dialects.render(pod, request, allocation, 0)
@@ -478,7 +459,7 @@ def _drop_rendering(pod: JSON, metadata: JSON) -> None:
 
 
 def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:
-    """Put our annotations in, and take out what somebody else wrote under our names."""
+    """Write our annotations, and remove what others wrote under our names."""
     kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if not bounds.ours(key)}
     metadata["annotations"] = {**kept, **{str(key): value for key, value in ours.items()}}
 
@@ -490,14 +471,14 @@ def _gate(spec: JSON) -> None:
 
 
 def _unbind(spec: JSON) -> None:
-    """The API server refuses a gate beside `spec.nodeName`; a node affinity says the same."""
+    """Replace `spec.nodeName` by a node affinity: the API server refuses a gate beside the former."""
     node = spec.pop("nodeName", None)
     if node:
         spec["affinity"] = node_pin.pinned(spec, node)
 
 
 def _ungate(spec: JSON) -> None:
-    """A pod that is placed waits for nothing of ours; a tenant may have written the gate."""
+    """Remove our gate from a placed pod; a tenant may have written it."""
     gates = spec.get("schedulingGates") or []
     others = [gate for gate in gates if gate.get("name") != names.GATE]
     if len(others) < len(gates):
@@ -508,9 +489,10 @@ def _ungate(spec: JSON) -> None:
 
 def _pin(spec: JSON, placed: Placed, before: str | None) -> str:
     """
-    Pin as the answer says, and say by what; empty where the pod was tied to the node already. `before`: by what an
-    earlier pass did where its allocation stands, else None. Other gates beside spec.nodeName are refused by the API
-    server: then by affinity.
+    Pin the pod as the answer says; returns the kind of the pin, empty where the pod was tied to the node already.
+
+    `before`: the kind of an earlier pass's pin where its allocation is still valid, else None. The API server refuses
+    spec.nodeName beside other gates, so such a pod gets an affinity.
     """
     node = placed.allocation.node
     if before is not None and (spec.get("nodeName") or node_pin.is_pinned(spec, node)):

@@ -1,10 +1,9 @@
 """
-Our own certificate authority and the webhook's serving certificate: made, and judged.
+Our own certificate authority and the webhook's serving certificate: how they are made, and when they must be renewed.
 
-Pure but for the randomness of keys: the files are `webhook.certificates.store`' and the API server's copy is
-`webhook.certificates.ca_bundle`'s. ECDSA on P-256, which every TLS 1.2 client knows and whose handshake costs a tenth
-of RSA's. Extensions follow RFC 5280 in full, since OpenSSL's strict mode and Go both refuse certificates that are
-sloppy there.
+Pure except for the randomness of keys; `webhook.certificates.store` reads and writes them. ECDSA on P-256, which every
+TLS 1.2 client knows and whose handshake costs a tenth of RSA's. Extensions follow RFC 5280 in full, since OpenSSL's
+strict mode and Go refuse other certificates.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_LIFE, LEAF_LIFE = timedelta(days=3650), timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
-"""Certificates are valid this long before they are made, for API servers whose clock is behind ours."""
+"""Certificates are valid from this long before they are made, for API servers with a clock behind ours."""
 
 MISSING, UNREADABLE, MISMATCH, NAMES, NOT_YET, DUE = "missing", "unreadable", "mismatch", "names", "not-yet", "due"
 
@@ -37,7 +36,7 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A serving certificate with its key, and the authority that signed it. PEM; empty bytes for what is not there."""
+    """A serving certificate with its key, and the authority that signed it. PEM; empty bytes where one is missing."""
 
     ca: bytes
     certificate: bytes
@@ -63,7 +62,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def needs_renewal(bundle: Bundle | None, now: datetime.datetime, names: Iterable[str]) -> Renewal | None:
-    """Why the bundle can no longer serve `names`, or None. Due is what has two thirds of its life behind it."""
+    """Why the bundle can no longer serve `names`, or None. A certificate is due after two thirds of its life."""
     if bundle is None or not (bundle.ca and bundle.certificate and bundle.key):
         return Renewal(MISSING, "there is no complete certificate")
     try:
@@ -96,8 +95,8 @@ def renewed(
     bundle: Bundle | None, now: datetime.datetime, names: Iterable[str], *, lives: Lives | None = None
 ) -> Bundle:
     """
-    A bundle with a new serving certificate; from the same authority where that has most of its life ahead and its key
-    is here, since then nobody needs to trust anything new.
+    A bundle with a new serving certificate. It is from the same authority where that is not due and its key is here:
+    then no API server needs to trust a new one.
     """
     lives = lives or Lives()
     authority = _usable_authority(bundle, now) or _new_authority(now, lives.ca)
@@ -108,12 +107,12 @@ def renewed(
 
 
 def made(certificate: bytes) -> datetime.datetime:
-    """When one of our PEM certificates was made. Raises `ValueError` where it cannot be read."""
+    """When one of our PEM certificates was made. Raises `ValueError` for what cannot be read."""
     return _certificate(certificate).not_valid_before_utc + BACKDATED
 
 
 def expiry(certificate: bytes) -> datetime.datetime:
-    """When a PEM certificate ends. Raises `ValueError` where it cannot be read."""
+    """When a PEM certificate expires. Raises `ValueError` for what cannot be read."""
     return _certificate(certificate).not_valid_after_utc
 
 
@@ -127,14 +126,14 @@ def _usable_authority(bundle: Bundle | None, now: datetime.datetime) -> _Authori
         ca, ca_key = _certificate(bundle.ca), _key(bundle.ca_key)
     except ValueError:
         return None
-    fits = ca.public_key() == ca_key.public_key() and _by_time("authority", ca, now) is None
-    return (ca, ca_key) if fits else None
+    usable = ca.public_key() == ca_key.public_key() and _by_time("authority", ca, now) is None
+    return (ca, ca_key) if usable else None
 
 
 def _new_authority(now: datetime.datetime, life: timedelta) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # The serial number in the name keeps two authorities apart for clients that find issuers by name.
+    # The serial number in the name distinguishes two authorities for clients that find issuers by name.
     name = _name(f"gpufraction webhook CA {serial:x}"[:64])
     usage = _usage(signs_certificates=True)
     certificate = (

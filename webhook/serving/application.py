@@ -1,10 +1,10 @@
 """
 The webhook as a Flask application: three routes around `webhook.admission.admit`, which decides.
 
-It holds no state, so every replica serves every review. Status codes: 400 for a body that is no AdmissionReview, 413
-over the size limit, 500 for a fault of ours, so that the failurePolicy decides; everything else is 200 with a verdict
-inside. Neither pods nor errors' texts are logged, since environments hold secrets: a fault's log line has its traceback
-and an id, which the answer repeats.
+It has no state, so every replica answers every review. Status codes: 400 for a body that is not an AdmissionReview, 413
+over the size limit, and 500 for a fault of ours, so that the failurePolicy decides; otherwise 200 with a verdict
+inside. Pods and the texts of errors are not logged, since environments hold secrets: the log line of a fault has a
+traceback and an id, and the answer has the same id.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
+from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
 from webhook.admission.admit import Ask, Configuration, Reviewed, admit
 from webhook.admission.review import BadReview
 from webhook.serving.asking import Allocator, NoAnswer
+from webhook.serving.health import Health
 
 MAX_BODY = 3 << 20
-"""Bytes. An API server takes no larger request, and stores half as much; a review may carry an old and a new pod."""
+"""Bytes. An API server accepts no larger request, and stores half as much; a review may have an old and a new pod."""
 MAX_VALUES = 200_000
-"""In a body, by its commas and brackets. Read, each takes up to 100 bytes; a pod has a few hundred."""
+"""In a body, counted by its commas and brackets. A parsed value takes up to 100 bytes; a pod has a few hundred."""
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +40,17 @@ def create_app(
     allocator: Allocator,
     metrics: Metrics,
     *,
-    ready: Callable[[], str | None],
-    trouble: Callable[[], str] = lambda: "",
+    health: Health,
     clock: Callable[[], float] = time.monotonic,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Flask:
     """
-    The application. `configuration` is asked for each review.
+    The application. It calls `configuration` for each review.
 
-    `ready` gives the reason why this process cannot serve now, or None; `trouble` what is wrong that keeps nobody from
-    being served, or empty. `clock` measures durations in seconds; `now_ns` is the time in nanoseconds since 1970.
+    `clock` measures durations in seconds; `now_ns` returns the time in nanoseconds since 1970.
     """
     app = Flask("webhook")
-    # One more than allowed: a body without a declared length is cut at this limit instead of being refused.
+    # One more than allowed: Flask cuts a body without a declared length at this limit instead of refusing it.
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
     reviews, seconds = metrics.counter(ADMISSION_REQUESTS), metrics.histogram(ADMISSION_SECONDS)
     ask = _counted(allocator, metrics)
@@ -72,12 +72,11 @@ def create_app(
 
     @app.get("/healthz")
     def healthz() -> Response:
-        return _plain("ok")
+        return _response(health.healthz())
 
     @app.get("/readyz")
     def readyz() -> Response:
-        reason, beside = ready(), trouble()
-        return _plain(reason, 503) if reason else _plain(f"ok; {beside}" if beside else "ok")
+        return _response(health.readyz())
 
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> tuple[Response, int]:
@@ -87,7 +86,7 @@ def create_app(
 
 
 def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
-    """The response to a review, whatever comes of answering it; its outcome and dialect for the metric."""
+    """The response to a review, also where answering it fails; and its outcome and dialect for the metric."""
     try:
         reviewed = answer()
     except BadReview as error:
@@ -102,7 +101,7 @@ def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
 
 
 def _counted(allocator: Allocator, metrics: Metrics) -> Ask:
-    """How admission asks the allocator: answers are counted, and what prevented one is logged."""
+    """The question to the allocator, which counts the answers and logs why there is none."""
     questions = metrics.counter(QUESTIONS)
 
     def ask(question: Question) -> Answer | None:
@@ -136,5 +135,5 @@ def _message(text: str, status: int) -> Response:
     return response
 
 
-def _plain(text: str, status: int = 200) -> Response:
-    return Response(text + "\n", status, content_type="text/plain; charset=utf-8")
+def _response(reply: Reply) -> Response:
+    return Response(reply.body, reply.status, content_type=reply.content_type)

@@ -1,9 +1,9 @@
 """
-Asking the allocator beside us, within a bound on the whole wait.
+The webhook's questions to the allocator in the same pod, with a bound on each whole exchange.
 
-No answer is no error here: a pod whose question goes unanswered is gated and placed a moment later, so every failure
-ends in a `NoAnswer` whose code is counted. A question that timed out may have been answered after all; the reservation
-that it made is forgotten by the allocator when no pod with its id appears.
+A missing answer is not an error: the pod is gated and placed a moment later. So every failure becomes a `NoAnswer`,
+whose code is counted. The allocator may have answered a question that timed out; it forgets the reservation when no pod
+with its id appears.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from contract.encoding.reading import Malformed, shown
 from runtime import unixhttp
 
 DEFAULT_PATIENCE = 0.8
-"""Seconds: far below the 3 s that the API server waits for us, and far above the few ms that a decision takes."""
+"""Seconds: far below the API server's timeout of 3 s, and far above the few ms that a decision takes."""
 
 UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED = "unreachable", "late", "not-ready", "refused", "malformed"
 _OK, _UNAVAILABLE = 200, 503
 _LONGEST = 200
-"""Characters of what an error says; it may repeat what came in."""
+"""Characters of an error's text, which may repeat the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """No usable answer. `code` is one of the constants above; `detail` is for the log, and short."""
+    """There is no usable answer. `code` is one of the constants above; `detail` is a short text for the log."""
 
     code: str
     detail: str = ""
@@ -50,7 +50,9 @@ class Client(Protocol):
 
 
 def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question], Answer | NoAnswer]:
-    """Asks the socket to place a pod. Never raises. `patience`: seconds for the whole exchange."""
+    """
+    A function that asks the allocator to place a pod. It never raises. `patience`: seconds for the whole exchange.
+    """
 
     def ask(question: Question) -> Answer | NoAnswer:
         try:
@@ -71,15 +73,15 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Qu
 
 
 def nothing_offered(node: str) -> frozenset[str]:
-    """Where there is nobody to ask."""
+    """The answer of `Allocator.offers` without an allocator."""
     return frozenset()
 
 
 def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[str], frozenset[str]]:
     """
-    Asks the socket which GPUs NVIDIA's plugin hands out on a node, by their resources; none where nobody can say.
+    A function that asks for the resources by which NVIDIA's plugin offers GPUs on a node; none without an answer.
 
-    Never raises. `patience`: seconds for the whole exchange.
+    It never raises. `patience`: seconds for the whole exchange.
     """
 
     def offered(node: str) -> frozenset[str]:
@@ -94,19 +96,19 @@ def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[s
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """The allocator beside us, or whatever answers in its place in a test."""
+    """The questions that the webhook asks: to place a pod, and what a node's device plugin offers."""
 
     ask: Callable[[Question], Answer | NoAnswer]
     offers: Callable[[str], frozenset[str]] = nothing_offered
 
 
 def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Allocator:
-    """The allocator at the other end of the socket. `patience`: seconds for each exchange."""
+    """The allocator that `client` reaches. `patience`: seconds for each exchange."""
     return Allocator(asker(client, patience=patience), offers(client, patience=patience))
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:
-    """An allocation for other containers, other counts or another node than asked would put wrong GPUs into the pod."""
+    """The answer, if its allocation is for the containers, counts and node of the question: others give wrong GPUs."""
     if not isinstance(answer, Placed):
         return answer
     wanted = [(fraction.container, fraction.count) for fraction in question.request.containers]

@@ -1,8 +1,8 @@
 """
-The webhook under gunicorn: one process behind TLS, supervised, with a port of its own for probes; and its stop.
+The webhook under gunicorn: one supervised process behind TLS, and a port of its own for probes.
 
-gunicorn listens, starts the serving process again should it ever end, and passes signals on. In that process `Front`
-looks after the connections. One process, because metrics are kept per process and replicas are the way to more.
+gunicorn listens, restarts the serving process if it ends, and forwards signals. In that process `Front` serves the
+connections. There is one process, because metrics are counted per process; more capacity comes from replicas.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from webhook.serving.tls import SILENCE, ServingContext, names_of
 BACKLOG = 1024
 _TURN = 0.001
 _TO_SPARE = 1.0
-"""Seconds before gunicorn ends a worker that has not stopped in time, which loses more than stopping does."""
+"""Seconds by which our stop ends before gunicorn kills the worker, which would lose more requests."""
 _NEWER = ("control_socket_disable",)
-"""Settings that older releases of gunicorn do not have, and whose effect those have anyway."""
+"""Settings that older releases of gunicorn do not have, and do not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +49,43 @@ class ListenAddress:
     """Directory with tls.crt and tls.key."""
     threads: int = 16
     grace: int = 20
-    """Seconds that running requests get when the process is stopped."""
+    """Seconds for running requests at a stop."""
     silence: float = SILENCE
     """Seconds that a client may take over a handshake, over sending a request, and over taking its answer."""
     client_ca: Path | None = None
-    """The authorities of whom clients must have a certificate."""
+    """The authorities that must have signed a client's certificate."""
     client_names: frozenset[str] = frozenset()
-    """Names of which it must have one; empty: any."""
+    """The names of which that certificate must have one; empty: any."""
     health: tuple[str, int] | None = None
     """Host and port of the probes and the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is served: the reviews, and what is told on the port for probes."""
+    """What is served: the reviews, and the routes of the port for probes."""
 
     app: Flask
     health: Routes
     pulse: Pulse = field(default_factory=Pulse)
     turned_away: Callable[[str], None] = lambda reason: None
-    """Told why a client was given up or refused before its review was read."""
+    """Called with the reason why a client was given up or refused before its review was read."""
     watch_open: Callable[[Callable[[], float]], None] = lambda count: None
-    """Given how to count the open connections."""
+    """Called with a function that counts the open connections."""
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's log goes where the process's own goes, in the same form."""
+    """Sends gunicorn's log to the process's own log."""
 
     def setup(self, cfg: Any) -> None:
         self.error_log.propagate = True
 
 
 class _Worker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's worker as far as signals, the parent and its watchdog go; the rest is `Front`'s."""
+    """gunicorn's worker for signals, the check of the parent, and the watchdog; `Front` does the rest."""
 
     def run(self) -> None:
         front = self.app.front(self.sockets, self.notify)
-        # gunicorn has the number of each signal written to a pipe of its own, which would wake nobody here.
+        # gunicorn has signals written to a pipe of its own, on which `Front` does not wait.
         signal.set_wakeup_fd(front.wakes)
         front.run(lambda: bool(self.alive) and self.ppid == os.getppid(), grace=self.cfg.graceful_timeout - _TO_SPARE)
 
@@ -105,18 +105,18 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
     def load(self) -> Flask:
         """Called in the worker, after the fork: threads and sockets made here are the worker's own."""
         give_back_freed_memory()
-        # The thread that looks after the connections waits this long for one that computes; by default 5 ms.
+        # The loop over the connections waits at most this long for a thread that computes; by default 5 ms.
         sys.setswitchinterval(_TURN)
         self._made = made = self._make()
         if self._probes is not None:
             serve_probes(made.health, self._probes, name="health")
-        # What is there by now stays. Looking for garbage among all of it holds every review up.
+        # The objects made so far stay for ever; searching them for garbage would delay every review.
         gc.collect()
         gc.freeze()
         return made.app
 
     def front(self, listeners: Sequence[Any], notify: Callable[[], None]) -> Front:
-        """What serves, in the worker. `notify` tells gunicorn that the worker lives."""
+        """The server, in the worker. `notify` tells gunicorn that the worker is alive."""
         made, where = self._made, self._where
         assert made is not None  # `load` comes first
 
@@ -139,7 +139,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 
 
 def gunicorn_settings(where: ListenAddress) -> dict[str, Any]:
-    """The settings by gunicorn's own names. The files' existence is checked by gunicorn as it reads them."""
+    """The settings by gunicorn's own names. gunicorn itself checks that the files exist."""
     return {
         "bind": where.bind,
         "certfile": str(where.certificates / CERTIFICATE),

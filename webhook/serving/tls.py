@@ -1,8 +1,8 @@
 """
-The serving side of TLS: one context, made anew when the certificate's files have changed.
+The TLS context of the server, which is replaced when the files of the certificate change.
 
-New connections are shaken with the newest pair that could be loaded; open ones are left alone. A pair that cannot be
-loaded (half written, certificate and key of different versions) is no reason to stop serving the one before it.
+New connections use the newest pair of certificate and key that could be loaded; open connections keep theirs. While a
+pair cannot be loaded (half written, or of different versions), the one before it is served.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ from webhook.certificates.store import CERTIFICATE, KEY
 log = logging.getLogger(__name__)
 
 _TRIES = 3
-"""A directory can be exchanged between the opening of the two files; the next try reads both from the new one."""
-
+"""A directory can be replaced between the reads of its two files; the next try reads both from the new one."""
 
 SILENCE = 5.0
-"""Seconds within which a handshake, or a request from its first byte to its last, must be here."""
-
+"""Seconds for a handshake, and for a request from its first byte to its last."""
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: forward secrecy and authenticated encryption only, which Go, and so every API server, prefers anyway. All
-suites of TLS 1.3 are such."""
+"""For TLS 1.2: only forward secrecy and authenticated encryption, which Go, and so every API server, prefers anyway.
+All suites of TLS 1.3 have both."""
 
 
 class NoAuthority(OSError):
-    """The authorities of clients cannot be read; the message has the setting, the file and why."""
+    """The authorities of clients cannot be read. The message has the setting, the file and the reason."""
 
 
 class ServingContext:
     """The current `ssl.SSLContext` for the certificate in a directory. Safe to share between threads."""
 
     def __init__(self, directory: Path, *, client_ca: Path | None = None) -> None:
-        """`client_ca`: the authorities of whom clients must have a certificate; none: they need none."""
+        """`client_ca`: the authorities that must have signed a client's certificate; None: clients need none."""
         self._certificate, self._key = directory / CERTIFICATE, directory / KEY
         self._client_ca = client_ca
         self._lock = threading.Lock()  # guards the two fields below
@@ -50,7 +48,7 @@ class ServingContext:
         """
         The context for a new connection.
 
-        While none was ever loaded it raises `NoAuthority`, or another `OSError` for the certificate.
+        Raises `NoAuthority`, or another `OSError` for the certificate, only while no pair was ever loaded.
         """
         with self._lock:
             if self._context is None or self._version != self._seen():
@@ -80,9 +78,9 @@ class ServingContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
-        # A client that asks for one handshake after the other would have the server do most of the work.
+        # Renegotiation would let a client cause handshake after handshake, most of whose work is the server's.
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-        # API servers begin anew each time; nobody can have us remember sessions.
+        # API servers resume no sessions, and stored sessions would cost memory.
         context.num_tickets = 0
         context.load_cert_chain(os.path.realpath(self._certificate), os.path.realpath(self._key))
         if self._client_ca is not None:
@@ -94,13 +92,13 @@ class ServingContext:
         return context
 
     def _seen(self) -> object:
-        """Changes whenever one of the files does: by rename, by symlink or in place."""
+        """A value that changes with each of the files: by rename, by symlink or in place."""
         authorities = None if self._client_ca is None else _stamp(self._client_ca)
         return _stamp(self._certificate), _stamp(self._key), authorities
 
 
 def names_of(certificate: Any) -> frozenset[str]:
-    """Common names and DNS names of a client's certificate, as `SSLSocket.getpeercert` gives it; of none, none."""
+    """The common names and DNS names of a client's certificate, as `SSLSocket.getpeercert` returns it."""
     found = certificate or {}
     common = (value for part in found.get("subject", ()) for key, value in part if key == "commonName")
     return frozenset((*common, *(value for kind, value in found.get("subjectAltName", ()) if kind == "DNS")))

@@ -25,6 +25,7 @@ from webhook.admission.admit import Configuration
 from webhook.app import Document, make_app
 from webhook.serving.application import create_app
 from webhook.serving.asking import Allocator, NoAnswer
+from webhook.serving.health import Health
 from webhook.serving.server import Service
 from webhook.settings import DialectSettings, ServeSettings
 
@@ -154,8 +155,7 @@ def test_readiness_tells_a_wrong_document(reason: str | None, trouble: str, want
         Configuration,
         Allocator(lambda question: NoAnswer("unreachable", "")),
         Metrics(metrics_of("webhook")),
-        ready=lambda: reason,
-        trouble=lambda: trouble,
+        health=Health(ready=lambda: reason, trouble=lambda: trouble),
     )
     answer = app.test_client().get("/readyz")
     assert (answer.status_code, answer.get_data(as_text=True)) == want

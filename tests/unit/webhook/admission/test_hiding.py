@@ -18,6 +18,7 @@ from webhook.admission.admit import Configuration, Offers
 from webhook.admission.containers import asked_of_vendor, hidden
 from webhook.serving.application import create_app
 from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer, nothing_offered
+from webhook.serving.health import Health
 
 JSON = dict[str, Any]
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -32,7 +33,7 @@ def answered(
         lambda: Configuration(options=options, hide_gpus=hide_gpus),
         Allocator(lambda question: NoAnswer(UNREACHABLE), offers),
         Metrics(metrics_of("webhook")),
-        ready=lambda: None,
+        health=Health(ready=lambda: None),
     )
     reply = app.test_client().post("/mutate", data=json.dumps(review(made, **request)))
     assert reply.status_code == 200

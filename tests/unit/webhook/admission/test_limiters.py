@@ -16,6 +16,7 @@ from webhook.admission.admit import Configuration
 from webhook.admission.containers import NO_VOLUMES, Volumes, with_volumes
 from webhook.serving.application import create_app
 from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer
+from webhook.serving.health import Health
 from webhook.settings import ServeSettings
 
 JSON = dict[str, Any]
@@ -115,7 +116,7 @@ def test_by_admission(share: bool) -> None:
         lambda: Configuration(volumes=ALL),
         Allocator(lambda question: NoAnswer(UNREACHABLE)),
         Metrics(metrics_of("webhook")),
-        ready=lambda: None,
+        health=Health(ready=lambda: None),
     )
     client = app.test_client()
     response = json.loads(client.post("/mutate", data=json.dumps(review(asks))).data)["response"]

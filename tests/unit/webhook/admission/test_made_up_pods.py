@@ -19,6 +19,7 @@ from tests.unit.webhook.builders import GIB, T4, environment, patched, review
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
 from webhook.serving.asking import Allocator, NoAnswer
+from webhook.serving.health import Health
 
 JSON = dict[str, Any]
 
@@ -174,7 +175,7 @@ admitting = st.sampled_from(["placed", "wait", "silence"])
 
 
 def client(ask: Any) -> FlaskClient:
-    app = create_app(Configuration, Allocator(ask), Metrics(metrics_of("webhook")), ready=lambda: None)
+    app = create_app(Configuration, Allocator(ask), Metrics(metrics_of("webhook")), health=Health(ready=lambda: None))
     return app.test_client()
 
 

@@ -15,6 +15,7 @@ from tests.unit.webhook.builders import container, patched, pod, review
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
 from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer
+from webhook.serving.health import Health
 
 JSON = dict[str, Any]
 
@@ -46,7 +47,7 @@ def test_the_class_that_a_pod_goes_in_with(made: JSON, setting: str, want: str |
         lambda: Configuration(runtime_class=setting),
         Allocator(ask),
         Metrics(metrics_of("webhook")),
-        ready=lambda: None,
+        health=Health(ready=lambda: None),
     )
     response = json.loads(app.test_client().post("/mutate", data=json.dumps(review(made))).data)["response"]
     after = patched(made, response) if "patch" in response else made

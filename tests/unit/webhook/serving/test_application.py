@@ -30,6 +30,7 @@ from tests.unit.webhook.builders import (
 from webhook.admission.admit import Configuration
 from webhook.serving.application import MAX_BODY, create_app
 from webhook.serving.asking import Allocator, NoAnswer
+from webhook.serving.health import Health
 
 JSON = dict[str, Any]
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.json"))
@@ -53,7 +54,7 @@ def client(ask: Any, *, ready: str | None = None, metrics: Metrics | None = None
         Configuration,
         Allocator(ask),
         metrics or Metrics(metrics_of("webhook")),
-        ready=lambda: ready,
+        health=Health(ready=lambda: ready),
         clock=lambda: next(ticks) / 1000,
         now_ns=lambda: NOW_NS,
     )

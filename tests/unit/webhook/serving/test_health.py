@@ -7,7 +7,7 @@ import pytest
 from contract.metrics import metrics_of
 from runtime.httpserver import Reply, Request
 from runtime.metrics import Metrics
-from webhook.serving.health import Pulse, routes
+from webhook.serving.health import Health, Pulse
 
 WELL = ((200, b"ok\n"), (200, b"ok\n"))
 TOLD = {
@@ -27,9 +27,8 @@ TOLD = {
 def test_what_probes_are_told(
     ready: str | None, trouble: str, alive: str | None, told: tuple[tuple[int, bytes], tuple[int, bytes]]
 ) -> None:
-    made = routes(
-        metrics=Metrics(metrics_of("webhook")), ready=lambda: ready, trouble=lambda: trouble, alive=lambda: alive
-    )
+    health = Health(ready=lambda: ready, trouble=lambda: trouble, alive=lambda: alive)
+    made = health.routes(Metrics(metrics_of("webhook")))
 
     def ask(path: str) -> Reply:
         return made["GET", path](Request("GET", path, "", {}, b""))
