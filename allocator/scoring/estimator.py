@@ -11,11 +11,11 @@ owner calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from allocator.scoring import tables
 from allocator.scoring.classes import CARD, Demanded, Supply, demanded
-from allocator.scoring.tables import Tables, Target
+from allocator.scoring.tables import Tables
 from contract.model import PodRequest
 
 FIRST = 64
@@ -29,8 +29,6 @@ FILLED = 0.1
 _CLASSES = 4096
 """Classes kept; the ones that count least are forgotten first."""
 _TOO_LARGE = 1e200
-
-Builder = Callable[[Target, Supply], Tables]
 
 
 class Learner:
