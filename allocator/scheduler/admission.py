@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator.cache import ledger, unconfirmed
-from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation
 from allocator.cache.reserved import Requester
 from allocator.cache.unconfirmed import Unconfirmed
@@ -17,10 +16,9 @@ from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.options import SchedulerOptions
-from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue, namespace_of
-from allocator.queue.records import PodRecords
+from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
-from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.leadership import SchedulerState
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation
 from contract.scheduling import needs
@@ -36,13 +34,9 @@ class Admission:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
         rounds: Rounds,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         claims: ClaimManager,
         unconfirmed: Unconfirmed,
         options: SchedulerOptions,
@@ -50,8 +44,8 @@ class Admission:
         new_id: Callable[[], str],
         forgotten: Callable[[str], None],
     ) -> None:
-        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
-        self._trigger, self._leadership, self._claims = trigger, leadership, claims
+        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
+        self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
         self._unconfirmed, self._options = unconfirmed, options
         self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
 

@@ -14,9 +14,9 @@ from typing import Any
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import UNTRACKED, AllocatedPods, TrackedPod, youngest_first
-from allocator.queue.queue import CycleTrigger
-from allocator.queue.records import EventRecord, Eviction, PodRecords
+from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler.events import UncountedFound
+from allocator.scheduler.leadership import SchedulerState
 from contract import dialects, names, pods
 from contract.encoding.quantity import mib
 from contract.model import Gpu, Usage
@@ -139,16 +139,14 @@ class OvercommitReporter:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
         sharers: AllocatedPods,
-        records: PodRecords,
-        trigger: CycleTrigger,
         clock: Callable[[], float],
         evict: Callable[[Eviction], None] | None,
     ) -> None:
         """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
-        self._cache, self._sharers, self._records, self._trigger = cache, sharers, records, trigger
+        self._cache, self._sharers, self._records, self._trigger = state.cache, sharers, state.records, state.trigger
         self._clock, self._evict = clock, evict
         self._overcommitted: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""

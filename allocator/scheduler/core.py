@@ -76,9 +76,9 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
 from allocator.scheduler.housekeeping import Housekeeping
-from allocator.scheduler.leadership import Fence, Leadership
+from allocator.scheduler.leadership import Leadership, SchedulerState
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
-from allocator.scheduler.succession import LatePods
+from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
@@ -120,12 +120,13 @@ class Controller:
         self._cache, self._queue, self._records = cache, SchedulingQueue(), PodRecords()
         self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
-        self._fence = Fence(self._queue, self._trigger, self._leadership)
+        state = SchedulerState(cache, self._queue, self._records, self._trigger, self._leadership)
+        self._fence = Fence(state)
         sharers, preemptions = AllocatedPods(), PreemptionTracker()
         unconfirmed, arrivals = Unconfirmed(options.max_unconfirmed), Arrivals(options.assume_ttl)
         self._unbound, self._capacities = UnboundPods(options.unbound_after), Capacities()
         faults = PodFaults(
-            cache=self._cache,
+            cache=cache,
             records=self._records,
             leads=self._leadership.leads,
             clock=clock,
@@ -141,17 +142,10 @@ class Controller:
             follows=options.claims,
         )
         self._late = LatePods(
-            cache=self._cache,
-            records=self._records,
-            trigger=self._trigger,
-            leadership=self._leadership,
+            state,
         )
         self._handlers = EventHandlers(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
-            trigger=self._trigger,
-            leadership=self._leadership,
+            state,
             fence=self._fence,
             late=self._late,
             sharers=sharers,
@@ -163,12 +157,8 @@ class Controller:
             asked=asked,
         )
         self._admission = Admission(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
+            state,
             rounds=rounds,
-            trigger=self._trigger,
-            leadership=self._leadership,
             claims=self._claims,
             unconfirmed=unconfirmed,
             options=options,
@@ -177,12 +167,8 @@ class Controller:
             forgotten=forgotten,
         )
         self._cycle = SchedulingCycle(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
+            state,
             rounds=rounds,
-            trigger=self._trigger,
-            leadership=self._leadership,
             claims=self._claims,
             preemptions=preemptions,
             faults=faults,
@@ -190,22 +176,14 @@ class Controller:
             new_id=new_id,
         )
         self._bindings = Bindings(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
-            trigger=self._trigger,
-            leadership=self._leadership,
+            state,
             handlers=self._handlers,
             faults=faults,
             forgotten=forgotten,
         )
         self.preemptor = Preemptor(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
+            state,
             rounds=rounds,
-            trigger=self._trigger,
-            leadership=self._leadership,
             sharers=sharers,
             preemptions=preemptions,
             faults=faults,
@@ -213,20 +191,13 @@ class Controller:
         )
         """To others it is for reading, while no other thread calls the controller."""
         self._starvation = StarvationGuard(
-            cache=self._cache,
-            queue=self._queue,
-            records=self._records,
-            trigger=self._trigger,
-            leadership=self._leadership,
+            state,
             preemptor=self.preemptor,
             faults=faults,
             options=options,
         )
         self._housekeeping = Housekeeping(
-            cache=self._cache,
-            records=self._records,
-            trigger=self._trigger,
-            leadership=self._leadership,
+            state,
             unbound=self._unbound,
             capacities=self._capacities,
             unconfirmed=unconfirmed,
@@ -236,10 +207,8 @@ class Controller:
             faulted=faulted,
         )
         self._overcommit = OvercommitReporter(
-            cache=self._cache,
+            state,
             sharers=sharers,
-            records=self._records,
-            trigger=self._trigger,
             clock=clock,
             evict=self._housekeeping.evict if options.repair == "evict" else None,
         )

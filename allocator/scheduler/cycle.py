@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from allocator.cache import ledger, reserved
-from allocator.cache.cache import Cache
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
 from allocator.claims.manager import BINDING, ClaimManager
 from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
-from allocator.queue.records import Binding, PodFaults, PodRecords, Report, StatusUpdate
+from allocator.queue.queue import QueuedPodInfo, Rounds
+from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
     BindAbandoned,
@@ -35,7 +34,7 @@ from allocator.scheduler.events import (
     ReadBack,
 )
 from allocator.scheduler.handlers import EventHandlers
-from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.leadership import SchedulerState
 from contract.model import Allocation
 from contract.scheduling.needs import SchedulingRequest
 
@@ -56,21 +55,17 @@ class SchedulingCycle:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
         rounds: Rounds,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         claims: ClaimManager,
         preemptions: PreemptionTracker,
         faults: PodFaults,
         clock: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
-        self._trigger, self._leadership, self._claims = trigger, leadership, claims
+        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
+        self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
         self._preemption, self._faults = preemptions, faults
         self._clock, self._new_id = clock, new_id
         self._decided: list[Binding] = []
@@ -199,18 +194,14 @@ class Bindings:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         handlers: EventHandlers,
         faults: PodFaults,
         forgotten: Callable[[str], None],
     ) -> None:
-        self._cache, self._queue, self._records = cache, queue, records
-        self._trigger, self._leadership, self._handlers = trigger, leadership, handlers
+        self._cache, self._queue, self._records = state.cache, state.queue, state.records
+        self._trigger, self._leadership, self._handlers = state.trigger, state.leadership, handlers
         self._faults, self._forgotten = faults, forgotten
 
     def succeeded(self, event: BindSucceeded, now: float) -> None:

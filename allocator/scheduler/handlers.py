@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.cache import unconfirmed
-from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
@@ -22,7 +21,7 @@ from allocator.cache.unconfirmed import Arrivals
 from allocator.claims import events
 from allocator.claims.lifecycle import Refused
 from allocator.claims.manager import ClaimManager
-from allocator.queue.queue import CycleTrigger, SchedulingQueue
+from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import READING, EventRecord, PodFaults, PodRecords, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
@@ -44,8 +43,8 @@ from allocator.scheduler.events import (
     PodFenced,
     PodsListed,
 )
-from allocator.scheduler.leadership import KEPT_OUT, Fence, Leadership
-from allocator.scheduler.succession import LatePods
+from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
+from allocator.scheduler.succession import Fence, LatePods
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
@@ -61,12 +60,8 @@ class EventHandlers:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         fence: Fence,
         late: LatePods,
         sharers: AllocatedPods,
@@ -77,8 +72,8 @@ class EventHandlers:
         forgotten: Callable[[str], None],
         asked: Callable[[PodRequest, int], None],
     ) -> None:
-        self._cache, self._queue, self._records, self._trigger = cache, queue, records, trigger
-        self._leadership, self._fence, self._late = leadership, fence, late
+        self._cache, self._queue, self._records, self._trigger = state.cache, state.queue, state.records, state.trigger
+        self._leadership, self._fence, self._late = state.leadership, fence, late
         self._sharers, self._unbound, self._capacities = sharers, unbound, capacities
         self._faults, self._arrivals, self._forgotten, self._asked = faults, arrivals, forgotten, asked
         self._kept_out = ExcludedGpus()

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from allocator.cache import unconfirmed
-from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import UnboundPod, UnboundPods
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
-from allocator.queue.queue import CycleTrigger
-from allocator.queue.records import EventRecord, Eviction, PodRecords, StatusUpdate
+from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import CheckReservations, DriftFound, Effect, Relist, ReservationsChecked
-from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.leadership import SchedulerState
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
@@ -34,11 +32,8 @@ class Housekeeping:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        records: PodRecords,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         unbound: UnboundPods,
         capacities: Capacities,
         unconfirmed: Unconfirmed,
@@ -47,7 +42,12 @@ class Housekeeping:
         forgotten: Callable[[str], None],
         faulted: Faulted,
     ) -> None:
-        self._cache, self._records, self._trigger, self._leadership = cache, records, trigger, leadership
+        self._cache, self._records, self._trigger, self._leadership = (
+            state.cache,
+            state.records,
+            state.trigger,
+            state.leadership,
+        )
         self._unbound, self._capacities = unbound, capacities
         self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
         self._forgotten, self._faulted = forgotten, faulted

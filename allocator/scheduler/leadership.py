@@ -1,19 +1,22 @@
 """
-Whether this replica may decide now: it has seen the cluster, it leads, it has listed since then what is booked, and no
-write of the leader before can take effect any more.
+Whether this replica may decide now, and the state that the scheduler's parts share.
 
-The last two are what keeps two leaders from giving away the same share one after the other: what the leader before has
-written is on the API server, and not necessarily in our watch yet; and what it was about to write may be on its way
-still (`Fence`). Not thread-safe by itself; its owner's lock guards it. Leadership ends by the
-clock, so what was true a moment ago is asked again right before a write.
+A replica may decide once it has seen the cluster, it leads, it has listed since then what is booked, and no write of
+the leader before can take effect any more. The last two keep two leaders from giving the same share away one after the
+other: what the leader before has written is on the API server and perhaps not in our watch yet, and what it was about
+to write may still be on its way (`Fence`). Leadership ends by the clock, so it is asked again right before a write.
+
+Not thread-safe: the shell's lock guards it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, SchedulingQueue
-from allocator.scheduler.events import Effect, FencePods
+from allocator.cache.cache import Cache
+from allocator.queue.queue import CycleTrigger, SchedulingQueue
+from allocator.queue.records import PodRecords
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
@@ -92,48 +95,12 @@ class Leadership:
         return self._leading() if self._term is None else noted is not None and noted == self._term()
 
 
-class Fence:
-    """
-    Pending pods that a new leader must still give a later version, before anything is decided.
+@dataclass(frozen=True, slots=True)
+class SchedulerState:
+    """What nearly every part of the scheduler reads and changes, under the shell's lock."""
 
-    A binding names the version of its pod, so it cannot take effect once the pod has a later one. Where a new leader
-    has given every pending pod a new version, a binding of the leader before that is still on its way, however long it
-    is held up, finds its version gone. A pod that another system's gate holds cannot have been placed by anybody, and
-    one that was created since was never seen by the leader before.
-
-    Without this, who is placed and who is told to wait would depend on how long a network can hold a request back, and
-    no clock of ours knows that.
-    """
-
-    def __init__(self, queue: SchedulingQueue, trigger: CycleTrigger, leadership: Leadership) -> None:
-        self._queue, self._trigger, self._leadership = queue, trigger, leadership
-        self._term: int | None = None
-        self._left: dict[str, QueuedPodInfo] = {}
-
-    def tick(self) -> list[Effect]:
-        """
-        `FencePods` where a fence is needed, with the pods that are still to be fenced.
-
-        A pod that has left the queue is placed, or gone, and that was a later version too.
-        """
-        term = self._leadership.unfenced()
-        if term is None:
-            return []
-        if term != self._term:
-            self._term = term
-            self._left = {entry.uid: entry for entry in self._queue.in_any_order() if not entry.foreign}
-        self._left = {uid: entry for uid, entry in self._left.items() if self._queue.pod(uid) is not None}
-        if self._left:
-            return [FencePods(term, tuple(self._left.values()))]
-        self._complete(term)
-        return []
-
-    def fenced(self, uid: str) -> None:
-        """The pod has a later version, or none will ever be written."""
-        known, term = self._left.pop(uid, None), self._term
-        if known is not None and not self._left and term is not None and term == self._leadership.unfenced():
-            self._complete(term)
-
-    def _complete(self, term: int) -> None:
-        self._leadership.fenced(term)
-        self._trigger.requeue()
+    cache: Cache
+    queue: SchedulingQueue
+    records: PodRecords
+    trigger: CycleTrigger
+    leadership: Leadership

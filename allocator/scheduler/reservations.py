@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.cache.cache import Cache
 from allocator.cache.podinfo import AllocatedPods
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
@@ -19,10 +18,10 @@ from allocator.preemption import planner, tracker
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue import reservation
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
-from allocator.queue.records import EventRecord, Eviction, PodFaults, PodRecords
+from allocator.queue.queue import QueuedPodInfo, Rounds
+from allocator.queue.records import EventRecord, Eviction, PodFaults
 from allocator.scheduler.events import EvictionAnswered
-from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
 from contract.scheduling.nodeinfo import AllocatedPod
 
@@ -59,20 +58,16 @@ class Preemptor:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
         rounds: Rounds,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         sharers: AllocatedPods,
         preemptions: PreemptionTracker,
         faults: PodFaults,
         clock: Callable[[], float],
     ) -> None:
-        self._cache, self._queue, self._records, self._rounds = cache, queue, records, rounds
-        self._trigger, self._leadership, self.sharers = trigger, leadership, sharers
+        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
+        self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, sharers
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
@@ -230,18 +225,14 @@ class StarvationGuard:
 
     def __init__(
         self,
+        state: SchedulerState,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        records: PodRecords,
-        trigger: CycleTrigger,
-        leadership: Leadership,
         preemptor: Preemptor,
         faults: PodFaults,
         options: SchedulerOptions,
     ) -> None:
-        self._cache, self._queue, self._records = cache, queue, records
-        self._trigger, self._leadership, self._faults = trigger, leadership, faults
+        self._cache, self._queue, self._records = state.cache, state.queue, state.records
+        self._trigger, self._leadership, self._faults = state.trigger, state.leadership, faults
         self._preemptor, self._options = preemptor, options
         self._budget = reservation.ReservationBudget(options.starvation_reservation_limit)
         self._looked_at, self._look_again = float("-inf"), 0.0

@@ -1,35 +1,80 @@
 """
-Pods that come too late: their share was given to others before the API server stored them.
+What a new leader does about the writes of the leader before: it fences bindings that may still be on their way, and
+fails pods that come too late. Pure; the shell holds the lock.
 
 An admitted pod may take long to be stored, because other webhooks take their time. A new leader does not know of it. It
 shows itself when it comes: a pod with a share that this leader neither listed nor gave, on a GPU that has no more room
-for it, is failed before it uses a GPU. Pure; the shell holds the lock.
+for it, is failed before it uses a GPU.
 """
 
 from __future__ import annotations
 
-from allocator.cache.cache import Cache
-from allocator.queue.queue import CycleTrigger
-from allocator.queue.records import PodRecords, StatusUpdate
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import StatusUpdate
 from allocator.scheduler import consistency
-from allocator.scheduler.events import LatePod, LatePodFailed
-from allocator.scheduler.leadership import Leadership
+from allocator.scheduler.events import Effect, FencePods, LatePod, LatePodFailed
+from allocator.scheduler.leadership import SchedulerState
 from contract import names
 from contract.encoding import codec
+
+
+class Fence:
+    """
+    Pending pods that a new leader must still give a later version, before anything is decided.
+
+    A binding names the version of its pod, so it cannot take effect once the pod has a later one. Where a new leader
+    has given every pending pod a new version, a binding of the leader before that is still on its way, however long it
+    is held up, finds its version gone. A pod that another system's gate holds cannot have been placed by anybody, and
+    one that was created since was never seen by the leader before.
+
+    Without this, who is placed and who is told to wait would depend on how long a network can hold a request back, and
+    no clock of ours knows that.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._queue, self._trigger, self._leadership = state.queue, state.trigger, state.leadership
+        self._term: int | None = None
+        self._left: dict[str, QueuedPodInfo] = {}
+
+    def tick(self) -> list[Effect]:
+        """
+        `FencePods` where a fence is needed, with the pods that are still to be fenced.
+
+        A pod that has left the queue is placed, or gone, and that was a later version too.
+        """
+        term = self._leadership.unfenced()
+        if term is None:
+            return []
+        if term != self._term:
+            self._term = term
+            self._left = {entry.uid: entry for entry in self._queue.in_any_order() if not entry.foreign}
+        self._left = {uid: entry for uid, entry in self._left.items() if self._queue.pod(uid) is not None}
+        if self._left:
+            return [FencePods(term, tuple(self._left.values()))]
+        self._complete(term)
+        return []
+
+    def fenced(self, uid: str) -> None:
+        """The pod has a later version, or none will ever be written."""
+        known, term = self._left.pop(uid, None), self._term
+        if known is not None and not self._left and term is not None and term == self._leadership.unfenced():
+            self._complete(term)
+
+    def _complete(self, term: int) -> None:
+        self._leadership.fenced(term)
+        self._trigger.requeue()
 
 
 class LatePods:
     """Which pods come unannounced, and which of them must be failed."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        records: PodRecords,
-        trigger: CycleTrigger,
-        leadership: Leadership,
-    ) -> None:
-        self._cache, self._records, self._trigger, self._leadership = cache, records, trigger, leadership
+    def __init__(self, state: SchedulerState) -> None:
+        self._cache, self._records, self._trigger, self._leadership = (
+            state.cache,
+            state.records,
+            state.trigger,
+            state.leadership,
+        )
         self._newcomers: set[str] = set()
         """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
         self.failing: set[str] = set()

@@ -27,7 +27,7 @@ from webhook.serving import http1
 from webhook.serving.connections import Bounds, Connection, Connections, State
 from webhook.serving.http1 import RefusedRequest, RequestParser
 from webhook.serving.turns import Turns
-from webhook.serving.workers import Workers, Wsgi
+from webhook.serving.workers import RequestWorkers, Wsgi
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Front:
             os.set_blocking(end, False)
         self._turns: Turns[Connection] = Turns(threads)
         # One thread more, for the large request that is answered beside the others.
-        self._workers: Workers[Connection] = Workers(app, threads + 1, self.wake)
+        self._workers: RequestWorkers[Connection] = RequestWorkers(app, threads + 1, self.wake)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 

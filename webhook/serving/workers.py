@@ -34,7 +34,7 @@ class Answered(Generic[T]):
     size: int
 
 
-class Workers(Generic[T]):
+class RequestWorkers(Generic[T]):
     """`threads` threads that answer with `app`. `wake` is called from them for each answer."""
 
     def __init__(self, app: Wsgi, threads: int, wake: Callable[[], None]) -> None:
