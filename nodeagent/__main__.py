@@ -1,8 +1,9 @@
 """
-`python -m nodeagent run` and `python -m nodeagent inventory`.
+The commands of the node agent: `run`, `inventory`, `hold` and `mps`.
 
-Everything that lives long is made in `_run`, in one place. Every setting is a flag and a variable of the environment;
-`--help` lists them.
+`_run` composes the agent. One round of it is `Agent.step`: `Machine.observe` reads the machine, `reconcile` decides
+what to write, and `Agent._apply` writes it. Every setting is a flag and a variable of the environment; `--help` lists
+them.
 
 Must not: decide anything.
 """
@@ -14,8 +15,7 @@ import logging
 import os
 import socket
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -86,7 +86,7 @@ _SETTINGS: Mapping[str, type] = {
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
-    """Run the command; the exit status: 0 well, 1 failed, 2 called wrongly."""
+    """Run the command; the exit status: 0 success, 1 failure, 2 wrong arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given.pop(0) if given else ""
     if command in ("-h", "--help") or {"-h", "--help"} & set(given):
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         return 2
     env = dict(os.environ if environment is None else environment)
     if command == "inventory":
-        # Nothing is published, so any name does.
+        # Nothing is published, so any name will do.
         env.setdefault("GPUFRACTION_NODE", socket.gethostname())
     try:
         file, flags = settings_file(given)
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
 
 
 def inventory(library: GpuLibrary, settings: AgentSettings, out: TextIO) -> int:
-    """Print a table of what is here. 1 and a sentence where there is no GPU."""
+    """Print a table of this machine's GPUs. Without one, print the reason and return 1."""
     seen = look(library)
     if seen.problem:
         print(f"no GPU: {seen.problem}", file=sys.stderr)
@@ -146,10 +146,16 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
     limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
+    rules = Rules(
+        slack=settings.overuse_slack,
+        patience=settings.overuse_grace,
+        evict_after=settings.evict_overuse,
+        evict_unhealthy_after=settings.evict_unhealthy,
+    )
     overuse = OveruseReporter(
         kube,
         residents,
-        OveruseMonitor(_rules(settings)),
+        OveruseMonitor(rules),
         node=settings.node,
         show=gauges.show_usage,
         more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
@@ -159,7 +165,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     process, restarts = Process(), RestartPolicy()
 
     def looked(observation: Observation) -> None:
-        """Follows each look at the GPUs, on the looking thread."""
+        """Called after each look at the GPUs, on the observer's thread."""
         if why := restarts.seen(observation):
             process.fail(why)
         found = limiters.look()
@@ -167,7 +173,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         gauges.show(observation)
         gauges.show_isolation(isolation.levels())
         gauges.show_mps(found.mps)
-        # Nobody is evicted from a GPU for its daemon being away: what runs there may well run on.
+        # No pod is evicted because the GPU's daemon is away: its programs may continue.
         overuse.seen(without_servers(observation, found.mps))
         agent.wake()
 
@@ -187,13 +193,15 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
         published_soon=gauges.show_inventory,
     )
-    agent = Agent(kube, machine, _behaviour(settings))
+    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host())
+    behaviour = Behaviour(settings.node, settings.interval, settings.heartbeat, terms)
+    agent = Agent(kube, machine, behaviour)
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()
     process.watch_threads()
     server = _serve(settings, metrics, agent, process.workers)
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
-    process.supervise("limits", lambda: _until(process.stop, isolation.run))
+    process.supervise("limits", lambda: isolation.run(process.stop))
     process.supervise("overuse", lambda: overuse.run(process.stop))
     publisher = process.supervise("publisher", lambda: agent.run(process.stop))
     for watch in watches:
@@ -221,27 +229,13 @@ def _hold(settings: HoldSettings) -> int:
     return process.wait()
 
 
-def _behaviour(settings: AgentSettings) -> Behaviour:
-    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host())
-    return Behaviour(node=settings.node, interval=settings.interval, heartbeat=settings.heartbeat, terms=terms)
-
-
-def _rules(settings: AgentSettings) -> Rules:
-    return Rules(
-        slack=settings.overuse_slack,
-        patience=settings.overuse_grace,
-        evict_after=settings.evict_overuse,
-        evict_unhealthy_after=settings.evict_unhealthy,
-    )
-
-
 def _isolation(
     kube: Kube, library: GpuLibrary, settings: AgentSettings, residents: Residents, limiters: Limiters
 ) -> Isolation:
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
         groups = Path(settings.host_root) / "sys/fs/cgroup"
-        # A library of its own, since it is used by another thread; NVML itself takes several at a time.
+        # Another thread uses it, so it has a library of its own; NVML allows several.
         limiter = Limiter(Nvml(path=settings.nvml_library), lambda pods: container_groups(groups, pods))
     prober = Prober(
         kube,
@@ -264,19 +258,10 @@ def _reserve(settings: AgentSettings) -> Reserve:
     return Reserve(settings.reserve, settings.reserve_percent)
 
 
-def _until(stop: threading.Event, run: Callable[[threading.Event], None]) -> None:
-    """Call what may find at once that there is nothing to do; to be supervised, it must not end before its time."""
-    run(stop)
-    stop.wait()
-
-
 def _watches(
     kube: Kube, agent: Agent, residents: Residents | None, node: str, workers: Workers
 ) -> tuple[Informer, ...]:
-    """
-    Each follows this node's objects only, so that the API server sends an agent nothing of other nodes. Without
-    `residents` no pods are read.
-    """
+    """The watches on this node's own objects. Without `residents` no pods are read."""
     query, here = {"fieldSelector": f"metadata.name={node}"}, {"fieldSelector": f"spec.nodeName={node}"}
     own = (
         Informer(kube, nodes(), agent.node_event, name="node", query=query, workers=workers),

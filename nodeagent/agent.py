@@ -1,16 +1,15 @@
 """
-The agent's loop: keep what the API server says of this node equal to what the machine shows.
+The agent's loop: it keeps the GPUNode and the Node's capacity equal to what the machine shows.
 
-One thread owns all state here. Each step observes the machine, reads what is published where that is not
-known, asks `nodeagent.publishing.reconcile` what to write, and writes it in `_apply`. The watches and the observer only
-wake it.
+One thread owns all state here. Each step observes the machine, reads what is published if that is unknown, asks
+`nodeagent.publishing.reconcile` what to write, and writes it in `_apply`. The watches and the observer only wake it.
 
     unknown ──read──▶ known ──write ok──▶ known (the answer is what is published now)
        ▲                └──write failed, outcome unknown, or the watch saw another writer──┐
        └────────────────────────────────────────────────────────────────────────────────────┘
 
-So a write whose answer was lost is read back before anything else is written, and after an outage of the API server
-there is one read and one write, however long it lasted.
+So the agent reads the object back after a write without an answer, before it writes anything else. After an outage of
+the API server, however long, there is one read and one write.
 
 Must not: decide what to write, call the driver, or let an API error end the loop.
 """
@@ -65,13 +64,13 @@ class Behaviour:
     node: str
     """The name of the Node that this machine is."""
     interval: float = 10.0
-    """Between two steps where nothing wakes the agent, and between two writes of a thing that somebody undoes."""
+    """Between two steps if nothing wakes the agent, and between two writes of a field that another writer undoes."""
     heartbeat: float = 300.0
     """Between two writes of a status that stays the same, 10 % more or less by the node's name."""
     terms: Terms = DEFAULT_TERMS
-    """What is published of a look, as far as it is settled at the start."""
+    """The part of the terms that is known at the start."""
     backoff: float = 1.0
-    """After the first failed call, doubled with each further one, and never in step with other nodes."""
+    """After the first failed call; doubled with each further one, with jitter."""
     backoff_cap: float = 60.0
 
 
@@ -116,19 +115,19 @@ class Agent:
     def node_event(self, event: Event) -> None:
         """An event of the watch on our Node. From any thread."""
         node = _object_of(event)
-        self._tell("node", node_view(node) if node is not None else None)
+        self._note("node", node_view(node) if node is not None else None)
 
     def gpunode_event(self, event: Event) -> None:
         """An event of the watch on our GPUNode. From any thread."""
         gpunode = _object_of(event)
-        self._tell("gpunode", object_view(gpunode) if gpunode is not None else None)
+        self._note("gpunode", object_view(gpunode) if gpunode is not None else None)
 
     def run(self, stopping: threading.Event) -> None:
         """Do rounds until `stopping` is set; call `wake` after setting it."""
         while not stopping.is_set():
             pause = self.step()
             if self._failures:
-                # Nothing may cut a backoff short but the end: what wakes one agent wakes those of all nodes.
+                # Only the end cuts a backoff short: an event that wakes one agent may wake those of all nodes.
                 stopping.wait(pause)
             else:
                 self._wake.wait(pause)
@@ -158,7 +157,7 @@ class Agent:
             self._trouble = f"there is no Node named {self._behaviour.node!r}; the agent's node name must be its Node's"
             return
         if published.node.choice == HOLDING and report.pods_unknown:
-            # Publishing without the holders would take every GPU out of sharing at each start.
+            # Without the holders the agent would take every GPU out of sharing at each start.
             self._trouble = report.pods_unknown
             return
         status = published.gpunode.status if published.gpunode else {}
@@ -171,7 +170,7 @@ class Agent:
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 
     def _apply(self, plan: PublishingPlan, wanted: Desired, published: Published) -> None:
-        """Do all that was decided. Raises `KubeError` where a write fails; a lost Event stands in the log."""
+        """Carry out the plan. Raises `KubeError` if a write fails; an Event that fails is logged only."""
         for action in plan.actions:
             published = self._write(action, published)
             log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
@@ -231,7 +230,7 @@ class Agent:
         return max(error.retry_after or 0.0, with_jitter(longest, self._rng.random()))
 
     def _record(self, change: Change) -> None:
-        """Write an Event about this machine's Node, which has its name as uid in Events, as kubelet writes them."""
+        """Write an Event about this machine's Node. Its uid is the Node's name, as in kubelet's Events."""
         node = self._behaviour.node
         events.record(
             self._kube,
@@ -243,15 +242,13 @@ class Agent:
             host=node,
         )
 
-    def _tell(self, what: str, view: NodeView | ObjectView | None) -> None:
+    def _note(self, what: str, view: NodeView | ObjectView | None) -> None:
         with self._lock:
             self._seen[what] = view
         self._wake.set()
 
     def _check_seen(self) -> None:
-        """
-        Forget what is published where a watch saw something else: another write, or one older than our own.
-        """
+        """Read the objects again if a watch saw something other than what we last knew."""
         with self._lock:
             seen, self._seen = self._seen, {}
         known = self._published
@@ -260,7 +257,7 @@ class Agent:
 
 
 def _object_of(event: Event) -> JSON | None:
-    """The one object of a watch on a single name, None where it is gone."""
+    """The object of a watch on a single name; None if it does not exist."""
     match event:
         case Put(found):
             return found

@@ -1,5 +1,5 @@
 """
-A condition of the GPUNode before it is published, and Kubernetes' form of a time.
+Conditions of the GPUNode, before and after they are published, and Kubernetes' form of a time.
 
 Must not: read a clock.
 """
@@ -17,7 +17,7 @@ READY = "Ready"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition without its time of transition, which depends on what was published before."""
+    """A condition without its transition time, which depends on what was published before."""
 
     ready: bool
     reason: str
@@ -39,7 +39,7 @@ def timestamp(now: float) -> str:
 
 
 def seconds(text: object) -> float | None:
-    """The inverse of `timestamp`; None for what is no time."""
+    """The inverse of `timestamp`; None for a text that is no time."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except ValueError:

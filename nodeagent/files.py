@@ -1,7 +1,7 @@
 """
-Small text files of the host: read without an error, written as a whole.
+Small text files of the host: read without raising, written atomically.
 
-Must not: know what stands in them.
+Must not: know their content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text, empty where there is none or it cannot be read."""
+    """The text; empty if the file does not exist or cannot be read."""
     try:
         with path.open(encoding="utf-8") as file:
             return file.read(_MOST_BYTES)

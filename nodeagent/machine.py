@@ -1,5 +1,5 @@
 """
-The machine that the agent runs on: what is to be seen of it, and what holds containers to their shares on it.
+The machine that the agent runs on: `observe` reads it, `enforce` limits containers on it.
 
 Must not: talk to the API server, or decide what is published.
 """
@@ -25,8 +25,8 @@ _PODS_NOT_READ = (
 
 class Machine:
     """
-    `look` gives the latest look at the GPUs, None while there is none. `residents` are this node's pods, `options` what
-    the administrator's document says, and `published_soon` is given each inventory that is about to be published.
+    `look` returns the latest look at the GPUs, None before the first. `residents` are this node's pods, `options` reads
+    the administrator's document, and `published_soon` is called with each inventory that is about to be published.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Machine:
         self._isolation = isolation or Isolation(self._residents, None, cgroup="", watches=False)
 
     def observe(self) -> NodeReport | None:
-        """What is to be seen now; None before the first look at the GPUs ended."""
+        """The present state of the machine; None before the first look at the GPUs has ended."""
         observation = self._look()
         if observation is None:
             return None
@@ -53,6 +53,6 @@ class Machine:
         return NodeReport(observation, self._options(), self._residents.held(), unknown)
 
     def enforce(self, inventory: Inventory, now: float) -> Enforcement:
-        """Hold containers to their shares as this inventory says, and tell what holds."""
+        """Limit containers to their shares of this inventory, and report what is enforced."""
         self._published_soon(inventory)
         return self._isolation.enforce(inventory, now)

@@ -1,7 +1,7 @@
 """
-What is really enforced on this node, of the levels in `contract.model.ISOLATION`.
+The levels of `contract.model.ISOLATION` that this node enforces.
 
-Must not: claim a level because it is switched on; what counts is that it was seen to work.
+Must not: report a level because it is switched on; the agent must have seen it work.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nodeagent.sharing.residents import Residents
 PAUSE = 0.5
 """Seconds between two looks for containers whose group is new."""
 _AGAIN = 120
-"""Every which time all limits are set again and read back: somebody else may have changed one."""
+"""Every 120th round sets all limits again and reads them back: another program may have changed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """How GPUs reach containers (None: not known), what holds them to their shares, and the conditions that tell it."""
+    """How GPUs reach containers (None: unknown), which levels are enforced, and the conditions that report it."""
 
     delivery: Delivery | None = None
     levels: tuple[str, ...] = ()
@@ -36,11 +36,11 @@ class Enforcement:
 
 class Isolation:
     """
-    Enforces what this node can, and tells what that is. `run` has a thread and a driver's library of its own, since a
-    container's limit is to be there before its program allocates.
+    Enforces what this node can, and reports it. `run` has its own thread and driver library, since a container's limit
+    must exist before its program allocates.
 
-    `limiter`: None where the driver is not to limit memory. `watches`: whether processes can be laid to containers.
-    `limiters`: MPS and the library. `prober`: how GPUs reach containers; None where nobody is to find out.
+    `limiter`: None if the driver does not limit memory. `watches`: whether the agent can tell the container of a
+    process. `limiters`: MPS and the library. `prober`: how GPUs reach containers; None for unknown.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Isolation:
         self._possible = not observation.problem and not possible(observation.driver, self._cgroup)
 
     def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
-        """Keep the driver's limits until stopped; at once where there are none to be kept."""
-        while self._limiter is not None and not stopping.is_set():
+        """Bring the driver's limits up to date again and again until stopped."""
+        while not stopping.is_set():
             self.limit()
-            stopping.wait(pause)
+            stopping.wait(pause if self._limiter is not None else None)
 
     def limit(self) -> None:
         """Bring the driver's limits up to date once."""
@@ -79,10 +79,9 @@ class Isolation:
         self._driver = not self._limiter.trouble
 
     def enforce(self, inventory: Inventory, now: float) -> Enforcement:
-        """Bring what containers get up to date with the inventory to be published, and tell what holds."""
+        """Write what containers get with the inventory that is about to be published, and report what is enforced."""
         delivery = self._prober.delivery(now) if self._prober is not None else None
-        completed = self._limiters.apply(inventory, delivery)
-        return Enforcement(completed, self.levels(), self._limiters.conditions())
+        return Enforcement(self._limiters.apply(inventory, delivery), self.levels(), self._limiters.conditions())
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""
@@ -90,9 +89,7 @@ class Isolation:
 
 
 def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:
-    """
-    Whether process ids here are the host's. Process 2 is the kernel's own thread daemon there, and in no container.
-    """
+    """Whether process ids here are the host's, where process 2 is the kernel's thread daemon."""
     return (name_of or _name_of)(2) == "kthreadd"
 
 

@@ -1,13 +1,14 @@
 """
-The capacity that this node needs beyond what its GPUs promise: what pods hold of GPUs that are gone or promise less.
+The capacity that this node needs beyond what its GPUs promise: what pods hold of GPUs that were removed or promise
+less.
 
-The allocator counts that and writes it onto the GPUNode (`contract.nodes.capacity`). Until its figure is of what the
-GPUs promise now, nothing is taken away: each GPU counts with the most that it has promised since. So a pod that is
-placed on a new or healthy GPU is admitted by kubelet at once, whatever other pods still hold.
+The allocator counts it and writes it onto the GPUNode (`contract.nodes.capacity`). Until that figure refers to what the
+GPUs promise now, no capacity is taken away: each GPU counts with the most that it has promised since. So kubelet admits
+a pod on a new or healthy GPU at once, whatever other pods still hold.
 
-    the promise changes ──▶ the most of each GPU ──the allocator says what is held beyond it──▶ exact
+    the promise changes ──▶ the most of each GPU ──the allocator's figure for this promise──▶ exact
 
-Must not: count pods. A capacity that is too large for a while harms nobody: which GPU takes a pod is decided by GPU.
+Must not: count pods. A capacity that is too large for a while does no harm: the allocator decides GPU by GPU.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from nodeagent.publishing.status import Desired
 
 
 class ExcessCapacity:
-    """Remembers what each GPU promised since the allocator last counted. After a start what is published counts."""
+    """Remembers what each GPU promised since the allocator's last count; after a start, what is published."""
 
     def __init__(self) -> None:
         self._most: dict[str, Amounts] | None = None
         self._beyond = NOTHING
-        """What was held beyond the promise then."""
+        """What pods held beyond the promise at that count."""
 
     def beyond(self, wanted: Desired, published: Published) -> Amounts:
-        """What is to be in the capacity besides the promise."""
+        """The capacity besides the promise."""
         promised = capacity.promises(wanted.inventory.gpus)
         found = published.gpunode
         counted = capacity.from_text(found.beyond) if found is not None else None
@@ -37,27 +38,22 @@ class ExcessCapacity:
             return counted.amounts
         if self._most is None:
             before = promised if found is None else capacity.promises(published_gpus(found.status))
-            self._begin(before, counted, _standing(published))
+            self._begin(before, counted, published)
         most = self._most = _most(self._most or {}, promised)
         return (capacity.total(most.values()) + self._beyond).above(wanted.promised)
 
-    def _begin(self, before: Promises, counted: Beyond | None, standing: Amounts) -> None:
-        """After a start: `before` is what is published, and the Node's capacity covers whatever is held."""
+    def _begin(self, before: Promises, counted: Beyond | None, published: Published) -> None:
+        """After a start: `before` is what the status promises, and the Node's capacity covers what pods hold."""
         self._most = dict(before)
         if counted is not None and counted.of == capacity.digest(before):
             self._beyond = counted.amounts
         else:
-            self._beyond = standing.above(capacity.total(before.values())).at_least(
-                counted.amounts if counted else NOTHING
-            )
+            # An unreadable capacity counts as nothing.
+            present = (published.node.capacity if published.node is not None else NOTHING).at_least(NOTHING)
+            least = counted.amounts if counted else NOTHING
+            self._beyond = present.above(capacity.total(before.values())).at_least(least)
 
 
 def _most(before: Promises, now: Promises) -> dict[str, Amounts]:
-    """Of each GPU the larger promise."""
+    """The larger promise of each GPU."""
     return {uuid: before.get(uuid, NOTHING).at_least(now.get(uuid, NOTHING)) for uuid in {**before, **now}}
-
-
-def _standing(published: Published) -> Amounts:
-    """The Node's capacity; what cannot be read is nothing."""
-    found = published.node.capacity if published.node is not None else NOTHING
-    return found.at_least(NOTHING)

@@ -1,10 +1,10 @@
 """
-Cards that went and cards that came, between what was published last and what is seen now.
+Cards that were removed or replaced since they were published last.
 
-A card that is replaced, or that comes back from a reset with another name, silently strands the pods that were given
-the old one. So Events on the Node report it.
+The pods of a card that is replaced, or that has another UUID after a reset, have no GPU any more. So Events on the Node
+report it.
 
-Pure. Must not: guess while nothing can be seen; a driver that is gone has not taken its cards along.
+Pure. Must not: report anything while the driver is away; its cards are still there.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
 GONE, REPLACED = "GpuGone", "GpuReplaced"
 _WITH_EVENT = frozenset((NAMES_NO_GPU,))
-"""Conditions whose beginning is an Event on the Node too, since nobody looks at a GPUNode after writing to a Node."""
+"""Conditions that begin with an Event on the Node: an administrator who edits a Node does not look at its GPUNode."""
 REASONS = frozenset((GONE, REPLACED, *_WITH_EVENT))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to tell: a CamelCase reason and a sentence."""
+    """One Event: a CamelCase reason and a sentence."""
 
     reason: str
     message: str
 
 
 def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
-    """The GPUs of a published status; none where it cannot be read."""
+    """The GPUs of a published status; none if it cannot be read."""
     try:
         return inventory_from_object({"metadata": {"name": "published"}, "status": dict(status)}).gpus
     except Malformed:
@@ -42,7 +42,7 @@ def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
 
 
 def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Conditions that are worth an Event and say something that the published status did not say yet."""
+    """Events for conditions that need one and that the published status does not have yet."""
     known = {(kind, item.get("message")) for kind, item in listed(standing).items()}
     return tuple(
         Change(condition.kind, condition.message)
@@ -52,7 +52,7 @@ def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -
 
 
 def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
-    """What Events are to report. Slices come and go by an administrator's hand, and are not."""
+    """Events for cards that were removed or replaced. Slices get none: an administrator removes them."""
     if now.problem:
         return ()
     here = {gpu.uuid for gpu in now.gpus}

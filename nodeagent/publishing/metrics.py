@@ -1,7 +1,7 @@
 """
-What the agent sees, as metrics: the driver's figures at the last look, whatever is published.
+The agent's metrics: the driver's figures at the last look, whatever is published.
 
-Must not: keep a series of a card that is gone; its last figure would stand for ever.
+Must not: keep the series of a removed card, whose last figure would stay for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AgentGauges:
         self._levels: tuple[str, ...] = ()
 
     def show(self, observation: Observation) -> None:
-        """Make the gauges tell this observation and nothing else."""
+        """Set the gauges of GPUs to this observation."""
         self._set(series_of(self._node, observation))
         xids = self._metrics.counter(specs.GPU_XIDS)
         for card in observation.cards:
@@ -36,25 +36,25 @@ class AgentGauges:
                 xids.labels(self._node, card.uuid, str(xid)).inc()
 
     def show_usage(self, usage: NodeUsage, watch: OveruseMonitor) -> None:
-        """Make the gauges of containers tell this and nothing else. By one thread, which may be another."""
+        """Set the gauges of containers. One thread calls it, which may be another."""
         self._set(usage_series(self._node, usage, watch, self._levels))
 
     def show_inventory(self, inventory: Inventory) -> None:
-        """What is about to be published. By one thread, which may be another."""
+        """Set the gauges of the inventory that is about to be published. One thread calls it, which may be another."""
         promised: Series = {(self._node, gpu.uuid): gpu.sharing.promised(gpu.usable) for gpu in inventory.gpus}
         self._set({specs.GPU_MEMORY_PROMISED: promised})
 
     def show_isolation(self, levels: tuple[str, ...]) -> None:
-        """What is enforced now, the strongest first."""
+        """Set the levels that are enforced, the strongest first."""
         self._levels = levels
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
 
     def show_mps(self, mps: MpsState) -> None:
-        """How the MPS daemons are."""
+        """Set the gauges of the MPS daemons."""
         self._set(mps_series(self._node, mps))
 
     def show_options(self, *, refused: bool) -> None:
-        """Whether the administrator's document cannot be read now. By one thread, which may be another."""
+        """Set whether the administrator's document is refused. One thread calls it, which may be another."""
         self._set({specs.AGENT_OPTIONS_REFUSED: {(self._node,): float(refused)}})
 
     def _set(self, shown: dict[MetricSpec, Series]) -> None:
@@ -68,7 +68,7 @@ class AgentGauges:
 
 
 def mps_series(node: str, mps: MpsState) -> dict[MetricSpec, Series]:
-    """As `series_of`, of GPUs that are to have an MPS daemon."""
+    """As `series_of`, for GPUs that need an MPS daemon."""
     gpus = {(node, uuid): gpu for uuid, gpu in mps.report.gpus.items() if gpu.phase != Phase.OFF}
     return {
         specs.MPS_SERVING: {labels: float(gpu.serving and not mps.stale) for labels, gpu in gpus.items()},
@@ -81,11 +81,7 @@ def mps_series(node: str, mps: MpsState) -> dict[MetricSpec, Series]:
 def usage_series(
     node: str, usage: NodeUsage, watch: OveruseMonitor, levels: tuple[str, ...] = ()
 ) -> dict[MetricSpec, Series]:
-    """
-    As `series_of`, of containers. Their number is bounded by what a node's GPUs may be shared among.
-
-    `levels`: what is enforced here, the strongest first.
-    """
+    """As `series_of`, for containers, whose number the GPUs' sharing bounds. `levels`: the strongest first."""
     strongest = levels[0] if levels else "none"
     labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
     return {
@@ -102,7 +98,7 @@ def usage_series(
 
 
 def series_of(node: str, observation: Observation) -> dict[MetricSpec, Series]:
-    """Every series with its labels, in the order of the spec's. A figure that the driver does not tell is absent."""
+    """Every series by its labels, in the order of the spec. A figure that the driver does not report is absent."""
     cards = [card for card in observation.cards if card.uuid]
     healthy = sum(card.healthy for card in cards)
     return {

@@ -1,19 +1,19 @@
 """
-What to write to the API server, given what should be there and what is.
+What to write to the API server, given what should be there and what is there.
 
-Pure: no clock, no API, no randomness. The agent reads, asks `reconcile`, does what it says, and keeps the answers:
+Pure: no clock, no API, no randomness. The agent reads, calls `reconcile`, carries out its plan and stores the answers:
 
         read ──▶ Published ──┐
                              ├──▶ reconcile ──▶ actions ──▶ written: the answer is the new Published
         look ──▶ Desired ────┘                         └──▶ failed or unknown: read again, then reconcile
 
 The rules:
-- What changed on the machine is written at once.
-- What was undone (by a kubelet that registered its node again, by hand) is written again, but less and less often, up
-  to the heartbeat, if it is undone again and again. So a fight, or a field that an older CustomResourceDefinition
-  drops, costs the API server next to nothing.
-- What stands as it should is written again only on the heartbeat, whose time is read from the object itself. So a
-  rollout that restarts every agent of a cluster writes nothing.
+- A change on the machine is written at once.
+- A write that was undone (by a kubelet that registered its node again, or by hand) is repeated. Each time it is undone
+  the pause before the next write doubles, up to the heartbeat. So a fight with another writer, or a field that an older
+  CustomResourceDefinition drops, costs the API server little.
+- A status that is as it should be is written again only on the heartbeat, whose time is read from the object itself. So
+  a rollout that restarts every agent of a cluster writes nothing.
 
 Must not: look at anything but its arguments.
 """
@@ -43,7 +43,7 @@ _UNREADABLE = -1
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What matters to us of the Node. An absent resource is 0; one that is no whole number is -1, equal to nothing."""
+    """What we read of the Node. An absent resource is 0; one that is no whole number is -1, equal to no other."""
 
     uid: str
     capacity: Amounts
@@ -51,27 +51,27 @@ class NodeView:
     cordoned: frozenset[str] = frozenset()
     """The words of the cordon annotation."""
     choice: str = ""
-    """The label that says how GPUs are kept apart from a vendor's device plugin."""
+    """The label for whether we or a vendor's device plugin hand out the GPUs."""
     offered: int = 0
     """GPUs that such a plugin offers."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """By which the node is in a pool."""
+    """They decide which pool the node is in."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:
-    """What matters to us of the GPUNode. `owner` is the UID of its owning Node, empty where it has none."""
+    """What we read of the GPUNode. `owner` is the UID of its owning Node, empty if it has none."""
 
     owner: str
     labels: Mapping[str, str]
     status: JSON
     beyond: str = ""
-    """What the allocator says there of pods that hold more than the GPUs promise, as it stands."""
+    """The allocator's annotation about pods that hold more than the GPUs promise, unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the API server holds; None for an object that is not there."""
+    """What the API server holds; None for an object that does not exist."""
 
     node: NodeView | None
     gpunode: ObjectView | None
@@ -79,7 +79,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Our last write of one thing: its content, when (seconds since the epoch), and how often it was undone so far."""
+    """Our last write of one thing: its content, its time (seconds since the epoch), and how often it was undone."""
 
     content: Any
     at: float
@@ -94,12 +94,12 @@ class History:
     status: Written | None = None
     capacity: Written | None = None
     gpus: tuple[Gpu, ...] = ()
-    """The GPUs that were seen last. While the driver is away none are published, so this counts before the status."""
+    """The GPUs that were seen last. None are published while the driver is away, so these count before the status."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishingPace:
-    """Seconds between heartbeats, and between two writes of the same thing that somebody undoes."""
+    """Seconds between heartbeats, and between two writes of the same thing that another writer undoes."""
 
     heartbeat: float = 300.0
     rewrite: float = 10.0
@@ -138,7 +138,7 @@ Action = CreateObject | AdoptObject | WriteStatus | WriteCapacity
 
 @dataclass(frozen=True, slots=True)
 class PublishingPlan:
-    """The writes to do, in order, the Events to record after them, and the history once all writes are done."""
+    """The writes in their order, the Events to record after them, and the history after all writes succeeded."""
 
     actions: tuple[Action, ...] = ()
     events: tuple[Change, ...] = ()
@@ -149,9 +149,9 @@ def reconcile(
     wanted: Desired, published: Published, history: History, now: float, pace: PublishingPace
 ) -> PublishingPlan:
     """
-    The writes that make `published` what is `wanted`. None where nothing is to be done.
+    The writes that make `published` what is `wanted`.
 
-    A node that has no Node object gets no GPUNode: there is nothing to own it, and nothing to run pods on.
+    Without a Node object there is no GPUNode: nothing could own it, and no pod could run there.
     """
     if published.node is None:
         return PublishingPlan(history=history)
@@ -165,22 +165,22 @@ def reconcile(
         actions.append(CreateObject({**about, **metadata}))
     amounts = wanted.amounts
     stands = published.node.capacity == amounts == published.node.allocatable
-    # What is promised more must be there for kubelet before the allocator learns of it, and what is promised less must
-    # not be promised any more when it goes.
+    # Capacity that grows must be on the Node before the allocator learns of it from the status. Capacity that shrinks
+    # must leave the status first.
     grows = _below(published.node.allocatable, amounts)
     if not stands and grows and _may_write(wrote_capacity, amounts, now, pace):
         actions.append(WriteCapacity(_capacity_patch(amounts)))
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     content = (content_of(wanted), wanted.condition, wanted.others)
     due = not says(standing, wanted) or _heartbeat_due(standing, now, pace)
-    # A new object has no status that anybody could have undone.
+    # A new object has no status that could have been undone.
     if found is None or (due and _may_write(wrote_status, content, now, pace)):
         actions.append(WriteStatus({"status": status_of(wanted, previous=standing, now=now)}))
         wrote_status = _after(None if says(standing, wanted) else wrote_status, content, now, pace)
     if not stands and not grows and _may_write(wrote_capacity, amounts, now, pace):
         actions.append(WriteCapacity(_capacity_patch(amounts)))
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
-    # Last, because a cluster may forbid a change of owners, and the figures must not wait for that.
+    # Last, because a cluster may forbid a change of owners, which must not block the figures.
     if found is not None and not _is_ours(found, published.node) and _may_write(wrote_metadata, metadata, now, pace):
         actions.append(AdoptObject(metadata))
         wrote_metadata = _after(wrote_metadata, metadata, now, pace)
@@ -195,7 +195,7 @@ def _below(here: Amounts, wanted: Amounts) -> bool:
 
 
 def settled(wanted: Desired, published: Published) -> bool:
-    """Does the API server hold what it should? The times of heartbeats apart."""
+    """Whether the API server holds what it should, apart from the times of heartbeats."""
     node, gpunode = published.node, published.gpunode
     if node is None or gpunode is None:
         return False
@@ -203,7 +203,7 @@ def settled(wanted: Desired, published: Published) -> bool:
 
 
 def jittered(interval: float, node: str) -> float:
-    """`interval`, 10 % shorter to 10 % longer, always the same for the same node: no two nodes keep in step."""
+    """`interval`, up to 10 % shorter or longer by the node's name, so that nodes do not write at the same time."""
     digest = hashlib.sha256(node.encode()).digest()
     return interval * (0.9 + 0.2 * int.from_bytes(digest[:4]) / (1 << 32))
 
@@ -270,12 +270,12 @@ def _is_ours(found: ObjectView, node: NodeView) -> bool:
 
 def _heartbeat_due(standing: JSON, now: float, pace: PublishingPace) -> bool:
     observed = seconds(standing.get("observedAt"))
-    # A time in the future comes from a clock that was set back since; it would silence the heartbeat.
+    # A time in the future comes from a clock that was set back since; it would stop the heartbeat.
     return observed is None or not 0 <= now - observed < pace.heartbeat
 
 
 def _may_write(last: Written | None, content: Any, now: float, pace: PublishingPace) -> bool:
-    """Something new always; the same thing again only after a while, doubled each time that it was undone."""
+    """Whether to write: new content always, the same content after a pause that doubles each time it was undone."""
     if last is None or last.content != content:
         return True
     gap = backoff(last.undone + 1, pace.rewrite, pace.heartbeat)
@@ -283,7 +283,7 @@ def _may_write(last: Written | None, content: Any, now: float, pace: PublishingP
 
 
 def _after(last: Written | None, content: Any, now: float, pace: PublishingPace) -> Written:
-    """`last`: the earlier write that was undone, if one was. After two quiet heartbeats it is forgotten."""
+    """The record of a write. `last`: the earlier write that was undone, if any; it counts for two heartbeats."""
     if last is None or last.content != content or not 0 <= now - last.at < 2 * pace.heartbeat:
         return Written(content, now)
     return Written(content, now, last.undone + 1)

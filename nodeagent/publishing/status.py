@@ -1,8 +1,8 @@
 """
 The status of a GPUNode, from what the driver shows.
 
-Pure: values in, values out. The part that programs read is `contract.nodes.inventories.inventory_to_status`; around it
-stand the conditions, a summary for `kubectl get`, and the time of the observation.
+Pure. `contract.nodes.inventories.inventory_to_status` makes the part that programs read. To it come the conditions, a
+summary for `kubectl get`, and the time of the observation.
 
 Must not: read a clock, or decide when anything is written (`nodeagent.publishing.reconcile` does).
 """
@@ -32,7 +32,7 @@ CORDONED, NOT_SHARED = WITHHELD
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What of each card is given to nobody: the greater of bytes and percent, and of what the driver itself keeps."""
+    """Memory of each card that no pod gets: the greatest of these bytes, this percent, and the driver's own reserve."""
 
     least: int = 0
     percent: int = 0
@@ -40,7 +40,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What turns a look into what is published, besides the look: settings, the machine, what the Node says."""
+    """What decides, besides the look at the GPUs, what is published: settings, the machine, the Node."""
 
     reserve: Reserve = Reserve()
     mig: str = "mixed"
@@ -50,14 +50,14 @@ class Terms:
     shared: frozenset[str] | None = None
     """UUIDs that may be shared; None for all of them. A card's covers its slices."""
     not_shared: str = ""
-    """Why the others may not be, as a sentence."""
+    """Why the others may not be shared, as a sentence."""
     conditions: tuple[Condition, ...] = ()
     pool: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """These two as in `contract.model.Inventory`."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
-        """One of `contract.model.WITHHELD` and the reason, or twice empty."""
+        """One of `contract.model.WITHHELD` and the reason; both empty if the card is not withheld."""
         mine = {card.uuid, card.parent} - {""}
         if self.shared is not None and not mine & self.shared:
             return NOT_SHARED, self.not_shared
@@ -71,47 +71,48 @@ DEFAULT_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What should be published of this node, whatever is published now."""
+    """What should be published of this node."""
 
     inventory: Inventory
     condition: Condition
     others: tuple[Condition, ...] = ()
-    """Further conditions, one of each kind. What is not among them is taken out."""
+    """Further conditions, one of each kind. Others are removed from the status."""
     beyond: Amounts = NOTHING
-    """What pods hold here beyond what is promised now: of GPUs that are gone, or that promise less."""
+    """What pods hold beyond the present promise: of GPUs that were removed or promise less."""
 
     def under(self, enforcement: Enforcement) -> Desired:
-        """The same, with what holds containers to their shares."""
+        """The same, with how containers are limited to their shares."""
         inventory = replace(self.inventory, delivery=enforcement.delivery, isolation=enforcement.levels)
         return replace(self, inventory=inventory, others=(*self.others, *enforcement.conditions))
 
     @property
     def promised(self) -> Amounts:
-        """What the cards may promise, those that the vendor's device plugin has aside."""
+        """What the cards promise, without those of the vendor's device plugin."""
         return capacity.total(capacity.promises(self.inventory.gpus).values())
 
     @property
     def amounts(self) -> Amounts:
         """
-        What goes into the node's capacity, and in the same amount into its allocatable: every card, the sick ones too,
-        but not what the vendor's device plugin has.
+        The node's capacity and, equal to it, its allocatable: every card, also an unhealthy one, but no card of the
+        vendor's device plugin.
 
-        A share on a card that fell ill is still held by its pod. If the card left the sum, kube-scheduler and kubelet
-        would count that share against the healthy cards, and refuse (kubelet, after its restart: end) pods that have
-        their place there. Which card takes new pods is decided card by card, from the GPUNode. Nor can the two differ:
-        kubelet sets allocatable to capacity for every extended resource that no device plugin of its own provides.
+        The pods on a card that becomes unhealthy still hold their shares. Without that card in the sum, kube-scheduler
+        and kubelet would count those shares against the healthy cards and refuse pods that have a share there (kubelet
+        ends them after its restart). The allocator decides card by card, from the GPUNode, which one takes new pods.
+        Capacity and allocatable cannot differ: kubelet sets allocatable to capacity for every extended resource without
+        a device plugin.
 
-        For the same reason what pods hold beyond that comes on top, GPU by GPU: the shares of a GPU that is gone must
-        not be counted against those that are there.
+        For the same reason what pods hold beyond the promise is added: the shares of a removed GPU must not count
+        against the present ones.
         """
         return self.promised + self.beyond
 
 
 def usable(card: Card, reserve: Reserve) -> int:
     """
-    Bytes of a card that may be given away: its memory less the reserve, or less what the driver keeps if that is more.
+    Bytes of a card that pods may get: its memory less the reserve, or less the driver's own reserve if that is more.
 
-    The reserve includes the driver's own, since neither can be allocated by anybody.
+    The reserve includes the driver's own, since no pod can allocate either.
     """
     kept = max(reserve.least, card.memory_bytes * reserve.percent // WHOLE, card.reserved_bytes)
     return max(0, card.memory_bytes - kept)
@@ -121,7 +122,7 @@ def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS
     """What to publish after a look."""
     named: dict[str, Card] = {}
     for card in _offered(observation.cards, terms.mig):
-        # A card that cannot say its name cannot be given to a container; it is counted in the condition only.
+        # A card without a UUID cannot be given to a container; only the condition counts it.
         if card.uuid:
             named.setdefault(card.uuid, card)
     inventory = Inventory(
@@ -160,7 +161,7 @@ def _gpu(card: Card, terms: Terms) -> Gpu:
         index=card.index,
         model=card.model,
         memory=card.memory_bytes,
-        # Its slices have it.
+        # The memory belongs to its slices.
         usable=0 if card.sliced else usable(card, terms.reserve),
         healthy=card.healthy and not withheld,
         reason=_cut(card.reason or why),
@@ -176,7 +177,7 @@ def _gpu(card: Card, terms: Terms) -> Gpu:
 
 
 def _cut(text: str) -> str:
-    """A longer text than the CustomResourceDefinition takes would have the whole status refused."""
+    """The text as the CustomResourceDefinition accepts it; the API server would refuse a status with a longer one."""
     return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
 
 
@@ -184,7 +185,7 @@ def _condition(observation: Observation) -> Condition:
     if observation.problem:
         return Condition(False, observation.reason or "LibraryBroken", _cut(observation.problem))
     whole = [card for card in observation.cards if not card.parent]
-    # A card in MIG mode is no fault: its slices are there to be used.
+    # A card in MIG mode is not faulty: pods use its slices.
     sick = [card for card in whole if (not card.healthy and not card.sliced) or not card.uuid]
     total = len(whole)
     if not sick:
@@ -197,7 +198,7 @@ def _condition(observation: Observation) -> Condition:
 
 
 def status_of(wanted: Desired, *, previous: JSON, now: float) -> JSON:
-    """The whole status as of `now` (seconds since the epoch); a condition that stays keeps its transition time."""
+    """The whole status at `now` (seconds since the epoch); an unchanged condition keeps its transition time."""
     return {
         **content_of(wanted),
         "observedAt": timestamp(now),
@@ -206,7 +207,7 @@ def status_of(wanted: Desired, *, previous: JSON, now: float) -> JSON:
 
 
 def content_of(wanted: Desired) -> JSON:
-    """The part of the status that has no times in it, by which two statuses are compared."""
+    """The part of the status without times, by which two statuses are compared."""
     gpus = wanted.inventory.gpus
     return {
         **inventory_to_status(wanted.inventory),
@@ -220,7 +221,7 @@ def content_of(wanted: Desired) -> JSON:
 
 
 def says(published: JSON, wanted: Desired) -> bool:
-    """Does a published status already say this, times apart?"""
+    """Whether a published status already says this, apart from times."""
     content = content_of(wanted)
     conditions = {item.kind: item for item in (wanted.condition, *wanted.others)}
     stated = {kind: _condition_from_json(kind, item) for kind, item in listed(published).items()}

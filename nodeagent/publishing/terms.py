@@ -1,11 +1,11 @@
 """
 The terms on which this node's GPUs are published: the administrator's options, ownership and cordon, put together.
 
-The options mean a pool by the node's labels, the reserve, slices, and how GPUs are shared.
+The options give the node's pool (by its labels), the reserve, MIG slices, and how GPUs are shared.
 
-A document that cannot be read changes nothing: what was read last counts, after a restart what the GPUNode says counts
-here, and a condition tells what is wrong. So a slip of the pen neither shrinks a node under its pods nor promises more
-than was meant.
+A document that cannot be read changes nothing: the one that was read last stays in use, after a restart what the
+GPUNode states, and a condition reports the error. So a typing error neither shrinks a node under its pods nor promises
+more than was meant.
 
 Pure. Must not: read the document.
 """
@@ -26,12 +26,12 @@ from nodeagent.sharing.ownership import Ownership, decide
 
 REFUSED = "OptionsRefused"
 _SAID = 512
-"""Characters of a refusal that are repeated."""
+"""Characters of the error that the condition repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolDocument:
-    """The document as it was last read, None where it never could be; and why what it says now does not count."""
+    """The document as it was last read, None if it never could be; and why its present content is refused."""
 
     options: PoolOptions | None
     trouble: str = ""
@@ -40,8 +40,8 @@ class PoolDocument:
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """
-    What the agent saw in one round, the API server aside. `held`: UUIDs that holder pods report. `pods_unknown`: why
-    the pods here, and so the holders, are not known; empty where they are.
+    What the agent saw of its machine in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
+    here, and so the holders, are unknown; empty if they are known.
     """
 
     observation: Observation
@@ -51,7 +51,7 @@ class NodeReport:
 
 
 def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[str, Any]) -> Terms:
-    """`own`, those of the agent's settings, under all that was seen. `published`: the GPUNode's status as it stands."""
+    """The terms of this round. `own`: those of the agent's settings. `published`: the GPUNode's present status."""
     cards = report.observation.cards
     whole = (card.uuid for card in cards if card.uuid and not card.parent)
     sharing = decide(Ownership(node.choice, node.offered), report.held, whole)
@@ -67,7 +67,7 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
 
 
 def pooled(terms: Terms, document: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:
-    """`terms` of the agent's own settings under the options. `published`: the GPUNode's status as it stands."""
+    """The terms of the agent's settings with the administrator's options. `published`: the GPUNode's present status."""
     pool, options = document.options.of_node(labels) if document.options is not None else _earlier(published)
     return replace(
         terms,
