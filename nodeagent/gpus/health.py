@@ -2,9 +2,9 @@
 Whether a card may take new pods, given what it reported over time.
 
 The driver reports faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
-waits for its replacement): those are in the look itself, and end with it. Others are moments: an XID, a memory error
-that could not be corrected. A moment counts against its card for `quiet` seconds and is forgotten after that, so that a
-card that was reset, or whose fault was a program's, comes back without anybody restarting anything.
+waits for its replacement): each look has those. Others are events: an XID, a memory error that could not be corrected.
+An event counts against its card for `quiet` seconds. So a card that was reset, or whose fault was a program's, takes
+pods again without a restart of anything.
 
     well ──XID not ignored, or more uncorrected errors──▶ unhealthy ──no other for `quiet` seconds──▶ well
                                                              ▲   │
@@ -22,19 +22,19 @@ from dataclasses import dataclass, replace
 from nodeagent.gpus.library import Card
 
 IGNORED_XIDS = (13, 31, 43, 45, 68, 109)
-"""Faults of a program rather than of the card; the list by which NVIDIA's own device plugin judges."""
+"""Faults of a program, not of the card; the list of NVIDIA's own device plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardFault:
-    """The last moment that counts against a card: seconds of the caller's clock, and a sentence."""
+    """The last event that counts against a card: seconds of the caller's clock, and a sentence."""
 
     at: float
     reason: str
 
 
 class Record:
-    """What cards reported. `quiet`: seconds; `ignored`: XIDs that are no fault of the card. One thread uses it."""
+    """The events of all cards. `quiet`: seconds; `ignored`: XIDs that are no fault of the card. One thread uses it."""
 
     def __init__(self, *, quiet: float = 600.0, ignored: tuple[int, ...] = IGNORED_XIDS) -> None:
         self._quiet, self._ignored = quiet, frozenset(ignored)
@@ -42,9 +42,9 @@ class Record:
         self._errors: dict[str, int] = {}
 
     def judged(self, cards: tuple[Card, ...], now: float) -> tuple[Card, ...]:
-        """The cards of a look at `now`, unhealthy where a moment counts against them. A slice is as its card is."""
+        """The cards of a look at `now`, unhealthy if an event counts against them, slices with their card."""
         for card in cards:
-            # A slice repeats what its card reported.
+            # A slice only repeats its card's events.
             if card.uuid and not card.parent:
                 self._note(card, now)
         self._faults = {uuid: fault for uuid, fault in self._faults.items() if 0 <= now - fault.at < self._quiet}
@@ -56,7 +56,7 @@ class Record:
             self._faults[card.uuid] = CardFault(now, f"the driver reported XID {', XID '.join(map(str, counting))}")
         if card.ecc is not None:
             before = self._errors.get(card.uuid)
-            # Errors from before the agent's start were before today's pods; the count restarts with the driver.
+            # Errors from before the agent's start do not count; the driver's count restarts with the driver.
             if before is not None and card.ecc > before:
                 self._faults[card.uuid] = CardFault(now, f"{card.ecc - before} memory errors could not be corrected")
             self._errors[card.uuid] = card.ecc

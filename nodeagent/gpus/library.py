@@ -1,9 +1,8 @@
 """
-What the agent asks of a GPU driver, whichever stands behind it.
+The protocol between the agent and a GPU driver.
 
-Three implementations answer: `nodeagent.gpus.nvml` (the real one), `nodeagent.gpus.simulated` (settings instead of
-cards), and whatever a test needs. All of them raise the errors below and no others, so that nobody else has to know
-NVML's codes.
+`nodeagent.gpus.nvml` implements it for real cards, `nodeagent.gpus.simulated` for described ones. Implementations raise
+only the errors below, so that no other module has to know NVML's codes.
 
     GpuLibraryError          this machine's GPUs cannot be read
       LibraryMissing         there is no libnvidia-ml here: no driver installed, or not mounted into the container
@@ -12,7 +11,7 @@ NVML's codes.
       NoPermission           the device files are there, but not for us
       LibraryBroken          anything else: the message carries the driver's words and code
 
-What concerns one card only is no error: the card is reported, unhealthy, with its reason.
+A fault of one card is no error: the card is reported as unhealthy, with the reason.
 
 Must not: know Kubernetes, keep threads, or decide what is published.
 """
@@ -42,7 +41,7 @@ class LibraryOutdated(GpuLibraryError):
 
 
 class DriverGone(GpuLibraryError):
-    """The library is there, the driver is not."""
+    """The library is present, the driver is not."""
 
     reason = "DriverGone"
 
@@ -54,7 +53,7 @@ class NoPermission(GpuLibraryError):
 
 
 class LibraryBroken(GpuLibraryError):
-    """A failure that none of the other kinds describes."""
+    """Any other failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +67,17 @@ class Card:
 
     index: int
     uuid: str
-    """Empty where the card cannot even say its name; then it cannot be given to anybody."""
+    """Empty if the card does not report it; then no pod can get the card."""
     model: str
     memory_bytes: int
-    """All of the card's memory, as `nvidia-smi` shows it; 0 where it is unknown."""
+    """All of the card's memory, as `nvidia-smi` shows it; 0 if unknown."""
     reserved_bytes: int = 0
-    """What driver and firmware keep of it for themselves; 0 also where an old driver does not report it."""
+    """The part that driver and firmware use; 0 also if an old driver does not report it."""
     healthy: bool = True
     reason: str = ""
-    """Why it is unhealthy, as a sentence; empty while it is well."""
+    """Why it is unhealthy, as a sentence; empty if it is healthy."""
     used_bytes: int | None = None
-    """What processes have allocated, without the driver's reserve where it is known; None: unknown."""
+    """What processes have allocated, without the driver's reserve if that is known; None: unknown."""
     utilisation: int | None = None
     """Percent of the last sampling period in which a kernel ran; None: unknown."""
     pci: str = ""
@@ -90,22 +89,22 @@ class Card:
     parent: str = ""
     """UUID of the card that this is a MIG slice of; empty for a card."""
     sliced: bool = False
-    """In MIG mode: its memory belongs to its slices, and given out as a whole it would be given out twice."""
+    """In MIG mode: its memory belongs to its slices, so the card itself takes no pods."""
     xids: tuple[int, ...] = ()
-    """The driver's error numbers ("XIDs") that were reported since the look before, in the order of their coming."""
+    """The driver's error numbers ("XIDs") since the last look, in their order."""
     processes: tuple[tuple[int, int], ...] | None = None
     """Processes that compute on it: (the host's process id, bytes); None: unknown."""
     busy: tuple[tuple[int, int], ...] | None = None
-    """Of processes: (the host's process id, percent of its multiprocessors at the last samples); None: unknown."""
+    """Processes: (the host's process id, percent of the multiprocessors at the last samples); None: unknown."""
     ecc: int | None = None
     """Memory errors that could not be corrected, since the driver was loaded; None: unknown."""
 
 
 class GpuLibrary(Protocol):
     """
-    A driver's library. Every call may block for as long as the driver likes, so callers keep it off their main thread.
+    A driver's library. Every call may block for as long as the driver does, so callers use a thread of its own.
 
-    Used by one thread at a time. After an error, the next call starts afresh.
+    One thread at a time uses it. After an error, the next call initialises it again.
     """
 
     def driver_version(self) -> str:
@@ -113,13 +112,13 @@ class GpuLibrary(Protocol):
         ...
 
     def cuda_version(self) -> str:
-        """The newest CUDA that the driver runs, such as `12.4`; empty where it does not tell."""
+        """The newest CUDA that the driver runs, such as `12.4`; empty if unknown."""
         ...
 
     def gpus(self) -> tuple[Card, ...]:
         """
-        Every card in the order of its index, the sick ones too, each followed by its MIG slices.
+        Every card in the order of its index, also unhealthy ones, each followed by its MIG slices.
 
-        What happened since the last call (`Card.xids`) is given once. Raises `GpuLibraryError`.
+        Only the first call after an event reports it (`Card.xids`). Raises `GpuLibraryError`.
         """
         ...

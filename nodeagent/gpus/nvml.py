@@ -1,15 +1,14 @@
 """
 The real GPU library: NVIDIA's NVML through its own Python bindings (`pynvml`, of the package nvidia-ml-py).
 
-Its job is to let nothing of NVML out: every code becomes one of `nodeagent.gpus.library`'s errors or a sick card, every
-text is `str`, and a call that an old driver lacks costs that figure and nothing else. The bindings load the shared
-library on the first call, not at import, and so do we: without a driver this module still imports.
+It hides NVML: every code becomes one of `nodeagent.gpus.library`'s errors or an unhealthy card, every text is `str`,
+and only the one figure is missing if an old driver lacks a call. The bindings load the shared library on the first
+call, so this module can be imported without a driver.
 
-Events are asked for at each look without waiting: the driver queues them, and a thread that waits in the driver could
-not be stopped.
+Each look reads the driver's queue of events without waiting: a thread that waits in the driver could not be stopped.
 
-Must not: keep figures between calls, except which card was at which index, which is all that is left of a lost one, and
-what cannot change while a card has its name (`Fixed`).
+Must not: keep figures between calls, except which card was at which index, which is all that remains of a lost one, and
+what cannot change while a card has its UUID (`Fixed`).
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Nvml:
     """
     `GpuLibrary` over NVML.
 
-    `path`: a libnvidia-ml.so.1 that the dynamic linker would not find itself, such as one below a driver container's
-    root; empty for the linker's choice. NVML stays initialised between calls and is initialised again after a failure.
+    `path`: a libnvidia-ml.so.1 that the dynamic linker would not find, such as one below a driver container's root;
+    empty for the linker's choice. NVML stays initialised between calls and is initialised again after a failure.
     """
 
     def __init__(self, *, path: str = "") -> None:
@@ -65,7 +64,7 @@ class Nvml:
         """See `GpuLibrary`. NVML gives 12040 for 12.4."""
 
         def read(nvml: Any) -> str:
-            # Not the _v2 call: that one fails where libcuda is not in the container, and the agent does without it.
+            # The _v2 call would fail, because the agent's container has no libcuda.
             number = optional(nvml, "nvmlSystemGetCudaDriverVersion")
             return f"{number // 1000}.{number % 1000 // 10}" if number else ""
 
@@ -90,7 +89,7 @@ class Nvml:
         return self._whole(read)
 
     def _fixed_of(self, nvml: Any, cards: list[Card]) -> dict[str, Fixed]:
-        """Asked once for one set of cards: 8 cards have 56 paths between them."""
+        """Read once for a set of cards: 8 cards have 56 paths between them."""
         found = ((card.uuid, maybe(nvml, "nvmlDeviceGetHandleByIndex", card.index)) for card in cards if card.uuid)
         handles = {uuid: handle for uuid, handle in found if handle is not None}
         present = tuple(handles)
@@ -100,9 +99,9 @@ class Nvml:
 
     def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
         """
-        See `nodeagent.isolation.levels.driver.Limits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, bytes, of
-        which all bits set are no limit. The soft limit stays 0: it would be a guarantee to be given back before the
-        group ends.
+        See `nodeagent.isolation.driver.DriverLimits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, in bytes;
+        all bits set mean no limit. The soft limit stays 0: it is a guarantee, which must be returned before the group
+        ends.
         """
         hard = _NO_LIMIT if limit is None else limit
 
@@ -142,10 +141,10 @@ class Nvml:
         return self._changed(f"the driver did not change the compute mode of {uuid}", change)
 
     def close(self) -> None:
-        """Let the driver go. Idempotent; a later call initialises it again."""
+        """End the session with the driver. Idempotent; a later call initialises it again."""
         if self._ready:
             self._ready, self._events = False, None
-            # It may be left because it fails.
+            # A failed call may be the reason for closing.
             with contextlib.suppress(NvmlFailure):
                 call(bindings(), "nvmlShutdown")
 
@@ -181,13 +180,13 @@ class Nvml:
                 preload(self._path)
             call(nvml, "nvmlInit")
             self._ready = True
-            # Registered before the first figures are read, so that nothing falls between the two.
+            # Register before the first figures are read, so that no event is lost in between.
             self._events = register(nvml)
         return nvml
 
     def _cards(self, nvml: Any) -> list[Card]:
         cards = [self._card(nvml, index) for index in range(call(nvml, "nvmlDeviceGetCount"))]
-        # Indices shift when the driver starts without a card; the name that was at an index may be elsewhere now.
+        # Indices shift when the driver starts without a card, so a remembered UUID may be at another index now.
         there = {card.uuid for card in cards if self._answered(card)}
         return [card if self._answered(card) or card.uuid not in there else replace(card, uuid="") for card in cards]
 
@@ -196,7 +195,7 @@ class Nvml:
         return card is self._known.get(card.index)
 
     def _slices_of(self, nvml: Any, card: Card, answered: bool) -> list[Card]:
-        """Those that a card had when it last answered are lost with it, and it keeps the others from nothing."""
+        """The slices of a card. If it does not answer, the slices that it had last are lost."""
         before, reason = self._slices.get(card.uuid, []), card.reason
         if answered:
             try:
@@ -221,6 +220,6 @@ class Nvml:
 
 
 def _lost(card: Card, reason: str) -> Card:
-    """A card or slice that does not answer: its name, and nothing that would have to be asked for now."""
+    """A card or slice that does not answer: unhealthy, and without the figures of the moment."""
     nothing: dict[str, Any] = dict.fromkeys(("used_bytes", "utilisation", "processes", "busy", "ecc"))
     return replace(card, healthy=False, reason=reason, **nothing)

@@ -1,9 +1,7 @@
 """
-One call of NVML's bindings, and what its code means.
+Calls of NVML's bindings, and the meaning of their codes (nvml.h, `nvmlReturn_t`; their numbers are part of the ABI).
 
-Codes and meanings: nvml.h, `nvmlReturn_t`. They are part of NVML's ABI and never change their number.
-
-Must not: let an exception of the bindings out, or load them before the first call.
+Must not: raise an exception of the bindings, or load them before the first call.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ FATAL: dict[int, tuple[type[GpuLibraryError], str]] = {
         "the node, or restart the agent's pod where that was done",
     ),
 }
-"""Codes that speak of the whole machine, whichever call returns them."""
+"""Codes about the whole machine, whichever call returns them."""
 
 SICK: dict[int, str] = {
     _GPU_IS_LOST: "the GPU has fallen off the bus",
@@ -37,11 +35,11 @@ SICK: dict[int, str] = {
 }
 
 _ABSENT = frozenset({NOT_SUPPORTED, _FUNCTION_NOT_FOUND})
-"""The card or the driver does not have this figure. Not a fault."""
+"""The card or the driver does not have this figure, which is no fault."""
 
 
 class NvmlFailure(Exception):
-    """One call's code and the driver's words for it; never leaves `nodeagent.gpus.nvml`."""
+    """The code of a failed call, with the driver's words; never leaves `nodeagent.gpus.nvml`."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(f"{words} (NVML code {code})")
@@ -56,9 +54,9 @@ def bindings() -> Any:
 
 def preload(path: str) -> None:
     """
-    Load the library by path, so that the bindings' own loading by name finds this one.
+    Load the library by path, so that the bindings, which load it by name, get this one.
 
-    dlopen(3) gives an already loaded object where its DT_SONAME is the name asked for.
+    dlopen(3) returns an object that is already loaded if its DT_SONAME is the requested name.
     """
     try:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -67,12 +65,12 @@ def preload(path: str) -> None:
 
 
 def is_fatal(failure: NvmlFailure) -> bool:
-    """Whether it speaks of the whole machine. A refusal does not: vGPUs and MIG refuse some questions to everybody."""
+    """Whether it concerns the whole machine. A refusal does not: vGPUs and MIG refuse some calls always."""
     return failure.code in FATAL and failure.code != NO_PERMISSION
 
 
 def sickness(failure: NvmlFailure) -> str:
-    """What is wrong with a card whose call failed so, as a sentence."""
+    """What is wrong with the card whose call failed, as a sentence."""
     return f"{SICK.get(failure.code, 'the GPU does not answer')}: {failure}"
 
 
@@ -87,7 +85,7 @@ def call(nvml: Any, name: str, *arguments: Any) -> Any:
 
 
 def optional(nvml: Any, name: str, *arguments: Any) -> Any:
-    """As `call`, with None where the driver or the card does not have it."""
+    """As `call`, with None if the driver or the card does not have it."""
     try:
         return call(nvml, name, *arguments)
     except NvmlFailure as failure:
@@ -102,7 +100,7 @@ def text(value: Any) -> str:
 
 
 def maybe(nvml: Any, name: str, *arguments: Any) -> Any:
-    """As `call`, with None for every failure that speaks of this question only."""
+    """As `call`, with None for every failure that concerns this call only."""
     try:
         return call(nvml, name, *arguments)
     except NvmlFailure as failure:

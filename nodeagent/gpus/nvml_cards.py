@@ -1,7 +1,7 @@
 """
-One card's figures out of NVML's calls, with what an old driver or a card lacks left out.
+One card's figures from NVML. A figure that an old driver or the card lacks is left out.
 
-Must not: keep anything between calls.
+Must not: store anything between calls.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from nodeagent.gpus.library import Card
 from nodeagent.gpus.nvml_calls import NvmlFailure, call, is_fatal, maybe, optional, text
 
 _MOST_EVENTS = 256
-"""Events taken in one look; a card that reports without end must not keep the agent from publishing that."""
+"""Events read in one look, so that a card that reports without end does not block the agent."""
 _MOST_LINKS = 18
-"""NVLinks that are asked about: no GPU of today has more."""
+"""NVLinks that are queried: no present GPU has more."""
 _PATHS = {0: "Board", 10: "Switch", 20: "Switches", 30: "HostBridge", 40: "NumaNode", 50: "System"}
 """nvml.h, `nvmlGpuTopologyLevel_t`."""
 
 
 _SLICED = "the GPU is in MIG mode and cannot be shared as a whole"
-"""No fault of the card, and nothing that its slices have."""
+"""This is no fault of the card, and not a reason for its slices."""
 _BUSY_SECONDS = 5.0
-"""Over which a process's samples are averaged; the driver takes some in a second."""
+"""The time over which a process's samples are averaged; the driver takes several a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What a card keeps for as long as it has its name."""
+    """What does not change while a card has its UUID."""
 
     pci: str
     capability: str
@@ -62,7 +62,7 @@ def read_card(nvml: Any, index: int) -> Card:
         used_bytes=used,
         utilisation=None if rates is None else int(rates.gpu),
         sliced=sliced,
-        # Those of a card in MIG mode are reported of its slices.
+        # For a card in MIG mode the slices report them.
         processes=None if sliced else _processes(nvml, handle),
         busy=None if sliced else _busy(nvml, handle),
         ecc=_ecc(nvml, handle),
@@ -73,7 +73,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     """
     Processes that compute, by the host's ids. Unknown memory (no permission to see it) counts as 0.
 
-    Graphics processes are left out: a container with a share has none that is not in both lists.
+    The list of graphics processes is not read: those of a container with a share are in both lists.
     """
     found = maybe(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
     if found is None:
@@ -83,15 +83,14 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
 
 def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     """
-    What part of the multiprocessors each process kept busy, on the average of its samples in the last seconds.
-
-    The driver keeps samples for a while, so that older ones would make a process that has gone quiet look busy.
+    The percentage of the multiprocessors that each process used, averaged over its samples of the last seconds. With
+    the older samples that the driver still has, an idle process would look busy.
     """
     since = int((time.time() - _BUSY_SECONDS) * 1e6)
     try:
         samples = call(nvml, "nvmlDeviceGetProcessUtilization", handle, since)
     except NvmlFailure as failure:
-        if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # nobody did anything
+        if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # no process computed
             return ()
         if is_fatal(failure):
             raise
@@ -103,7 +102,7 @@ def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
 
 
 def _fault(nvml: Any, handle: Any) -> str:
-    """What the card itself says is wrong with its memory (nvml.h, `nvmlDeviceGetRemappedRows`; Ampere and later)."""
+    """A fault of the card's memory (nvml.h, `nvmlDeviceGetRemappedRows`; Ampere and later), or empty."""
     rows = maybe(nvml, "nvmlDeviceGetRemappedRows", handle)
     if rows is None:
         return ""
@@ -141,7 +140,7 @@ def fixed_of(nvml: Any, uuid: str, handles: dict[str, Any]) -> Fixed:
 
 
 def _path(nvml: Any, one: Any, other: Any) -> str:
-    """The nearest path between two cards. NVLink counts through a switch too, hence not by the links' other ends."""
+    """The nearest path between two cards. NVLink through a switch counts too, hence not by the links' ends."""
     if maybe(nvml, "nvmlDeviceGetP2PStatus", one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0:
         return "NVLink"
     level = maybe(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
@@ -150,8 +149,8 @@ def _path(nvml: Any, one: Any, other: Any) -> str:
 
 def slices(nvml: Any, card: Card) -> list[Card]:
     """
-    The MIG slices of a card, in the order of their numbers. One that went away meanwhile is left out. Raises
-    `NvmlFailure` where the card does not answer.
+    The MIG slices of a card, in the order of their numbers, without those that are removed meanwhile. Raises
+    `NvmlFailure` if the card does not answer.
     """
     handle = call(nvml, "nvmlDeviceGetHandleByIndex", card.index)
     fault = "" if card.reason == _SLICED else card.reason
@@ -187,7 +186,7 @@ def slices(nvml: Any, card: Card) -> list[Card]:
 
 
 def register(nvml: Any) -> Any:
-    """An event set to which every card tells its XIDs; None where the driver has none. No fault: figures still come."""
+    """An event set with every card's XIDs; None if the driver has none, which is no fault."""
     events = maybe(nvml, "nvmlEventSetCreate")
     if events is None:
         return None
@@ -199,7 +198,7 @@ def register(nvml: Any) -> Any:
 
 
 def xids_of(nvml: Any, events: Any) -> dict[str, tuple[int, ...]]:
-    """The XIDs that came since, by UUID; empty for one that speaks of no card, which is taken as of every card."""
+    """The new XIDs by UUID. Those without a card are under the empty UUID and count for every card."""
     found: dict[str, tuple[int, ...]] = {}
     for _ in range(_MOST_EVENTS if events is not None else 0):
         event = maybe(nvml, "nvmlEventSetWait_v2", events, 0)
@@ -216,7 +215,7 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int, int | None]:
     """
     Total, reserved by the driver, and used bytes.
 
-    The second version of the call (driver 510 and later) tells the reserve apart; in the first it is part of `used`.
+    The second version of the call (driver 510 and later) reports the reserve; the first counts it in `used`.
     """
     info = optional(nvml, "nvmlDeviceGetMemoryInfo", handle, nvml.nvmlMemory_v2)
     if info is not None:

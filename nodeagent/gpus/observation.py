@@ -1,11 +1,11 @@
 """
-What the driver shows at one look, and the thread that looks again and again.
+What the driver shows at one look, and the thread that looks repeatedly.
 
-A call into the driver may block for minutes while a GPU falls off its bus, and nothing can interrupt it. So it happens
-on a thread of its own, apart from the one that talks to the API server. `Observer.latest` never blocks: it gives the
+A call into the driver may block for minutes while a GPU falls off its bus, and nothing can interrupt it. So it has a
+thread of its own, apart from the one that talks to the API server. `Observer.latest` never blocks: it returns the
 latest observation or, once a look takes too long, the problem that the driver does not answer.
 
-Must not: interpret what was seen; what a card reported is judged by `nodeagent.gpus.health`.
+Must not: interpret what it sees; `nodeagent.gpus.health` judges the cards.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """
-    One look at the machine. `problem` is a sentence where nothing could be seen, and `reason` its CamelCase word.
-    """
+    """One look at the machine. If it failed, `problem` is a sentence and `reason` its CamelCase word."""
 
     cards: tuple[Card, ...] = ()
     driver: str = ""
@@ -49,10 +47,10 @@ def look(library: GpuLibrary) -> Observation:
 
 class Observer:
     """
-    Looks at `library` every `interval` seconds and tells `on_look` what it saw, on the looking thread.
+    Looks at `library` every `interval` seconds and calls `on_look` with each observation, on its own thread.
 
-    `patience`: seconds that a look may take before its predecessor is no longer believed. `record` remembers what cards
-    reported.
+    `patience`: seconds that a look may take before the last observation is outdated. `record` remembers the cards'
+    events.
     """
 
     def __init__(
@@ -73,12 +71,12 @@ class Observer:
         self._asked_at: float | None = None
 
     def latest(self) -> Observation | None:
-        """What was seen last. None before the first look ended, unless that already takes too long."""
+        """The latest observation. None before the first look has ended, unless that takes too long."""
         with self._lock:
             asked = self._asked_at
             if asked is None or self._clock() - asked <= self._patience:
                 return self._latest
-        # Without the seconds that it has taken so far: this text is published, and must not change by itself.
+        # This text is published, so it must not change every second.
         problem = f"the driver does not answer: a call into it has taken more than {self._patience:g} s"
         return Observation(problem=problem, reason="DriverHangs")
 
@@ -89,7 +87,7 @@ class Observer:
         try:
             seen = look(self._library)
             seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
-        except Exception as error:  # a bug of ours must be published too: silence would keep an old inventory alive
+        except Exception as error:  # publish a bug of ours too, or the old inventory would stay
             log.exception("reading the GPUs failed")
             seen = Observation(problem=f"the agent failed while looking: {type(error).__name__}", reason="AgentFailed")
         with self._lock:
@@ -102,7 +100,7 @@ class Observer:
         self._on_look(seen)
 
     def run(self, stopping: threading.Event) -> None:
-        """Look until `stopping` is set. Give it a daemon thread: a look that hangs cannot be ended."""
+        """Look until `stopping` is set. It needs a daemon thread, since a look that hangs cannot be ended."""
         while not stopping.is_set():
             self.look_once()
             stopping.wait(self._interval)

@@ -1,15 +1,15 @@
 """
 Whether the agent must restart, because only a new container can reach the driver again.
 
-    the driver was replaced    a process keeps the library that it loaded, and a container the one that it was given at
-                               its start. Both are the old ones
-    the right to it was lost   where devices are given to a container behind systemd's back, a `systemctl daemon-reload`
-                               on the node takes them away. NVML then fails with its unknown error, for as long as the
-                               container lives. NVIDIA's container toolkit documents it
+    the driver was replaced    a process has the library that it loaded, and a container the one that it got at its
+                               start: both are the old ones
+    the right to it was lost   if a container got its devices without systemd's knowledge, a `systemctl daemon-reload`
+                               on the node takes them away. NVML then fails with its unknown error for the life of the
+                               container. NVIDIA's container toolkit documents it
 
-Kubelet starts the container again when the process ends, and the container runtime gives it everything again. Where
-the agent read no GPU since its start, its end would change nothing: then it stays, and says what is wrong. So there is
-never more than one such end without GPUs having been read in between.
+Kubelet restarts the container when the process ends, and the container runtime gives it library and devices again. An
+agent that read no GPU since its start would gain nothing: it stays and reports the problem. So it never ends twice
+without having read GPUs in between.
 
 Pure but for what it remembers. Must not: end anything.
 """
@@ -28,7 +28,7 @@ REASONS: dict[str, tuple[int, str]] = {
     NoPermission.reason: _LOST,
     LibraryBroken.reason: _LOST,
 }
-"""After how many looks in a row, of which the first was to be published, and why."""
+"""After how many looks in a row to restart, the first of which was published, and why."""
 
 
 class RestartPolicy:
@@ -38,7 +38,7 @@ class RestartPolicy:
         self._read, self._reason, self._looks = False, "", 0
 
     def seen(self, observation: Observation) -> str:
-        """Why to restart, after this look; empty while there is no need, or it would not help."""
+        """Why to restart after this look; empty if there is no need or no use."""
         self._looks = self._looks + 1 if observation.reason == self._reason else 1
         self._reason, self._read = observation.reason, self._read or not observation.problem
         looks, why = REASONS.get(observation.reason, (0, ""))

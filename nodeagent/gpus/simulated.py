@@ -1,8 +1,8 @@
 """
-A GPU library without GPUs, for the demo, for tests of the whole system, and for trying out a cluster's behaviour.
+A GPU library without GPUs, for the demo, tests of the whole system, and trials.
 
-Its GPUs are described in a short text (`2 x Tesla T4 15109MiB, 1 x NVIDIA A10 23028MiB`) or in a file, which is read
-again at every look, so that cards fall ill, vanish or change while the agent runs. The file, YAML or JSON:
+A short text (`2 x Tesla T4 15109MiB, 1 x NVIDIA A10 23028MiB`) or a file describes its GPUs. The file, YAML or JSON, is
+read again at every look, so that cards can become unhealthy, vanish or change while the agent runs:
 
     driver: 550.54.15                  # optional, as all but gpus
     cuda: "12.4"
@@ -13,7 +13,7 @@ again at every look, so that cards fall ill, vanish or change while the agent ru
 
 UUIDs follow from the node's name and the index alone, so that a restarted agent has the same cards.
 
-Must not: guess. What it cannot read is `BadSimulation`, naming the part and what would work.
+Must not: guess. A description that it cannot read is `BadSimulation`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Simulated:
     """
     `GpuLibrary` from a text, or from a file where the text is `@` and a path.
 
-    Raises `BadSimulation` at once where the description is wrong. A file that becomes wrong later, or that is gone,
-    is `LibraryBroken`, as a driver that went bad would be.
+    Raises `BadSimulation` at once if the description is wrong. A file that is wrong or missing later is
+    `LibraryBroken`, like a driver that fails.
     """
 
     def __init__(self, spec: str, *, node: str) -> None:
@@ -105,7 +105,7 @@ class Simulated:
 
 
 def simulated_uuid(node: str, index: int) -> str:
-    """A UUID in the form of NVIDIA's, the same for the same node and index for ever."""
+    """A UUID in NVIDIA's form, always the same for the same node and index."""
     return f"GPU-{uuid.uuid5(_UUID_SPACE, f'{node}/{index}')}"
 
 
@@ -133,7 +133,7 @@ def memory_from_text(text: object) -> int:
 
 
 def scene_from_file(path: Path, *, node: str) -> SimulatedMachine:
-    """Read a description. Raises `BadSimulation`, also where there is no such file."""
+    """Read a description. Raises `BadSimulation`, also if there is no such file."""
     import yaml
 
     try:

@@ -1,13 +1,13 @@
 """
-The CDI description by which a container gets what holds it to its share, without a hostPath volume of its pod.
+The CDI description that gives a container what limits it to its share, without a hostPath volume in its pod.
 
-A container is given `gpufraction.io/share=<UUID>` beside the GPU itself; its runtime looks the device up in this
-description and adds what stands there: the sockets of that GPU's MPS daemon, or the preloaded library. Pod Security
-never sees any of it. Form: the Container Device Interface's specification, version 0.5.0, which the container runtimes
-of all Kubernetes releases that we run on read.
+A container gets the device `gpufraction.io/share=<UUID>` beside the GPU itself. Its runtime finds the device in this
+description and adds its mounts and variables: the sockets of that GPU's MPS daemon, or the preloaded library. Pod
+Security does not see them. Form: the Container Device Interface's specification, version 0.5.0, which the container
+runtimes of all supported Kubernetes releases read.
 
-Every GPU of the node is described, also where nothing limits it: a device that is not found keeps a container from
-starting, and one that was placed while something did must start again afterwards.
+Every GPU of the node is described, also one without a limit: a container whose device is missing does not start, and
+one that was placed while there was a limit must be able to start again later.
 
 Pure. Must not: write files.
 """
@@ -27,17 +27,17 @@ FILE = "gpufraction.io-share.json"
 VERSION = "0.5.0"
 CACHE_IN_CONTAINER = "/var/lib/gpufraction"
 """
-Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARED_CACHE`: of memory, and so new at each
-start of the container. In a file that outlasts it, who was killed still counts when another has its process id.
+Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARED_CACHE`. It is memory, new at each
+start of the container: in a file that outlasts it, a killed process would count again once another process has its id.
 """
 LIBRARY_IN_CONTAINER = "/usr/local/vgpu/libvgpu.so"
 """Where HAMi-core looks for itself by default."""
 PRELOAD_IN_CONTAINER = "/etc/ld.so.preload"
-"""Not a variable: what a program starts with an empty environment is limited too."""
+"""A file, not a variable, so that a program started with an empty environment is limited too."""
 ISOLATION_VARIABLE = "GPUFRACTION_ISOLATION"
-"""Names what limits the container; a device must change something, too, or the description is refused."""
+"""Names what limits the container. Each device has it, since a device without any change is refused."""
 _JIT = "runtime.nvidia.com/"
-"""Devices of this vendor are made up by the toolkit for one container, which refuses any other vendor's beside them."""
+"""The toolkit makes devices of this vendor for one container, and refuses those of another vendor beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Preloaded:
 
 
 def possible(delivery: Delivery | None) -> bool:
-    """Whether a device of ours can be given beside the vendor's there."""
+    """Whether a container can get a device of ours beside the vendor's."""
     return delivery is not None and bool(delivery.kind) and not delivery.kind.startswith(_JIT)
 
 
 def needed(allocations: Iterable[Allocation]) -> frozenset[str]:
-    """GPUs whose device of ours is given to somebody."""
+    """GPUs of which a pod here has our device."""
     return frozenset(
         share.uuid
         for allocation in allocations
@@ -67,8 +67,8 @@ def needed(allocations: Iterable[Allocation]) -> frozenset[str]:
 
 def description(uuids: Iterable[str], *, mps: Collection[str], places: MpsPaths, preloaded: Preloaded | None) -> str:
     """
-    The file's content. `mps`: GPUs whose daemon new containers are to use; the others get the preloaded library where
-    there is one. Slices of cards get neither: MPS limits none, and the library was not made for them.
+    The file's content. `mps`: GPUs whose daemon new containers use; the others get the preloaded library if there is
+    one. Slices of cards get neither: MPS does not limit them, and the library was not made for them.
     """
     devices = [_device(uuid, uuid in mps, places, preloaded) for uuid in sorted(set(uuids))]
     return json.dumps({"cdiVersion": VERSION, "kind": SHARE_KIND, "devices": devices}, indent=1) + "\n"
@@ -78,7 +78,7 @@ def _device(uuid: str, mps: bool, places: MpsPaths, preloaded: Preloaded | None)
     if mps:
         mounts = [
             _mount(places.of(uuid) / "pipe", PIPE_IN_CONTAINER, "rw"),
-            # Daemon and clients pass each other memory there.
+            # Daemon and clients share memory there.
             _mount(places.root / "shm", "/dev/shm", "rw"),
         ]
         env = [f"{ISOLATION_VARIABLE}=mps", f"CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}"]
@@ -93,7 +93,7 @@ def _device(uuid: str, mps: bool, places: MpsPaths, preloaded: Preloaded | None)
                 "options": ["mode=1777", "size=16m", "nosuid", "nodev", "noexec"],
             },
         ]
-        # Its messages would come between the lines that programs parse.
+        # Otherwise its messages would be among the lines that programs parse.
         env = [f"{ISOLATION_VARIABLE}=preload", "LIBCUDA_LOG_LEVEL=0"]
     else:
         return {"name": uuid, "containerEdits": {"env": [f"{ISOLATION_VARIABLE}=none"]}}

@@ -1,9 +1,9 @@
 """
-How a GPU that nobody's device plugin handed out reaches a container on this node.
+How a GPU reaches a container on this node without a device plugin.
 
-The container's NVIDIA runtime reads `NVIDIA_VISIBLE_DEVICES`, which our admission fills. Whether that runtime is there,
-whether it listens, and by which names it knows the cards differs from cluster to cluster. Nothing tells it in one
-place, so it is concluded from the files that set it up:
+The container's NVIDIA runtime reads `NVIDIA_VISIBLE_DEVICES`, which our webhook sets. Clusters differ in whether that
+runtime is installed, whether it heeds the variable, and by which names it knows the cards. It is concluded from the
+files that configure it:
 
     container toolkit   config.toml: the runtime's mode, and whether it heeds the variable of unprivileged containers
     containerd, CRI-O   the default runtime, which every pod without a runtime class gets
@@ -11,8 +11,7 @@ place, so it is concluded from the files that set it up:
     CDI                 the names under which devices were described (/var/run/cdi, /etc/cdi)
     RuntimeClasses      the classes whose handler is NVIDIA's
 
-What cannot be concluded is not guessed: without the toolkit's configuration the delivery is unknown
-(`None`), which is something else than that there is none.
+Without the toolkit's configuration the delivery is unknown (`None`), which differs from `NONE`: there is none.
 
 Pure: files in, conclusion out. Must not: open anything (`nodeagent.isolation.host` does).
 """
@@ -30,7 +29,7 @@ TOOLKIT = (
     "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
     "etc/nvidia-container-runtime/config.toml",
 )
-"""Below the host's root; the GPU operator's copy counts where both are there, since it set the runtime up."""
+"""Below the host's root. The GPU operator's copy comes first: where it exists, the operator set the runtime up."""
 CONTAINERD = "etc/containerd"
 CRIO = "etc/crio"
 HOOKS = ("usr/share/containers/oci/hooks.d", "run/containers/oci/hooks.d", "etc/containers/oci/hooks.d")
@@ -38,11 +37,11 @@ CDI = ("var/run/cdi", "run/cdi", "etc/cdi")
 _DEFAULT_HOOKS = ("/usr/share/containers/oci/hooks.d",)
 """Where CRI-O looks for hooks by default."""
 _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.com/gpu")
-"""CDI kinds whose devices may be named by UUID, the preferred first; `management.nvidia.com` has only `all`."""
+"""CDI kinds whose devices may have a UUID as name, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 NONE = Delivery()
 HANDLERS = ("nvidia",)
-"""Others of the toolkit's (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever the configuration says."""
+"""The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever is configured."""
 
 
 class BadOverride(ValueError):
@@ -53,7 +52,7 @@ def conclude(
     files: Mapping[str, str], classes: Mapping[str, str], handlers: Collection[str] = HANDLERS
 ) -> Delivery | None:
     """
-    The delivery that works, `NONE` where none does, or None where it is unknown.
+    The delivery that works, `NONE` if none does, or None if it is unknown.
 
     `files`: content by path below the host's root, without a leading slash. `classes`: handler by RuntimeClass.
     `handlers`: the names under which NVIDIA's runtime is configured.
@@ -65,7 +64,7 @@ def conclude(
     runtime = configured.get("nvidia-container-runtime")
     mode = str(runtime.get("mode", "auto")) if isinstance(runtime, dict) else "auto"
     if configured.get(_ACCEPTS) is False:
-        # The variable is read, and thrown away with a line in the runtime's log.
+        # The runtime ignores the variable, with a line in its log.
         return NONE
     usable = tuple(sorted(name for name, handler in classes.items() if handler in handlers))
     default = _default(files, handlers)
@@ -114,7 +113,7 @@ def _kind(files: Mapping[str, str]) -> str | None:
 
 
 def _spec(text: str) -> Mapping[str, Any]:
-    """A CDI specification, JSON or YAML; empty where it is neither."""
+    """A CDI specification, JSON or YAML; empty if it is neither."""
     try:
         spec = json.loads(text)
     except ValueError:
@@ -141,7 +140,7 @@ def _hooked(files: Mapping[str, str]) -> bool:
     """
     Whether CRI-O has the toolkit's hook, which serves containers of every runtime; in mode `cdi` it is not installed.
 
-    Packages left the hook's file behind on nodes of other runtimes too, and CRI-O reads only the configured folders.
+    A package may have left the hook's file on a node with another runtime, so CRI-O's own folders count.
     """
     if not any(path.startswith(f"{CRIO}/") for path in files):
         return False
@@ -151,7 +150,7 @@ def _hooked(files: Mapping[str, str]) -> bool:
 
 
 def _crio(files: Mapping[str, str], key: str, default: object) -> object:
-    """A value of CRI-O's configuration: of its file and the files beside it by name, the last that says it counts."""
+    """A value of CRI-O's configuration: its file, then the files of its folder by name; the last one counts."""
     places = (f"{CRIO}/crio.conf", *sorted(path for path in files if path.startswith(f"{CRIO}/crio.conf.d/")))
     found = [value for path in places if path in files for value in _values(_toml(files[path]), key)]
     return found[-1] if found else default
@@ -165,7 +164,7 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def _values(value: object, key: str) -> Iterable[object]:
-    """Every value of `key`, however deep: the place differs between the versions of a configuration."""
+    """Every value of `key` at any depth, since configurations of different versions differ in its place."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name == key:

@@ -1,17 +1,16 @@
 """
 Memory limits by the driver: one for each container on each of its GPUs, by the container's control group.
 
-The driver of version 615 and later refuses an allocation that would take a control group's processes beyond their limit
-(NVML, `nvmlDeviceSetMemoryLimits_v1`; cgroup v2, no MIG). The limit is set as soon as the container's group exists,
-read back, set again now and then, and taken away when the container has ended. It outlives the agent, so a restart
-changes nothing.
+The driver of version 615 and later refuses an allocation by which a control group's processes would exceed their limit
+(NVML, `nvmlDeviceSetMemoryLimits_v1`; cgroup v2, no MIG). The agent sets the limit as soon as the container's group
+exists, reads it back, sets it again now and then, and removes it when the container has ended. It outlives the agent,
+so a restart changes nothing.
 
-A container's group is there before anybody tells its name: kubelet writes the container's id into the pod's status some
-time after the start. Until then the pod's uid in the group's path tells whose it is, and the group gets what the
-containers that are not named yet may have, the least of it where they differ: too little for a moment is an error that
-the program sees, too much is somebody else's memory.
+A container's group exists before the pod's status has the container's id. Until then the pod's uid in the group's path
+identifies the pod, and the group gets the smallest share among the pod's containers without an id: with too little a
+program gets an error for a moment, with too much it could take another pod's memory.
 
-Off unless switched on: neither the call nor the form of the path was tried on a card by us.
+Off by default: we have not tried the call and the form of the path on a card.
 
 Pure but for what it applied; the driver and the groups are passed in. Must not: talk to the API server.
 """
@@ -35,25 +34,25 @@ _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})(?:\.slice)?$")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A container's control group: the uid of its pod, and its path as the host has it."""
+    """A container's control group: the uid of its pod, and its path on the host."""
 
     pod: str
     path: str
 
 
 class DriverLimits(Protocol):
-    """What is asked of the driver."""
+    """The driver's part."""
 
     def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
-        """Set a control group's bytes on one GPU, None for no limit, and read them back. What failed, or empty."""
+        """Set a control group's bytes on one GPU, None for no limit, and read them back. The error, or empty."""
         ...
 
 
 class Limiter:
     """
-    Keeps the driver's limits as the shares say. `groups` gives the groups of the containers of pods, by their uids.
+    Keeps the driver's limits equal to the shares. `groups` returns the groups of the containers of pods, by pod uids.
 
-    `trouble`: why limits are not enforced, empty while they are. Used by one thread.
+    `trouble`: why limits are not enforced; empty while they are. One thread uses it.
     """
 
     def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
@@ -62,7 +61,7 @@ class Limiter:
         self.trouble = ""
 
     def apply(self, residents: Iterable[Resident], *, again: bool = False) -> None:
-        """Make the limits those of these pods. `again`: set those too that were set before, and read them back."""
+        """Make the limits those of these pods. `again`: also set, and read back, those that were set before."""
         here = tuple(resident for resident in residents if resident.allocation is not None)
         wanted = wanted_limits(here, self._groups({resident.uid for resident in here})) if here else {}
         failed = ""
@@ -75,7 +74,7 @@ class Limiter:
                 else:
                     self._applied[key] = limit
         for key in self._applied.keys() - wanted.keys():
-            # The group may be gone with its limit; there is nothing to be done about a failure.
+            # It may fail because the group no longer exists, so the result does not matter.
             self._limits.limit_memory(*key, None)
             del self._applied[key]
         self.trouble = failed
@@ -83,10 +82,10 @@ class Limiter:
 
 def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], int]:
     """
-    Bytes by GPU and group; `groups` is by container id. A container that has no group yet is for the next time.
+    Bytes by GPU and group; `groups` is by container id. A container without a group gets its limit in a later round.
 
-    A container that kubelet restarted has a new id, and the pod's status still names the old one for as long as the API
-    server is away: an id whose group is gone names nobody.
+    A restarted container has a new id, and while the API server is away the pod's status still has the old one. So an
+    id without a group counts as unknown.
     """
     by_uid = {resident.uid: resident for resident in residents}
     wanted: dict[tuple[str, str], int] = {}
@@ -102,7 +101,7 @@ def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) ->
                 continue
             for share in container.shares:
                 key = (share.uuid, group.path)
-                # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+                # With oversubscription a share may exceed the card's memory; the driver refuses such a limit.
                 limit = min(share.memory, share.gpu_memory or share.memory)
                 wanted[key] = min(limit, wanted.get(key, limit))
     return wanted
@@ -118,11 +117,11 @@ def possible(driver: str, cgroup: str) -> str:
 
 def container_groups(root: Path, pods: Collection[str], *, seen_as: str = "/sys/fs/cgroup") -> dict[str, Group]:
     """
-    The control groups of the containers of these pods below `root`, by container id; `seen_as`: the host's name for it.
+    The control groups of the containers of these pods below `root`, by container id. `seen_as`: `root` on the host.
 
-    Kubelet names a pod's group by its uid, below `kubepods` or `kubepods.slice` and there below its class of service:
-    `kubepods/burstable/pod<uid>`, or `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`, where
-    `-` is written `_`. Only those folders are read, so that this may be asked twice a second.
+    A pod's group has its uid in its name, below `kubepods` or `kubepods.slice` and its class of service:
+    `kubepods/burstable/pod<uid>`, or `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice` with
+    `_` for `-`. Only those folders are read, since this is called twice a second.
     """
     names = {uid.replace("-", "_"): uid for uid in pods}
     found: dict[str, Group] = {}
@@ -148,7 +147,7 @@ def _pod_folders(root: Path) -> Iterator[Path]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """The folders in a folder; none where it has gone meanwhile."""
+    """The folders in a folder; none if it does not exist any more."""
     try:
         with os.scandir(path) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))

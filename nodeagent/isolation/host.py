@@ -15,14 +15,14 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 _MOST_BYTES = 1 << 20
-"""Of one file: a configuration is a few KiB, and what somebody else wrote must not fill our memory."""
+"""Read from one file: a configuration is a few KiB, and another program's file must not fill our memory."""
 _MOST_FILES = 64
-"""In one folder."""
+"""Read from one folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSystem:
-    """A machine. Empty text: not known."""
+    """The machine's system. Empty text: unknown."""
 
     kernel: str = ""
     cgroup: str = ""
@@ -33,15 +33,14 @@ UNKNOWN = HostSystem()
 
 
 def read_host(*, cgroups: Path = CGROUPS) -> HostSystem:
-    """Look once: neither changes while the machine runs. A container has its node's kernel and cgroup mode."""
+    """Kernel and cgroup mode, which a container shares with its node and which do not change while it runs."""
     return HostSystem(kernel=os.uname().release, cgroup=cgroup_mode(cgroups))
 
 
 def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapping[str, str]:
     """
-    The text of these files, and of every file in these folders, by their path below `root`.
-
-    What is not there or cannot be read is left out.
+    The text of these files, and of every file in these folders, by path below `root`, without those that cannot be
+    read.
     """
     found: dict[str, str] = {}
     inside = (
@@ -58,7 +57,7 @@ def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapp
 
 
 def enforced_label(root: Path, file: Path, *, attribute: Callable[[Path, str], bytes] = os.getxattr) -> str:
-    """A file's SELinux label, `user:role:type:level`; empty where the host, whose root is `root`, enforces none."""
+    """A file's SELinux label, `user:role:type:level`; empty if the host, whose root is `root`, enforces none."""
     try:
         if (root / "sys/fs/selinux/enforce").read_text(encoding="ascii").strip() != "1":
             return ""
@@ -67,12 +66,12 @@ def enforced_label(root: Path, file: Path, *, attribute: Callable[[Path, str], b
     try:
         return attribute(file, "security.selinux").rstrip(b"\0").decode(errors="replace")
     except OSError:
-        return "system_u:object_r:unlabeled_t:s0"  # what the kernel takes a file without one for
+        return "system_u:object_r:unlabeled_t:s0"  # the kernel's label for a file without one
 
 
 def cgroup_mode(cgroups: Path) -> str:
     """
-    `v2` where the unified hierarchy is mounted at `cgroups`, `v1` where another is, else empty.
+    `v2` if the unified hierarchy is mounted at `cgroups`, `v1` if another is, else empty.
 
     The root of a unified hierarchy always has `cgroup.controllers` (Linux, admin-guide/cgroup-v2.rst).
     """

@@ -1,12 +1,12 @@
 """
-MPS daemons and the preloaded library: how containers of this node get them, and which of the two holds.
+MPS daemons and the preloaded library: how containers of this node get them, and which of the two limits them.
 
     look ──▶ LimiterState ──┐
     inventory, delivery ────┴──▶ apply: writes the CDI description and the GPUs that are to have a daemon
-                                   └──▶ levels, conditions: what holds, and what keeps the rest from it
+                                   └──▶ levels, conditions: what is enforced, and why the rest is not
 
-A level counts only where new containers really get it: by CDI, or by the volumes that the webhook adds. Where neither
-is so, no daemon is asked for, since a GPU that only its clients may use would be of no use to anybody.
+A level counts only if new containers really get it: by CDI, or by the volumes that the webhook adds. Otherwise the
+agent requests no daemon, since no container could use the GPU of a daemon that it cannot reach.
 
 Must not: talk to the API server. Only `apply` changes anything.
 """
@@ -33,14 +33,14 @@ from runtime.settings import setting
 log = logging.getLogger(__name__)
 
 MOUNTS = "LimitsReachContainers"
-"""The condition that says whether containers get what is to hold them."""
+"""The condition for whether containers get what limits them."""
 LIBRARY = "PreloadedLibrary"
-"""The condition that says whether there is a library to be preloaded."""
+"""The condition for whether there is a library to preload."""
 
 
 @dataclass(frozen=True)
 class LimiterSettings:
-    """All empty: containers get variables, and nothing that acts on them."""
+    """All empty: containers get variables, which no program enforces."""
 
     mps: str = setting(
         "",
@@ -65,13 +65,13 @@ class LimiterSettings:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any limiter is set."""
         return bool(self.mps or self.preload or self.cdi)
 
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """One look at daemons and library. `trouble`: why there is no library that could be preloaded."""
+    """One look at daemons and library. `trouble`: why there is no library to preload."""
 
     mps: MpsState = NO_DAEMONS
     preloaded: Preloaded | None = None
@@ -80,10 +80,10 @@ class LimiterState:
 
 class Limiters:
     """
-    The thread that looks at the GPUs calls `look`; the thread that publishes calls `apply` and then asks the rest.
+    The observer's thread calls `look`; the publishing thread calls `apply` and then the other methods.
 
     `allocations`: those of the pods here. `patience`: seconds after which a report is too old. `wall`: seconds since
-    the epoch, as the supervisor counts them. `label_of`: a file's SELinux label, empty where none is enforced.
+    the epoch, as the supervisor counts them. `label_of`: a file's SELinux label, empty if none is enforced.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Limiters:
         self.found = LimiterState()
 
     def look(self) -> LimiterState:
-        """See how daemons and library are; `found` until the next look."""
+        """Read the state of daemons and library; `found` has it until the next look."""
         report = self._places.report if self._places else None
         library = self._library.look() if self._library else None
         trouble = self._library.trouble if self._library else ""
@@ -114,9 +114,9 @@ class Limiters:
 
     def apply(self, inventory: Inventory, delivery: Delivery | None) -> Delivery | None:
         """
-        Write for containers and supervisor what follows from the inventory that is about to be published.
+        Write the files for containers and supervisor that follow from the inventory that is about to be published.
 
-        Gives the node's delivery completed by how containers get what limits them; None where nothing is known of it.
+        Returns the node's delivery with how containers get what limits them; None if the delivery is unknown.
         """
         self._inventory = inventory
         self._mounts, self._known = self._way(delivery), delivery is not None
@@ -130,21 +130,21 @@ class Limiters:
 
     @property
     def reaches(self) -> bool:
-        """Whether new containers get it."""
+        """Whether new containers get what limits them."""
         return self._mounts == BY_CDI or (self._mounts == BY_HOST_PATH and self._settings.host_paths)
 
     def levels(self) -> tuple[str, ...]:
-        """What of MPS and the library holds the pods that this node's GPUs would take. From any thread."""
+        """Whether MPS or the library limits new pods on this node's GPUs. From any thread."""
         taking = [gpu for gpu in self._inventory.gpus if gpu.healthy] if self._inventory else []
         if not self.reaches or not taking:
             return ()
         if self.found.mps.serves(taking):
-            # Of the two a container has one: MPS where a daemon serves its GPU.
+            # A container has one of the two: MPS if a daemon serves its GPU.
             return ("mps",)
         return ("preload",) if self.found.preloaded is not None and not any(gpu.parent for gpu in taking) else ()
 
     def conditions(self) -> tuple[Condition, ...]:
-        """What the GPUNode is to say of it; nothing where nothing is set."""
+        """The GPUNode's conditions about it; none if no limiter is set."""
         found: tuple[Condition, ...] = ()
         if self._settings.mps or self._settings.preload:
             found = (self._reach_condition(), *self.found.mps.conditions())
@@ -178,7 +178,7 @@ class Limiters:
         return Condition(False, "NeedsHostPath", message, MOUNTS)
 
     def _want(self, inventory: Inventory) -> None:
-        """Tell the supervisor which GPUs are to have a daemon; nothing while no GPU can be seen."""
+        """Write for the supervisor which GPUs need a daemon; nothing while no GPU can be seen."""
         if self._places is None or inventory.problem:
             return
         standing = wanted_from_text(read_text(self._places.wanted)) or frozenset()
@@ -187,7 +187,7 @@ class Limiters:
         self._keep(self._places.wanted, wanted_to_text(wanted))
 
     def _describe(self, inventory: Inventory) -> bool:
-        """Write the description, or take it away when nobody needs it any more; whether it is as it should be."""
+        """Write the description, or remove it when no pod needs it. True if it is as it should be."""
         if not self._settings.cdi:
             return True
         file, by_cdi = Path(self._settings.cdi) / cdi.FILE, self._mounts == BY_CDI
@@ -197,7 +197,7 @@ class Limiters:
                 file.unlink(missing_ok=True)
             return True
         if not inventory.gpus and file.exists():
-            # Nothing can be seen: what stands there is better than nothing.
+            # No GPU can be seen: keep the last description.
             return True
         uuids = {gpu.uuid for gpu in inventory.gpus} | needed
         places, found = self._places or MpsPaths(Path("/")), self.found
@@ -205,7 +205,7 @@ class Limiters:
         return bool(uuids) and self._keep(file, text)
 
     def _keep(self, file: Path, text: str) -> bool:
-        """Have the file say this; whether it does. What keeps it from that is logged once, not at every look."""
+        """Make the text the file's content; True if it succeeded. An error is logged once, not at every look."""
         error_text = ""
         if read_text(file) != text:
             try:

@@ -1,8 +1,8 @@
 """
-Isolation by MPS, the agent's part: what the supervisor of the daemons reports, and which GPUs are to have a daemon.
+Isolation by MPS, the agent's part: the report of the daemons' supervisor, and which GPUs need a daemon.
 
     report ──▶ MpsState ──▶ judged: a GPU whose daemon is away takes no new pods
-    inventory ────┴──▶ wanted_gpus: which GPUs are to have a daemon
+    inventory ────┴──▶ wanted_gpus: which GPUs need a daemon
 
 Pure but for `look`, which reads one file, and for the faults that `Faults` remembers. Must not: start a daemon
 (`nodeagent.mps.supervisor` does).
@@ -25,35 +25,35 @@ from nodeagent.sharing.residents import Resident
 
 FAULT = "MpsFault"
 DAEMONS = "MpsDaemons"
-"""The condition that names what serving daemons cannot do; it is there only where there is such a thing."""
+"""The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
 _EVER = float("inf")
 _NOT_SHARED = WITHHELD[1]
 
 
 @dataclass(frozen=True, slots=True)
 class MpsState:
-    """The supervisor's report. `stale`: it is its last one, and older than a living supervisor's would be."""
+    """The supervisor's last report. `stale`: it is too old for a living supervisor."""
 
     report: Report = NOTHING
     stale: bool = False
 
     @property
     def in_use(self) -> bool:
-        """Whether any GPU has a daemon, or is to have one."""
+        """Whether any GPU has or needs a daemon."""
         return any(gpu.phase != Phase.OFF for gpu in self.report.gpus.values())
 
     @property
     def for_new_containers(self) -> frozenset[str]:
-        """GPUs whose daemon new containers are to use, the ones that take none at the moment included."""
+        """GPUs whose daemon new containers use, including those that take none at the moment."""
         return frozenset(uuid for uuid, gpu in self.report.gpus.items() if gpu.serving or not gpu.taking)
 
     def serves(self, gpus: Iterable[Gpu]) -> bool:
-        """Whether a daemon limits the clients of each of these GPUs now."""
+        """Whether each of these GPUs has a daemon that limits its clients now."""
         found = self.report.gpus
         return not self.stale and all(gpu.uuid in found and found[gpu.uuid].serving for gpu in gpus)
 
     def why_closed(self, uuid: str) -> str:
-        """Why a new container on that GPU would get nothing; empty where it would, or where there is no daemon."""
+        """Why that GPU's daemon would not serve a new container; empty if it would, or if there is no daemon."""
         gpu = self.report.gpus.get(uuid)
         if gpu is None:
             return ""
@@ -62,7 +62,7 @@ class MpsState:
         return "" if gpu.taking else f"MPS is {gpu.phase}" + (f": {gpu.why}" if gpu.why else "")
 
     def conditions(self) -> tuple[Condition, ...]:
-        """What serving daemons cannot do, though it was asked for. Of the others the GPU itself tells."""
+        """What serving daemons cannot do although it is set. For the others the GPU's health has the reason."""
         gpus = {} if self.stale else self.report.gpus
         whys = sorted({gpu.why for gpu in gpus.values() if gpu.serving and gpu.why})
         return (Condition(False, "Limited", "; ".join(whys), DAEMONS),) if whys else ()
@@ -83,12 +83,12 @@ def wanted_gpus(
     inventory: Inventory, standing: Collection[str], used: Collection[str], *, reaches: bool
 ) -> frozenset[str]:
     """
-    The GPUs that are to have a daemon. `standing`: those that were wanted before; `used`: those with a pod's share;
-    `reaches`: whether new containers reach a daemon.
+    The GPUs that need a daemon. `standing`: those that were wanted before; `used`: those with a pod's share; `reaches`:
+    whether new containers reach a daemon.
 
-    The daemon of a GPU that is not wanted any more ends, and with it the programs on the GPU. So a daemon is asked for
-    only where new containers reach it, but one that is there stays whatever becomes of that (a toolkit that is upgraded
-    takes its files away for a while), and on a GPU that is taken out of sharing until nobody has a share of it.
+    The daemon of a GPU that is no longer wanted ends, and with it the programs on the GPU. So a daemon is requested
+    only if new containers reach it, but stays when they no longer do: an upgrade of the toolkit removes its files for a
+    while. On a GPU that is taken out of sharing it stays until no pod has a share of it.
     """
     wanted = set()
     for gpu in inventory.gpus:
@@ -100,7 +100,7 @@ def wanted_gpus(
 
 
 def judged(observation: Observation, mps: MpsState) -> Observation:
-    """The observation, with a GPU unhealthy where its daemon is away and so would give a new container nothing."""
+    """The observation, with each GPU unhealthy whose daemon would not serve a new container."""
     return replace(
         observation,
         cards=tuple(
@@ -111,7 +111,7 @@ def judged(observation: Observation, mps: MpsState) -> Observation:
 
 
 def without_servers(observation: Observation, mps: MpsState) -> Observation:
-    """The observation without the MPS servers' own processes: what they hold is their clients' memory."""
+    """The observation without the MPS servers' own processes, whose memory is their clients'."""
     servers = mps.report.servers
     if not servers:
         return observation
@@ -143,7 +143,7 @@ class Faults:
         self._warned: set[tuple[str, str]] = set()
 
     def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[OveruseStep, ...]:
-        """The pods to warn now."""
+        """The warnings that are due."""
         faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
         affected = {
             (resident.uid, share.uuid): resident

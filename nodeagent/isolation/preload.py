@@ -7,11 +7,11 @@ An init container of the agent copies it from HAMi's published image into a fold
     current               the name of that file
     ld.so.preload         what containers get as /etc/ld.so.preload
 
-A file that is half copied, or of another architecture, would keep every program in a container from starting, or limit
-none of them without a word. So it is read here before any container gets it.
+With a file that is half copied, or of another architecture, no program in a container would start, or none would be
+limited, unnoticed. So the agent checks the file before any container gets it.
 
-Where SELinux enforces, a container reads only what is labelled for containers, and starts without the library if it
-cannot be read: so that is looked at too.
+With SELinux enforced a container reads only files labelled for containers, and starts without a library that it cannot
+read. So the agent checks the label too.
 
 Must not: change anything there.
 """
@@ -32,31 +32,27 @@ from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER, Preloaded
 _NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
 _ELF_64 = b"\x7fELF\x02"
 _MACHINES = {"x86_64": 62, "aarch64": 183}
-"""elf.h, `e_machine`, by the kernel's word."""
+"""elf.h, `e_machine`, by the kernel's name of the architecture."""
 _DYNAMIC_SYMBOLS = 11
 _HIDDEN = (1, 2)
 """elf.h: `SHT_DYNSYM`; `STV_INTERNAL` and `STV_HIDDEN`."""
 _LIMITED = "cuMemAlloc_v2"
-"""What the library must offer in CUDA's place."""
+"""A function of CUDA that the library must replace."""
 _MOST_BYTES = 64 << 20
 _FOR_CONTAINERS = ("container_file_t", "container_ro_file_t")
 """Types of container-selinux that every container may read, and execute from."""
 
 
-def _unlabelled(file: Path) -> str:
-    return ""
-
-
 class Library:
-    """The library in `folder`. `label_of`: a file's SELinux label, empty where none is enforced. One thread uses it."""
+    """The library in `folder`. `label_of`: a file's SELinux label, empty if none is enforced. One thread uses it."""
 
-    def __init__(self, folder: Path, *, machine: str = "", label_of: Callable[[Path], str] = _unlabelled) -> None:
+    def __init__(self, folder: Path, *, machine: str = "", label_of: Callable[[Path], str] = lambda file: "") -> None:
         self._folder, self._machine, self._label_of = folder, machine or os.uname().machine, label_of
         self._judged: tuple[object, str] | None = None
         self.trouble = "the preloaded library was not looked for yet"
 
     def look(self) -> Preloaded | None:
-        """The library's files; None, and `trouble` as a sentence, where it cannot be given to anybody."""
+        """The library's files; None, with `trouble` as a sentence, if no container may get it."""
         name = read_text(self._folder / "current").strip()
         found = _NAME.fullmatch(name)
         library, preload = self._folder / (name if found else "missing"), self._folder / "ld.so.preload"
@@ -71,7 +67,7 @@ class Library:
     def _wrong_with(self, library: Path, digest: str) -> str:
         try:
             status = library.stat()
-            # It is some hundred KiB, and it is read again only when it is another one.
+            # The file has some hundred KiB, so it is read again only after a change.
             mark = (library, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
             if self._judged is None or self._judged[0] != mark:
                 self._judged = mark, self._read(library, digest, status)
@@ -83,7 +79,7 @@ class Library:
         for file in files:
             label = self._label_of(file)
             kind, *rest = label.split(":")[2:] or [label]
-            # A level with categories (s0:c1,c2) is of one pod's own files.
+            # A level with categories (s0:c1,c2) marks the files of one pod.
             if label and (kind not in _FOR_CONTAINERS or len(rest) > 1):
                 cure = f"chcon -R -t {_FOR_CONTAINERS[0]} -l s0 {self._folder}"
                 return f"{file} has the SELinux label {label}, which containers may not read; on the node: {cure}"
@@ -126,7 +122,7 @@ def offers(content: bytes, function: str) -> bool | None:
 
 
 def _sections(content: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Type, offset, size and link of each section; those that the file does not have are left out."""
+    """Type, offset, size and link of each section within the file."""
     if len(content) < 64:
         return
     start, size, count = *struct.unpack_from("<Q", content, 40), *struct.unpack_from("<HH", content, 58)

@@ -1,7 +1,8 @@
 """
-Keeps the conclusion about delivery fresh: reads the machine's files and the cluster's RuntimeClasses now and then.
+Reads the machine's files and the cluster's RuntimeClasses now and then, to conclude how GPUs reach containers.
 
-Both change while the agent runs (a toolkit is upgraded, an operator removes its classes), and neither tells when.
+Both may change while the agent runs (an upgrade of the toolkit, an operator that removes its classes), without an
+event.
 
 Must not: conclude anything itself (`nodeagent.isolation.delivery` does).
 """
@@ -20,8 +21,8 @@ from runtime.kubernetes.paths import runtimeclasses
 
 class Prober:
     """
-    The delivery of this node. `root`: where the host's root, or the part of it that matters, is mounted; None: nowhere,
-    and nothing is concluded. `override` counts instead. `handlers`: names of NVIDIA's runtime. `every`: seconds between
+    The delivery of this node. `root`: where the host's root, or the needed part of it, is mounted; None: nowhere, and
+    the delivery is unknown. `override` counts instead. `handlers`: names of NVIDIA's runtime. `every`: seconds between
     two readings. One thread uses it.
     """
 
@@ -40,7 +41,7 @@ class Prober:
         self._read_at: float | None = None
 
     def delivery(self, now: float) -> Delivery | None:
-        """What was concluded last; `now` in seconds of any clock. While the API server is away the last one stands."""
+        """The last conclusion, which stays while the API server is away. `now`: seconds of any clock."""
         if self._override is not None or self._root is None:
             return self._override
         if self._read_at is None or not 0 <= now - self._read_at < self._every:

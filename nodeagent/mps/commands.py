@@ -25,7 +25,7 @@ from runtime.settings import effective, setting
 log = logging.getLogger("nodeagent.mps")
 
 _ENDING = 50.0
-"""Seconds in which the daemons are to end; the pod's grace period is longer."""
+"""Seconds that the daemons may take to end; the pod's grace period is longer."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class MpsSettings:
 
 
 def keep(settings: MpsSettings, arguments: Sequence[str]) -> int:
-    """Keep a supervisor with these arguments running."""
+    """Run the supervisor with these arguments, and restart it when it fails."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     return keeper.keep((sys.executable, "-m", "nodeagent", "mps-supervisor", *arguments))
 
 
 def supervise(settings: MpsSettings) -> int:
-    """Keep the daemons, until a signal to stop: then they end too, since their container does."""
+    """Run the daemons until a signal to stop. Then they end too, as their container does."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     library = Nvml(path=settings.nvml_library)
@@ -71,7 +71,7 @@ def supervise(settings: MpsSettings) -> int:
     process.watch_threads()
     thread = process.spawn("mps", lambda: supervisor.run(process.stop, interval=settings.interval))
     code = process.wait()
-    # A round that hangs in the driver is not waited for: the daemons' end is asked without it.
+    # Do not wait for a round that hangs in the driver.
     thread.join(settings.timeout)
     if code == 0 and not thread.is_alive():
         supervisor.end(within=_ENDING)

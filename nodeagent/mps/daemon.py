@@ -1,17 +1,17 @@
 """
-One GPU's `nvidia-cuda-mps-control`: started, found again, asked, ended.
+The `nvidia-cuda-mps-control` of one GPU: starts it, finds it again, sends it commands, ends it.
 
 The daemon must outlive its starter, or every program on the card loses its server when the supervisor is replaced. So
-it runs in the foreground (`-f`) in a session of its own, and its output goes to a file. It closes its
-standard input and takes no commands there. Who it is stands in a file, as process id and start time, written by the
-daemon's own process before it becomes the daemon; a process id alone may be somebody else's by now.
+it runs in the foreground (`-f`) in a session of its own, and its output goes to a file. It closes its standard input
+and takes no commands there. A file has its process id and start time, written by the daemon's own process before it
+becomes the daemon; the process id alone could be another process's by now.
 
-Commands are asked by another run of the same program, as NVIDIA documents it (docs.nvidia.com/deploy/mps). Its exit
-status says only whether the daemon was reached: an unknown command, or a missing server, gives a text and status 0.
+Another run of the same program sends a command, as NVIDIA documents it (docs.nvidia.com/deploy/mps). Its exit status
+says only whether it reached the daemon: an unknown command, or a missing server, gives a text and status 0.
 
-The daemon listens on two sockets. On `control` it serves CUDA programs, and answers questions. On `control_privileged`
-it takes every command from clients of its own user, which is root: to end it, to end other people's clients. Containers
-have the folder of both, and their root is root to the daemon, so the second is taken out of it.
+The daemon listens on two sockets. On `control` it serves CUDA programs and answers queries. On `control_privileged` it
+takes every command from clients of its own user, which is root: to end it, or to end the clients of others. Containers
+have the folder of both, and the daemon takes their root for its own, so the second socket is moved out of the folder.
 
 Must not: decide when to do any of it.
 """
@@ -37,13 +37,13 @@ _SELINUX_TYPE = b"system_u:object_r:container_file_t:s0"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH")
 _PRIVILEGED = "control_privileged"
 _MOST_OUTPUT = 1 << 20
-"""Bytes of what the daemon says, which is four lines for each question; twice as much is kept, in the host's memory."""
+"""Bytes of the daemon's output, four lines for each query. Twice as much is kept, in the host's memory."""
 
 
 class Daemon:
     """
-    The daemon of the GPU `uuid`. `folder`: where its files are. `command`: the program and its arguments. `timeout`:
-    seconds that one command may take. Used by one thread.
+    The daemon of the GPU `uuid`. `folder`: its files. `command`: the program and its arguments. `timeout`: seconds that
+    one command may take. One thread uses it.
     """
 
     def __init__(self, folder: Path, uuid: str, *, command: tuple[str, ...] = (PROGRAM,), timeout: float = 5.0) -> None:
@@ -57,7 +57,7 @@ class Daemon:
         return (self._folder / "claimed").exists()
 
     def claim(self, claimed: bool) -> None:
-        """Note it. Raises OSError."""
+        """Record whether we set the card's compute mode. Raises OSError."""
         self._make_folders()
         if claimed:
             (self._folder / "claimed").touch()
@@ -65,20 +65,20 @@ class Daemon:
             (self._folder / "claimed").unlink(missing_ok=True)
 
     def pid(self) -> int:
-        """The daemon's process id, 0 where it does not run."""
+        """The daemon's process id, 0 if it does not run."""
         self._child, self._quitting = _still(self._child), _still(self._quitting)
         if self._child:
-            # It may not have come to writing its file yet.
+            # It may not have written its file yet.
             return self._child
         text, _, started = read_text(self._folder / "daemon").strip().partition(" ")
         pid = _number(text)
         return pid if pid and started and start_time(pid) == started else 0
 
     def start(self, *flags: str) -> None:
-        """Start it with these flags. Whether it serves is seen by asking. Raises OSError."""
+        """Start it with these flags. Queries show later whether it serves. Raises OSError."""
         self._make_folders()
         (self._keys / _PRIVILEGED).unlink(missing_ok=True)
-        # A daemon that was killed leaves these; the next one copes, but who asks it meanwhile finds nobody behind them.
+        # A killed daemon leaves these. The next daemon replaces them, but until then a query would reach no daemon.
         for name in ("control", "control_lock", _PRIVILEGED, "nvidia-cuda-mps-control.pid"):
             (self._folder / "pipe" / name).unlink(missing_ok=True)
         output = str(self._output)
@@ -96,20 +96,20 @@ class Daemon:
         )
 
     def tidy(self) -> None:
-        """Keep from containers what is not theirs, and bound the daemon's output. Raises OSError."""
+        """Take the privileged socket away from containers, and limit the daemon's output. Raises OSError."""
         self._keys.mkdir(mode=0o700, exist_ok=True)
         if not (self._keys / _PRIVILEGED).exists():
-            # Once for each daemon: what is at its place later was put there by a container.
+            # Only once for each daemon: a container may put a file there later.
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self._folder / "pipe" / _PRIVILEGED, self._keys / _PRIVILEGED)
         with contextlib.suppress(FileNotFoundError):
             if self._output.stat().st_size > _MOST_OUTPUT:
-                # The daemon writes to the end of the file that it has open, wherever that is now.
+                # The daemon appends to the file that it has open, so truncating is enough.
                 shutil.copyfile(self._output, self._output.with_name("output.before"))
                 os.truncate(self._output, 0)
 
     def ask(self, command: str) -> str | None:
-        """The daemon's answer to one command, None where there is none in time or the asking failed."""
+        """The daemon's answer to one command; None if there is none in time or the program failed."""
         try:
             done = subprocess.run(
                 self._command[:1],
@@ -124,13 +124,13 @@ class Daemon:
         return done.stdout if done.returncode == 0 else None
 
     def pids(self, command: str) -> tuple[int, ...] | None:
-        """The process ids that are the answer to a command, one in a line; None where there is no answer."""
+        """The process ids in the answer to a command, one in a line; None if there is no answer."""
         answer = self.ask(command)
-        # Other lines are sentences, which may have numbers in them too.
+        # Other lines are sentences, which may contain numbers.
         return None if answer is None else tuple(pid for line in answer.splitlines() if (pid := _number(line.strip())))
 
     def quit(self) -> None:
-        """Ask it to end when its clients let it: nobody waits here. One that is gone already needs no asking."""
+        """Ask it to end after its clients, without waiting."""
         self._quitting = _still(self._quitting)
         if self._quitting:
             return
@@ -149,7 +149,7 @@ class Daemon:
             )
 
     def kill(self) -> None:
-        """End it and its servers at once, also those that it left behind."""
+        """Kill it and its servers, also those that outlived it."""
         leader = self.pid() or self._last_pid()
         if leader:
             for pid in session(leader):
@@ -157,7 +157,7 @@ class Daemon:
                     os.kill(pid, signal.SIGKILL)
 
     def _last_pid(self) -> int:
-        """The process id of a daemon that has ended, 0 where it is somebody else's by now."""
+        """The process id of a daemon that has ended, 0 if another process has it by now."""
         pid = _number(read_text(self._folder / "daemon").partition(" ")[0])
         return 0 if pid and start_time(pid) else pid
 
@@ -171,7 +171,7 @@ class Daemon:
 
     @property
     def _asked(self) -> Path:
-        """The folder whose socket the daemon is asked by."""
+        """The folder of the socket for commands."""
         return self._keys if (self._keys / _PRIVILEGED).exists() else self._folder / "pipe"
 
     def _environment(self, pipe: Path) -> dict[str, str]:
@@ -181,8 +181,7 @@ class Daemon:
 
     def _make_folders(self) -> None:
         for name in ("pipe", "log"):
-            folder = self._folder / name
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            (self._folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         if Path("/sys/fs/selinux/enforce").exists():
             try:
                 os.setxattr(self._folder / "pipe", "security.selinux", _SELINUX_TYPE)
@@ -191,7 +190,7 @@ class Daemon:
 
 
 def _still(child: int) -> int:
-    """A child of ours while it runs, then 0: one that has ended stays in the process table until it is asked for."""
+    """A child of ours while it runs, then 0. Waiting for it removes an ended one from the process table."""
     try:
         return 0 if child and os.waitpid(child, os.WNOHANG)[0] else child
     except ChildProcessError:
@@ -200,8 +199,8 @@ def _still(child: int) -> int:
 
 def start_time(pid: int) -> str:
     """
-    When a process started, in clock ticks since the machine's start (proc(5), `stat`, field 22); empty where it has
-    ended, even if nobody asked for its end yet.
+    When a process started, in clock ticks since boot (proc(5), `stat`, field 22); empty if it has ended, also as a
+    zombie.
     """
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
@@ -211,14 +210,14 @@ def session(leader: int) -> tuple[int, ...]:
     """
     The processes of the session that `leader` made (proc(5), `stat`, field 6).
 
-    While one of them is there, the number is given to no other process, even if the leader itself has ended.
+    While one of them exists no other process gets the number, even if the leader has ended.
     """
     pids = (_number(path.name) for path in Path("/proc").iterdir())
     return tuple(sorted(pid for pid in pids if pid and _stat(pid)[3:4] == [str(leader)]))
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields from the third on: the second is the program's name in brackets, and may contain anything."""
+    """The fields from the third on. The second is the program's name in brackets, which may contain anything."""
     fields = read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return fields if len(fields) > 19 else []
 

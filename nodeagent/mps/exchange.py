@@ -29,13 +29,13 @@ _FIRST_OF_VOLTA = (7, 0)
 _CUDA_13_1 = 590
 """The driver that came with CUDA 13.1."""
 _MULTIUSER = 555
-"""The first driver whose daemon was seen to take `-multiuser-server`; those of 550 and 535 refuse to start with it."""
+"""The first driver known to take `-multiuser-server`; the daemons of 550 and 535 refuse to start with it."""
 _STATUS = 550
-"""The first driver whose daemon was seen to know `get_server_status`; that of 535 does not."""
+"""The first driver known to have `get_server_status`; the daemon of 535 does not."""
 ROOT = "/run/gpufraction/mps"
-"""On the host. Short, since the path of a socket may have 107 characters; and gone after the host's restart."""
+"""On the host. Short, since the path of a socket may have 107 characters; empty after the host's restart."""
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"
-"""MPS's default, so that a client needs no variable to find it."""
+"""MPS's default, so that a client finds it without a variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class MpsPaths:
 @dataclass(frozen=True, slots=True)
 class GpuReport:
     """
-    One GPU's daemon. `serving`: limits are really held. `taking`: new pods may come. `why`: what is wrong or hinders,
-    empty while nothing is. `servers`: process ids as the driver tells them. `clients`, `most_clients`: processes.
+    One GPU's daemon. `serving`: limits are enforced. `taking`: the GPU may take new pods. `why`: the problem, or empty.
+    `servers`: process ids as the driver reports them. `clients`, `most_clients`: numbers of processes.
     """
 
     phase: str
@@ -92,7 +92,7 @@ NOTHING = Report()
 
 def most_clients(capability: str, driver: str) -> int:
     """
-    Client processes that MPS serves on one GPU; 0 where it cannot limit them.
+    Client processes that MPS serves on one GPU; 0 if it cannot limit them.
 
     60 since CUDA 13.1, 48 before it. Cards before Volta have no limits of memory or threads per client.
     """
@@ -103,12 +103,12 @@ def most_clients(capability: str, driver: str) -> int:
 
 
 def knows_multiuser(driver: str) -> bool:
-    """Whether that driver's daemon can have one server for clients of all users; not where it is unknown."""
+    """Whether that driver's daemon can have one server for clients of all users; no if the driver is unknown."""
     return _branch(driver) >= _MULTIUSER
 
 
 def shortcomings(driver: str, *, multiuser: bool) -> str:
-    """What is not to be had of that driver's daemon though it was asked for, as a sentence; empty where all is."""
+    """What that driver's daemon cannot do although it is wanted, as a sentence, or empty."""
     found = []
     if multiuser and 0 < _branch(driver) < _MULTIUSER:
         found.append("a container of another user waits until the clients before it have ended")
@@ -128,7 +128,7 @@ def report_to_text(report: Report) -> str:
 
 
 def report_from_text(text: str, *, now: float, patience: float) -> Report | None:
-    """The report; None where there is none that can be read, or where it is older than `patience` seconds."""
+    """The report; None if it cannot be read or is older than `patience` seconds."""
     document = _object(text)
     at, gpus = document.get("at"), document.get("gpus")
     if not isinstance(at, int | float) or not isinstance(gpus, dict):
@@ -145,7 +145,7 @@ def wanted_to_text(uuids: Iterable[str]) -> str:
 
 
 def wanted_from_text(text: str) -> frozenset[str] | None:
-    """The wanted GPUs; None where the text names none."""
+    """The wanted GPUs; None if the text is no such list."""
     gpus = _object(text).get("gpus")
     return frozenset(map(str, gpus)) if isinstance(gpus, list) else None
 
@@ -163,7 +163,7 @@ def _gpu(item: Mapping[str, Any]) -> GpuReport:
     return GpuReport(
         phase=str(item.get("phase", "")),
         serving=item.get("serving") is True,
-        # What is not understood takes no pods.
+        # An unknown value takes no pods.
         taking=item.get("taking") is True,
         why=str(item.get("why", "")),
         servers=tuple(pid for pid in servers if isinstance(pid, int)) if isinstance(servers, list) else (),

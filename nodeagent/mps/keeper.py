@@ -1,12 +1,11 @@
 """
-The first process of the MPS daemons' container: keeps the supervisor running, and does nothing else.
+The first process of the MPS daemons' container. It only keeps the supervisor running.
 
 When the first process of a container ends, the container runtime ends all others in it, the daemons too. So what can
-fail (the supervisor, the driver's library in it) is a child of this one; when it ends unasked it is started again, and
-finds the daemons by their files. Ended daemons whose supervisor is gone become children of this process, which lets
-them go.
+fail (the supervisor with the driver's library) is a child of this process. When it fails it is started again and finds
+the daemons by their files. Daemons whose supervisor has ended become children of this process, which reaps them.
 
-Must not: grow. Whatever this needs to know is a reason for it to fail.
+Must not: grow. Each thing that it does is one that can fail.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ from collections.abc import Sequence
 log = logging.getLogger(__name__)
 
 _SET_CHILD_SUBREAPER = 36
-"""prctl(2): orphans below us become our children even where we are not process 1, as with the host's process ids."""
+"""prctl(2): orphans below us become our children even if we are not process 1, as with the host's process ids."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _PAUSE = 1.0
 """Seconds before a supervisor that ended is started again."""
 
 
 def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
-    """Run `command` until it ends well or a signal to stop comes; its exit status."""
+    """Run `command` until it succeeds or a signal to stop comes; its exit status."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Held back by the kernel and asked for. A handler would run when the wait for children is over: what comes just
-    # before that wait would be heard with the next child's end only.
+    # Blocked, and read by `sigwait`. A handler would miss a signal that comes just before the wait for a child.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_STOPS})
     try:
         while True:
@@ -47,12 +45,12 @@ def keep(command: Sequence[str], *, pause: float = _PAUSE) -> int:
 
 
 def _wait(child: int) -> tuple[bool, int]:
-    """Whether a signal to stop came, and the child's exit status once it has ended. Orphans are let go meanwhile."""
+    """Whether a signal to stop came, and the child's exit status after its end. Reaps orphans meanwhile."""
     stopping = False
     while True:
         if signal.sigwait({signal.SIGCHLD, *_STOPS}) in _STOPS:
             stopping = True
-            # It is not waited for yet, so the number is still its own even if it has ended.
+            # We have not waited for it yet, so no other process can have its number.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
         # One SIGCHLD may stand for several that have ended.

@@ -8,11 +8,11 @@ What to do about one GPU's MPS control daemon, given what is seen of it.
      │         └──rested──▶ as from off             └──waited──▶ as from off    ◀──no client left── faulted
      └──gone── stopping ◀──not wanted any more, from anywhere
 
-A daemon that is found running is adopted: nobody starts a second one beside it. While one is to be there, the card's
-compute mode is EXCLUSIVE_PROCESS, so that a program past the daemon fails as soon as the daemon serves anybody. Whoever
-gives up puts the mode back, or everything on that card would fail for ever; a mode that somebody else set stays.
+A daemon that is found running is adopted; no second one is started. While a daemon is wanted, the card's compute mode
+is EXCLUSIVE_PROCESS, so that a program that bypasses the daemon fails as soon as the daemon serves a client. After
+giving up the mode is reset, or all programs on that card would fail for ever; a mode that another program set stays.
 
-Pure: values in, values out; the time is passed in. Must not: start, ask or end anything.
+Pure: the time is passed in. Must not: start, query or end a daemon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contract.backoff import backoff
 
 
 class Phase(StrEnum):
-    """Where a GPU's daemon stands."""
+    """The state of a GPU's daemon."""
 
     OFF = "off"
     BLOCKED = "blocked"
@@ -38,31 +38,31 @@ class Phase(StrEnum):
 
 
 class Action(StrEnum):
-    """What the caller is to do, in the order given. Each may fail: the next look tells."""
+    """What the caller does, in this order. Each may fail, which the next look shows."""
 
     EXCLUSIVE = "exclusive"
-    """Set the compute mode, and note that it was us."""
+    """Set the compute mode, and record that we set it."""
     DEFAULT = "default"
-    """Put the compute mode back, and forget that note."""
+    """Reset the compute mode, and remove that record."""
     START = "start"
     QUIT = "quit"
     """Ask the daemon to end."""
     KILL = "kill"
-    """End it and whatever of it is left."""
+    """Kill it and what is left of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPace:
-    """Seconds, and how many failures in a row are too many."""
+    """Seconds, and the number of failures in a row after which to give up."""
 
     patience: float = 30.0
-    """How long a daemon may take to answer: after its start, and later."""
+    """How long a daemon may take to answer, after its start and later."""
     backoff: float = 5.0
     """After the first failure, doubled with each further one."""
     backoff_cap: float = 60.0
     failures: int = 5
     stable: float = 300.0
-    """How long a daemon must have served before earlier failures no longer count."""
+    """How long a daemon must serve until earlier failures no longer count."""
     grace: float = 60.0
     """How long it may take to end when asked to."""
     rest: float = 600.0
@@ -72,9 +72,9 @@ class RestartPace:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """
-    One look. `alive`: a daemon of ours is there. `faulted`: a server of it reports a fault. `strangers`: processes that
-    are none of its own compute on the card, or nobody knows. `exclusive`: whether the mode is EXCLUSIVE_PROCESS, None
-    where it is unknown. `claimed`: whether it was us who set it.
+    One look. `alive`: our daemon runs. `faulted`: a server of it reports a fault. `strangers`: processes of others
+    compute on the card, or that is unknown. `exclusive`: whether the mode is EXCLUSIVE_PROCESS, None if unknown.
+    `claimed`: whether we set it.
     """
 
     wanted: bool = True
@@ -89,7 +89,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """What is remembered between two looks. Times are of the caller's clock."""
+    """The state between two looks. Times are of the caller's clock."""
 
     phase: Phase = Phase.OFF
     since: float = 0.0
@@ -97,20 +97,20 @@ class DaemonState:
     silent: float | None = None
     """Since when the daemon gives no answer."""
     failing: str = ""
-    """While stopping: the failure that is behind it, empty for none."""
+    """While stopping: the failure that caused it, or empty."""
     why: str = ""
     """The last failure or hindrance, as a sentence."""
     exclusive: bool = False
-    """Whether the mode was the right one at the last look."""
+    """Whether the mode was EXCLUSIVE_PROCESS at the last look."""
 
     @property
     def serving(self) -> bool:
-        """Whether limits are really held: a daemon serves, and programs past it fail."""
+        """Whether limits are enforced: a daemon serves, and programs that bypass it fail."""
         return self.phase is Phase.SERVING and self.exclusive
 
     @property
     def taking(self) -> bool:
-        """Whether new pods may come: they would be served, or there is no daemon that they could disturb."""
+        """Whether the GPU may take new pods: the daemon would serve them, or there is no daemon to disturb."""
         return self.serving or self.phase in (Phase.OFF, Phase.BLOCKED, Phase.RESTING)
 
 
@@ -118,7 +118,7 @@ Transition = tuple[DaemonState, tuple[Action, ...]]
 
 
 def step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Transition:
-    """The state after a look at `now`, and what is to be done."""
+    """The state after a look at `now`, and the actions to take."""
     after, actions = _step(state, seen, now, pace)
     return replace(after, exclusive=seen.exclusive is True), actions
 
@@ -142,7 +142,7 @@ def _step(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> Tran
 
 
 def _enter(state: DaemonState, phase: Phase, now: float, **changes: object) -> DaemonState:
-    """A phase that begins now; one that goes on keeps its time."""
+    """Enter a phase at `now`; a phase that continues keeps its time."""
     since = state.since if state.phase is phase else now
     return replace(state, **{"phase": phase, "since": since, "silent": None, "failing": "", **changes})  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def _released(seen: Seen) -> tuple[Action, ...]:
 
 def _open(state: DaemonState, seen: Seen, now: float) -> Transition:
     if seen.alive:
-        # Whoever started it is gone; it is ours to watch now.
+        # An earlier supervisor started it; adopt it.
         return _enter(state, Phase.STARTING, now), ()
     if seen.strangers:
         why = "processes past MPS compute on the GPU, or it cannot be seen whether any do"
@@ -187,7 +187,7 @@ def _starting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> 
     if seen.answers and seen.exclusive:
         return _enter(state, Phase.SERVING, now, why=""), ()
     if seen.answers:
-        # An adopted one may serve somebody; it is not ended because the driver is away or refuses us.
+        # An adopted daemon may serve clients, so it is not ended because the driver is away or refuses us.
         return replace(state, silent=None, why="the compute mode is not EXCLUSIVE_PROCESS"), _kept_exclusive(seen)
     silent = now if state.silent is None else state.silent
     if now - silent >= pace.patience:
@@ -218,7 +218,7 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> T
 
 
 def _killed(state: DaemonState, why: str, now: float) -> Transition:
-    """Of a daemon that does not answer no good end can be asked."""
+    """A daemon that does not answer cannot be asked to end."""
     return _enter(state, Phase.STOPPING, now, why=why, failing=why), (Action.KILL,)
 
 
@@ -238,7 +238,7 @@ def _failed(state: DaemonState, why: str, seen: Seen, now: float, pace: RestartP
     if failures >= pace.failures:
         given_up = f"{why}; given up after {failures} failures in a row"
         return _enter(state, Phase.RESTING, now, failures=0, why=given_up), (Action.KILL, *_released(seen))
-    # Servers that outlive their daemon would keep the card from the next one.
+    # Servers that outlive their daemon would block the card for the next one.
     return _enter(state, Phase.PAUSED, now, failures=failures, why=why), (Action.KILL,)
 
 

@@ -1,11 +1,10 @@
 """
-Keeps the MPS daemons as `nodeagent.mps.lifecycle` says: looks at each GPU and its daemon, acts on it, and reports.
+Runs the MPS daemons: looks at each GPU and its daemon, acts as `nodeagent.mps.lifecycle` decides, and reports.
 
-It talks to the driver, to the daemons and to files; never to the API server. So nothing of the cluster's can hurt it,
-and it changes seldom. What is wanted comes from the node agent by a file; without that file nothing new is started and
-nothing is ended.
+It uses the driver, the daemons and files, and never the API server, so that trouble in the cluster cannot affect it.
+The node agent writes the wanted GPUs into a file; without that file no daemon is started or ended.
 
-Must not: decide, or let one GPU's trouble keep it from the others.
+Must not: decide, or let the trouble of one GPU affect the others.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, See
 log = logging.getLogger(__name__)
 
 _MOST_SERVERS = 8
-"""Servers of one daemon that are asked about: one for each user whose clients are still there."""
+"""Servers of one daemon that are queried: there is one for each user that has clients."""
 
 
 class Modes(GpuLibrary, Protocol):
-    """What is asked of the driver."""
+    """The driver's part."""
 
     def exclusive(self, uuid: str) -> bool | None:
-        """Whether the card's compute mode is EXCLUSIVE_PROCESS; None where it is unknown."""
+        """Whether the card's compute mode is EXCLUSIVE_PROCESS; None if unknown."""
         ...
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> str:
-        """Set the compute mode to EXCLUSIVE_PROCESS, or to DEFAULT. What failed, or empty."""
+        """Set the compute mode to EXCLUSIVE_PROCESS or DEFAULT. The error, or empty."""
         ...
 
 
@@ -80,7 +79,7 @@ class Supervisor:
         self.report = Report()
 
     def run(self, stopping: threading.Event, *, interval: float) -> None:
-        """Rounds until stopped. The daemons run on."""
+        """Do rounds until stopped. The daemons continue."""
         while not stopping.is_set():
             self.step()
             stopping.wait(interval)
@@ -103,7 +102,7 @@ class Supervisor:
         return self.report
 
     def end(self, *, within: float) -> None:
-        """End all daemons, first with a word, and put the compute modes back. `within`: seconds for all of it."""
+        """Ask all daemons to end, kill those that do not within `within` seconds, and reset the compute modes."""
         deadline = self._clock() + within
         left = [uuid for uuid in self._known() if self._daemon(uuid).pid()]
         for uuid in left:
@@ -163,9 +162,9 @@ class Supervisor:
         seen = Seen(wanted=wanted, alive=pid > 0, strangers=strangers, exclusive=exclusive, claimed=daemon.claimed)
         servers = daemon.pids("get_server_list") if pid else ()
         if not pid or servers is None:
-            # Its last answer counts: of a daemon that is silent or dead, servers and clients may still be there.
+            # Keep its last answer: the servers and clients of a daemon that is silent or dead may still exist.
             return seen
-        # It has all its sockets when it answers on one.
+        # A daemon that answers has made all its sockets.
         self._tidy(uuid)
         status = [daemon.ask(f"get_server_status {server}") or "" for server in servers[:_MOST_SERVERS]]
         clients = [daemon.pids(f"get_client_list {server}") or () for server in servers[:_MOST_SERVERS]]
@@ -191,7 +190,7 @@ class Supervisor:
                 case Action.KILL:
                     daemon.kill()
                 case Action.EXCLUSIVE:
-                    # Noted first: a mode that we set and do not know of would never be put back.
+                    # Record it first: a mode that we set without a record would never be reset.
                     daemon.claim(True)
                     self._set_mode(uuid, exclusive=True)
                 case Action.DEFAULT:

@@ -1,8 +1,8 @@
 """
-Which GPUs the Node's annotation `gpufraction.io/cordon` means, and which of its words mean none.
+The GPUs that the Node's annotation `gpufraction.io/cordon` names, and its words that name none.
 
-A GPU is named by its UUID or by its index; naming a card names its slices. A word that names no GPU keeps nothing out,
-though its author believes otherwise. A condition and an Event report it.
+A word is a GPU's UUID or index; a card's includes its slices. A word that names no GPU has no effect, although its
+author expects one, so a condition and an Event report it.
 
 Pure. Must not: guess which GPU was meant.
 """
@@ -23,14 +23,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """UUIDs of the GPUs that are meant, and a condition where a word means none."""
+    """UUIDs of the cordoned GPUs, and a condition if a word names none."""
 
     uuids: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
 
 
 def read(words: Iterable[str], cards: Iterable[Card]) -> Cordon:
-    """What the words mean among these cards; no word is wrong while no card can be seen."""
+    """The cordon among these cards. No word is reported while no card can be seen."""
     seen = tuple(cards)
     meant = {word: {card.uuid for card in seen if card.uuid and _means(word, card)} for word in words}
     strangers = sorted(word for word, found in meant.items() if not found) if seen else []

@@ -1,11 +1,10 @@
 """
-`python -m nodeagent hold`: a pod that took GPUs from the vendor's device plugin, and reports which.
+`python -m nodeagent hold`: a pod that gets GPUs from the vendor's device plugin and reports which.
 
-The plugin gave this container its GPUs as it would give them to anybody; inside, the driver shows no others. Their
-UUIDs go onto the pod itself, where the node agent reads them. The pod does nothing else for as long as it lives, and
-that is the point.
+The plugin gives this container GPUs as it does any other, and inside it the driver shows only those. The holder writes
+their UUIDs into an annotation of its own pod, where the node agent reads them.
 
-Must not: use the GPUs.
+Must not: use the GPUs, which the agent shares.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Own:
 
 
 class HolderReporter:
-    """Reports at the start, and again where the GPUs change. `step` is one round."""
+    """Reports at the start and when the GPUs change. `step` is one round."""
 
     def __init__(self, kube: Kube, library: GpuLibrary, own: Own) -> None:
         self._kube, self._library, self._own = kube, library, own
@@ -40,7 +39,7 @@ class HolderReporter:
         self.trouble = "nothing was reported yet"
 
     def step(self) -> bool:
-        """Look, and report what is new. False where either failed; then what was reported stands."""
+        """Look, and report a change. False if either failed; then the last report stays."""
         seen = look(self._library)
         if seen.problem:
             self.trouble = f"no GPU is visible: {seen.problem}"
@@ -59,7 +58,7 @@ class HolderReporter:
         return True
 
     def run(self, stopping: threading.Event, *, interval: float) -> None:
-        """Rounds until stopped."""
+        """Do rounds until stopped."""
         while not stopping.is_set():
             if not self.step():
                 log.warning("held GPUs not reported", extra={"reason": self.trouble})

@@ -1,12 +1,12 @@
 """
-What to do about a container that uses more than its share, or sits on a GPU that is ill: warn, then, by setting, evict.
+What to do about a container that uses more than its share or is on an unhealthy GPU: warn and, if so set, evict.
 
     within ──over for `patience`──▶ warned ──over for `evict_after` more, where that is set──▶ evicted
        ▲                              │
        └──────────── within again ────┘
 
-What is over for a moment is no offence: programs allocate and free. There is one warning per offence; an eviction
-until it happened.
+A short excess is no offence, since programs allocate and free. Each offence has one warning; the eviction is repeated
+until it succeeds.
 
 Pure but for what it remembers; times are passed in. Must not: write anything.
 """
@@ -27,8 +27,8 @@ OVERUSE, UNHEALTHY = "GpuMemoryOveruse", "GpuUnhealthy"
 @dataclass(frozen=True, slots=True)
 class Rules:
     """
-    Seconds and bytes. `slack`: what a container may have beyond its share, since every CUDA context costs some memory
-    that its program did not ask for. `evict_after`, `evict_unhealthy_after`: 0 for never.
+    Seconds and bytes. `slack`: what a container may use beyond its share, since every CUDA context needs some memory
+    that its program did not request. `evict_after`, `evict_unhealthy_after`: 0 for never.
     """
 
     slack: int = 512 << 20
@@ -57,7 +57,7 @@ _Key = tuple[str, str, str]
 
 
 class OveruseMonitor:
-    """Remembers who is over since when. One thread uses it."""
+    """Remembers since when containers use more than their share. One thread uses it."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -67,7 +67,7 @@ class OveruseMonitor:
         """Warnings so far by pod uid, container and GPU, of containers that are here."""
 
     def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
-        """What is to be done at `now`. A warning counts as given once it is returned."""
+        """The steps due at `now`. A warning that it has returned counts as given."""
         steps = []
         over: dict[_Key, _Offence] = {}
         together = _by_claim(usage.uses)
@@ -104,7 +104,7 @@ class OveruseMonitor:
         return OveruseStep(use.resident, OVERUSE, message + threat), replace(offence, warned=True)
 
     def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
-        """Pods on GPUs that have been ill for too long; a GPU that only takes no new pods is not ill."""
+        """Evictions from GPUs that have been unhealthy for too long. A withheld GPU is not unhealthy."""
         ill = {card.uuid: card.reason for card in cards if card.uuid and not card.healthy and not card.sliced}
         self._sick = {uuid: self._sick.get(uuid, now) for uuid in ill}
         after = self._rules.evict_unhealthy_after
@@ -119,12 +119,12 @@ class OveruseMonitor:
 
 
 def _claim(use: Use) -> str:
-    """The claim that the container's share is of; empty for a share of its pod's own."""
+    """The claim of the container's share; empty if the share is its pod's own."""
     return use.resident.allocation.claim if use.resident.allocation is not None else ""
 
 
 def _by_claim(uses: Iterable[Use]) -> dict[tuple[str, str], int]:
-    """Bytes by claim and GPU: the users of a claim have its one share together."""
+    """Used bytes by claim and GPU: all users of a claim have one share together."""
     found: dict[tuple[str, str], int] = {}
     for use in uses:
         if _claim(use):

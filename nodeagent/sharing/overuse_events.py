@@ -1,8 +1,7 @@
 """
 The thread that carries out what `nodeagent.sharing.overuse` finds: Events and evictions.
 
-An API server that is away costs warnings their moment and nothing else: containers run on, and an eviction that is
-still due is tried again after the next look.
+While the API server is away warnings are lost, and an eviction is tried again after the next look.
 
 Must not: decide, or call the driver.
 """
@@ -30,10 +29,8 @@ log = logging.getLogger(__name__)
 
 class OveruseReporter:
     """
-    Judges each observation once. `show` is given the usage and the warnings so far, for metrics; `more` gives further
-    steps.
-
-    `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
+    Judges each observation once. `show` is called with the usage and the warnings so far, for metrics; `more` returns
+    further steps. `cgroup_of` reads a process's control groups; `clock` is wall time in seconds.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class OveruseReporter:
         self._cgroup_of = cgroup_of or read_cgroup
         self._observations: list[Observation] = []
         self._leaving: set[str] = set()
-        """Uids of pods whose eviction was accepted: they end in their own time, and are not evicted again."""
+        """Uids of pods whose eviction was accepted, which is not repeated while they end."""
         self._woken = threading.Event()
 
     def seen(self, observation: Observation) -> None:
@@ -62,7 +59,7 @@ class OveruseReporter:
         self._woken.set()
 
     def wake(self) -> None:
-        """Have `run` notice that it is to stop."""
+        """Have `run` notice `stopping`."""
         self._woken.set()
 
     def run(self, stopping: threading.Event) -> None:
@@ -74,8 +71,7 @@ class OveruseReporter:
                 self.step(self._observations.pop())
 
     def step(self, observation: Observation) -> None:
-        """Judge one look and do what follows."""
-        # A slice's processes are its own; the card's list repeats them.
+        """Judge one look and carry out the steps."""
         here = self._residents.all()
         usage = measure(observation.cards, here, self._cgroup_of)
         self._leaving &= {resident.uid for resident in here}
@@ -93,7 +89,7 @@ class OveruseReporter:
         if step.evict:
             if pod.uid in self._leaving:
                 return
-            # Told when it is so: an eviction that a PodDisruptionBudget holds up is tried after every look.
+            # The Event follows the eviction, which a PodDisruptionBudget may delay; it is tried after every look.
             with contextlib.suppress(KubeNotFound):
                 evict(self._kube, pod.namespace, pod.name, uid=pod.uid)
             self._leaving.add(pod.uid)
@@ -110,7 +106,7 @@ class OveruseReporter:
 
 
 def read_cgroup(pid: int) -> str:
-    """The text of a process's `/proc` file; empty where the process is gone or hidden."""
+    """The text of a process's `/proc` file; empty if the process has ended or is hidden."""
     try:
         return Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,16 +1,16 @@
 """
-Whose a node's GPUs are, where the vendor's device plugin may hand them out too.
+Which of a node's GPUs we may share, if the vendor's device plugin may hand them out too.
 
-A plugin gives a GPU to a whole-GPU pod without asking anybody. So on a node where one offers `nvidia.com/gpu`, nothing
-is shared until the administrator says how the two keep apart, by the label `gpufraction.io/ownership` of the Node:
+The plugin gives GPUs to whole-GPU pods without knowing of us. So on a node where it offers `nvidia.com/gpu`, no GPU is
+shared until the administrator chooses, by the label `gpufraction.io/ownership` of the Node:
 
-    no label    plugin offers none ──▶ all are shared
-                plugin offers some ──▶ none is, and the condition PluginConflict names the two ways out
-    dedicated   the plugin is to be off here: all are shared, but none while it still offers some
-    held        the plugin stays. Holder pods (`python -m nodeagent hold`) take GPUs from it as any pod would and report
-                which; exactly those are shared, so that the plugin can give none of them to anybody else
+    no label    plugin offers none ──▶ all GPUs are shared
+                plugin offers some ──▶ none is, and the condition PluginConflict lists the two choices
+    dedicated   the plugin must be off here: all are shared, but none while it still offers some held        the plugin
+    stays. Holder pods (`python -m nodeagent hold`) get GPUs from it like any pod and report them;
+                only those are shared, since the plugin gives them to no other pod
 
-A holder that goes takes its GPUs out of sharing: the plugin may give them away from then on.
+When a holder ends, its GPUs are no longer shared: the plugin may give them to other pods.
 
 Pure. Must not: remove or change anything of the vendor's.
 """
@@ -36,7 +36,7 @@ _WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a Node says: the administrator's choice, and how many GPUs and slices a vendor's plugin offers."""
+    """The administrator's choice on a Node, and how many GPUs and slices a vendor's plugin offers there."""
 
     choice: str = ""
     offered: int = 0
@@ -44,7 +44,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class SharedGpus:
-    """UUIDs that are shared (None: all), why the others are not, and the conditions that tell it."""
+    """UUIDs that are shared (None: all), why the others are not, and the conditions that report it."""
 
     shared: frozenset[str] | None = None
     why: str = ""
@@ -52,7 +52,7 @@ class SharedGpus:
 
 
 def read(node: Mapping[str, Any]) -> Ownership:
-    """Read a Node. Allocatable counts: of a plugin that was turned off, kubelet keeps the capacity."""
+    """Read a Node. Allocatable counts, because kubelet keeps the capacity of a plugin that was turned off."""
     labels = (node.get("metadata") or {}).get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     offered = sum(max(0, integer_or(value, 0)) for name, value in allocatable.items() if _of_vendor(name))
@@ -60,7 +60,7 @@ def read(node: Mapping[str, Any]) -> Ownership:
 
 
 def decide(ownership: Ownership, held: frozenset[str], cards: Iterable[str]) -> SharedGpus:
-    """Which of `cards` (UUIDs) are shared, `held` being what this node's holder pods report."""
+    """Which of `cards` (UUIDs) are shared. `held`: the UUIDs that this node's holder pods report."""
     if ownership.choice == HOLDING:
         return _held(held, frozenset(cards))
     if not ownership.offered:

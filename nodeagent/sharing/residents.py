@@ -1,10 +1,10 @@
 """
-The pods of this node, as far as they concern GPUs: who holds shares, and which GPUs holder pods report.
+The pods of this node that hold shares, and the GPUs that holder pods report.
 
-Fed by a watch on this node's pods, kept while the API server is away. Safe to feed from one thread and read from
-another.
+A watch on this node's pods feeds it; it keeps its state while the API server is away. One thread may feed it while
+others read.
 
-Must not: judge anybody.
+Must not: judge a pod.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ _ANNOTATIONS = (names.ALLOCATION, names.HELD_GPUS)
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """
-    One pod that runs here and has shares, or holds GPUs for us.
-
-    `containers`: name by container id, without the runtime's prefix.
-    """
+    """A pod with shares or with GPUs held for us. `containers`: name by container id, without the runtime's prefix."""
 
     uid: str
     namespace: str
@@ -41,7 +37,7 @@ class Resident:
 
 
 def trim(pod: JSON) -> JSON:
-    """Only what is read here: a node's pods are many and their specs long."""
+    """The part of a pod that is read here; whole pods would take much memory."""
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     slim = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion", "labels") if key in metadata}
     if metadata.get("deletionTimestamp"):
@@ -57,7 +53,7 @@ def trim(pod: JSON) -> JSON:
 
 
 def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
-    """A pod as trimmed; None where it has ended or has nothing of ours. `namespace`: where holders count."""
+    """Read a trimmed pod; None if it has ended or has no share and no held GPU. `namespace`: that of the holders."""
     if pods.finished(pod):
         return None
     metadata = pod.get("metadata") or {}
@@ -84,8 +80,8 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
 
 def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
     """
-    What a holder reports. Only pods of our own namespace count, where tenants may not create any; one that is being
-    deleted does not, since the plugin gives its GPUs away a moment later.
+    The UUIDs that a holder reports. Only pods of our own namespace count, where tenants may not create any. A holder
+    that is being deleted does not count, since the plugin gives its GPUs to other pods a moment later.
     """
     metadata = pod.get("metadata") or {}
     ours = metadata.get("namespace") == namespace and (metadata.get("labels") or {}).get(names.HOLDER) == "true"
@@ -96,7 +92,7 @@ def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
 
 
 class Residents:
-    """The pods of this node. `on_change` is called, on the watch's thread, whenever something that matters changes."""
+    """The pods of this node. `on_change` is called on the watch's thread after each change."""
 
     def __init__(
         self,
@@ -110,7 +106,7 @@ class Residents:
         self._lock = threading.Lock()
         self._by_key: dict[str, Resident] = {}
         self.known = known
-        """Whether the pods were listed once: before that, nobody being here means nothing."""
+        """Whether the pods were listed once; before that, an empty set says nothing."""
         self.followed = followed
         """Whether there is a watch on the pods at all."""
 
@@ -140,12 +136,12 @@ class Residents:
             self._by_key[pods.key(pod)] = found
 
     def all(self) -> tuple[Resident, ...]:
-        """Everybody, in the order of namespace and name."""
+        """All of them, by namespace and name."""
         with self._lock:
             return tuple(found for _, found in sorted(self._by_key.items()))
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """What the pods here have."""
+        """The allocations of the pods here."""
         return tuple(found.allocation for found in self.all() if found.allocation is not None)
 
     def held(self) -> frozenset[str]:

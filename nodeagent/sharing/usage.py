@@ -1,12 +1,12 @@
 """
-Whose memory is on a GPU: the driver's process ids, the kernel's control groups, the pods' containers, joined.
+Which container uses how much memory of a GPU: joins the driver's processes, control groups and the pods' containers.
 
     GPU ──NVML──▶ process id ──/proc/<pid>/cgroup──▶ container id ──Pod status──▶ pod, container, share
 
-Process ids are the host's, so the agent must see those (hostPID). A process whose group names no container of a pod
-with a share on that GPU is nobody's: its bytes are counted as such and never laid to anybody.
+Process ids are the host's, so the agent must see those (hostPID). The memory of a process that belongs to no container
+with a share on that GPU is counted apart.
 
-Pure: what `/proc` says is passed in. Must not: judge.
+Pure: the content of `/proc` is passed in. Must not: judge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ monitor of a container may be beside it, under the same id: `crio-conmon-<id>`."
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One container's use of one GPU: its share and what its processes have, in bytes."""
+    """One container's use of one GPU: its share and its processes' memory, in bytes."""
 
     resident: Resident
     container: str
@@ -40,7 +40,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """Every container with a share, and per GPU what belongs to none of them."""
+    """Every container with a share, and for each GPU the bytes of other processes."""
 
     uses: tuple[Use, ...] = ()
     strangers: tuple[tuple[str, int], ...] = ()
@@ -48,9 +48,7 @@ class NodeUsage:
 
 def container_of(cgroup: str) -> str:
     """
-    The container id in the text of `/proc/<pid>/cgroup`; empty where there is none.
-
-    Of nested ones the outermost counts: what a container starts inside itself is its own.
+    The container id in the text of `/proc/<pid>/cgroup`, or empty. For nested containers it is the outermost.
     """
     found = _CONTAINER.search(cgroup)
     return found[1] if found else ""
@@ -58,9 +56,9 @@ def container_of(cgroup: str) -> str:
 
 def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Callable[[int], str]) -> NodeUsage:
     """
-    What everybody uses. `cgroup_of(pid)` is the text of that process's `/proc` file, empty where it ended.
+    The use of all containers. `cgroup_of(pid)` is the text of that process's `/proc` file, empty if it has ended.
 
-    A card whose driver does not list processes gives no figures, rather than zeros.
+    A card whose driver does not list processes has no figures.
     """
     here = tuple(residents)
     owner = {cid: (resident.uid, name) for resident in here for cid, name in resident.containers}
