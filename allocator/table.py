@@ -96,7 +96,7 @@ class Columns:
     model: Amounts
     numa: Amounts
     withheld: Amounts
-    """The code of why a GPU that is not healthy takes no new pods; 0 of one that is."""
+    """The code of why an unhealthy GPU takes no new pods; 0 of a healthy one."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -107,18 +107,18 @@ class Columns:
     taken: Amounts
     taken_cores: Amounts
     slot: Amounts
-    """A number of the node's own that it keeps while it is here, unlike its row; a later node may get it again."""
+    """A number that a node keeps, unlike its row, until it is deleted; a later node may get it again."""
     stamp: Amounts
-    """Differs from every earlier one in that slot once the node has changed."""
+    """Changes whenever the node in that slot does."""
     tie: Amounts
     """`tie` of the name."""
 
     def __init__(self, nodes: Iterable[NodeState], limits: Limits) -> None:
         self.limits = limits
         self.slots = 0
-        """All slots are below."""
+        """All slots are less than this."""
         self.layout = 0
-        """Differs from every earlier one once the sorts of GPUs are in other places."""
+        """Changes whenever the sorts of GPUs are in other places."""
         self._free_slots: list[int] = []
         self._changes = 0
         self.nodes = sorted(nodes, key=lambda node: node.name)
@@ -137,7 +137,7 @@ class Columns:
             self._write(row, None, node)
 
     def put(self, node: NodeState) -> bool:
-        """Take over a new or changed node. False if it has more GPUs than there is room for: make the columns anew."""
+        """Take over a new or changed node. False if it has more GPUs than there is room for: make new columns."""
         if len(node.gpus) > self.width:
             return False
         row = self.row_of.get(node.name)
@@ -155,7 +155,7 @@ class Columns:
         return True
 
     def drop(self, name: str) -> None:
-        """A node that is here is gone."""
+        """A node was deleted."""
         row = self.row_of.pop(name)
         self._free_slots.append(int(self.slot[row]))
         del self.nodes[row], self.names[row]
@@ -251,7 +251,7 @@ def tie(name: str) -> int:
 
 @dataclass(slots=True)
 class StaticFilterResult:
-    """Per node the code of the reason that keeps the shape off it, 0 for none. Read-only to everybody else."""
+    """Per node the code of the reason why it does not take the shape, 0 for none. Read-only to others."""
 
     codes: Codes
     passes: Flags
@@ -269,7 +269,7 @@ class NodeAttributes:
         self._taint_sets: dict[tuple[Taint, ...], int] = {}
         self._labels: OrderedDict[str, tuple[Ids, dict[str, int]]] = OrderedDict()
         self._keys: frozenset[str] | None = None
-        """Every label that some node has; None where that must be looked up again."""
+        """Every label that some node has; None where that must be collected again."""
         self._known: OrderedDict[PodNeeds, StaticFilterResult] = OrderedDict()
         self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
@@ -283,7 +283,7 @@ class NodeAttributes:
     # -- what changed ---------------------------------------------------------------------------------------------
 
     def rewrite(self, row: int, before: NodeState, node: NodeState) -> None:
-        """The node at this place was one thing and is another."""
+        """The node at this place changed."""
         self.ports[row] = bool(node.host_ports)
         if _compared(before) != _compared(node):
             self._write(row, node)
@@ -319,7 +319,7 @@ class NodeAttributes:
         self._forget_old_values()
 
     def _forget_old_values(self) -> None:
-        """Values that no node has any more are dropped with the rest before they are the greater part."""
+        """Drop all values where most of them are on no node any more."""
         bound = 2 * len(self._nodes) + _LABELS
         if len(self._taint_sets) > bound:
             self._known.clear()
@@ -341,7 +341,7 @@ class NodeAttributes:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def static_filter(self, needs: PodNeeds) -> StaticFilterResult:
-        """What every node says to pods of this shape."""
+        """Which nodes may take pods of this shape, by all that does not change with other pods."""
         shape = PodNeeds(
             node_name=needs.node_name,
             node_selector=needs.node_selector,
@@ -353,7 +353,7 @@ class NodeAttributes:
         )
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):
-            known = self._known[shape] = self._judge(shape)
+            known = self._known[shape] = self._evaluate(shape)
             if len(self._known) > _SHAPES:
                 self._known.popitem(last=False)
         else:
@@ -371,7 +371,7 @@ class NodeAttributes:
         return found
 
     def _mend(self, known: StaticFilterResult, needs: PodNeeds) -> bool:
-        """Ask the nodes that changed; False if there are too many."""
+        """Look at the nodes that changed; False if there are too many."""
         rows = np.flatnonzero(known.codes == _UNKNOWN).tolist()
         if len(rows) > _MENDED:
             return False
@@ -383,7 +383,7 @@ class NodeAttributes:
         known.changed = False
         return True
 
-    def _judge(self, needs: PodNeeds) -> StaticFilterResult:
+    def _evaluate(self, needs: PodNeeds) -> StaticFilterResult:
         """The reason that `filters.lasting_reason` gives first is written last."""
         codes: Codes = np.zeros(len(self._nodes), np.int8)
         if needs.node_selector or needs.affinity is not None:
@@ -442,7 +442,7 @@ class NodeAttributes:
         return key in self._keys
 
     def _asked_of_nodes(self, term: Term) -> list[Requirement] | None:
-        """The requirements in which nodes may differ; None where another one keeps the term from holding anywhere."""
+        """The requirements in which nodes may differ; None where another one holds on no node."""
         asked = []
         for requirement in term:
             if requirement.field or self._is_used(requirement.key):

@@ -73,7 +73,7 @@ class Pending:
         self._sum = plus(self._sum, compute)
 
     def drop(self, uid: str) -> None:
-        """It has a node, or is finished or gone."""
+        """The pod has a node, finished or was deleted."""
         before = self._waiting.pop(uid, None)
         if before is not None:
             self._sum = _less(self._sum, before)
@@ -131,7 +131,7 @@ class Cache:
         return self._snapshot
 
     def tracked(self, uid: str) -> TrackedPod:
-        """Where a pod that does not wait stands; `UNTRACKED` for one that takes nothing of any node."""
+        """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return TrackedPod(
             node=taken.node if taken is not None else "",

@@ -23,7 +23,7 @@ AGAIN = 30.0
 _AT_ONCE = 500
 """Nodes that are looked at in one turn: some milliseconds."""
 _LASTS = 3.0
-"""Seconds for which a GPU must be missing before its pods are told so; agents publish while a machine starts."""
+"""Seconds for which a GPU must be missing until that is reported to its pods; agents publish while a machine starts."""
 GONE, REPLACED = "GPUGone", "GPUReplaced"
 
 
@@ -40,7 +40,7 @@ class Stranded:
 
 @dataclass(frozen=True, slots=True)
 class HeldBeyond:
-    """For a GPUNode: what pods hold beyond what its GPUs promise, as the annotation says it."""
+    """The annotation of a GPUNode on what pods hold beyond what its GPUs promise."""
 
     key: str
     """The node's name."""
@@ -61,7 +61,7 @@ class Capacities:
         """Pods and GPUs that were reported."""
 
     def see(self, node: str, text: str) -> None:
-        """What a GPUNode says now."""
+        """What a GPUNode's annotation says now."""
         if self._seen.get(node) != text:
             self._seen[node] = text
             self._owing[node] = None

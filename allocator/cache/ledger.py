@@ -63,7 +63,7 @@ class Reservation:
     judged: Judged | None = None
     """What it was decided by, where that was at admission and no pod has been seen."""
     pin: str = ""
-    """How admission was told to pin the pod."""
+    """The pin that admission was answered."""
 
 
 def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float) -> Reservation:

@@ -22,7 +22,7 @@ Wished = tuple[Flags | None, Flags | None]
 
 
 class FirstReasons:
-    """Per node the first reason that was told of it: the code, what was wanted and the most that was there."""
+    """Per node the first reason found: its code, what was wanted and the most that was there."""
 
     def __init__(self, columns: Columns, static: StaticFilterResult) -> None:
         self._columns, self._static = columns, static
@@ -32,26 +32,26 @@ class FirstReasons:
         self._ports: Mapping[int, str] = {}
 
     @property
-    def silent(self) -> Flags:
-        """Nodes of which nothing has been told yet."""
-        silent: Flags = self.codes == 0
-        return silent
+    def without_reason(self) -> Flags:
+        """Nodes for which no reason was found yet."""
+        found: Flags = self.codes == 0
+        return found
 
-    def tell(self, where: Flags, code: Code | Amounts, wanted: Amount = 0, most: Amount = 0) -> None:
-        """A reason for these nodes, unless something was told of them before."""
+    def add(self, where: Flags, code: Code | Amounts, wanted: Amount = 0, most: Amount = 0) -> None:
+        """A reason for those of these nodes that have none yet."""
         new = where & (self.codes == 0)
         for column, value in ((self.codes, code), (self._wanted, wanted), (self._most, most)):
             column[new] = value[new] if isinstance(value, np.ndarray) and value.ndim else value
 
-    def tell_ports(self, conflicts: Mapping[int, str]) -> None:
+    def add_ports(self, conflicts: Mapping[int, str]) -> None:
         """Host ports in use, by the node's place."""
         where: Flags = np.zeros(len(self.codes), np.bool_)
         where[list(conflicts)] = True
-        self.tell(where, Code.PORTS)
+        self.add(where, Code.PORTS)
         self._ports = conflicts
 
-    def tallies(self) -> tuple[ReasonCount, ...]:
-        """Everything told, by code."""
+    def counts(self) -> tuple[ReasonCount, ...]:
+        """All reasons, added up by code."""
         found = []
         for number in np.flatnonzero(np.bincount(self.codes, minlength=1)):
             here = self.codes == number
@@ -69,7 +69,7 @@ class FirstReasons:
         return ""
 
 
-def tell_compute(told: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
+def add_compute(found: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
     """`filters.compute_reason` of every node."""
     wanted = needs.compute
     for code, amount, free in (
@@ -79,35 +79,35 @@ def tell_compute(told: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
         (Code.PODS, wanted.pods, columns.free_pods),
     ):
         if amount or code is Code.PODS:
-            told.tell(free < amount, code, amount, np.maximum(free, 0))
+            found.add(free < amount, code, amount, np.maximum(free, 0))
 
 
-def tell_gpus(
-    told: FirstReasons, columns: Columns, fraction: FractionRequest, wanted: Amounts, bears: Flags, wished: Wished
+def add_gpus(
+    found: FirstReasons, columns: Columns, fraction: FractionRequest, wanted: Amounts, bears: Flags, wished: Wished
 ) -> None:
     """Nodes on which too few GPUs take the share, with the reason of the GPU on which the pod came furthest."""
     short = np.count_nonzero(bears, axis=0) < fraction.count
-    told.tell(short & (columns.gpus < fraction.count), Code.TOO_FEW_GPUS, fraction.count, columns.gpus)
-    told.tell(short, *_furthest(columns, fraction, wanted, wished))
+    found.add(short & (columns.gpus < fraction.count), Code.TOO_FEW_GPUS, fraction.count, columns.gpus)
+    found.add(short, *_furthest(columns, fraction, wanted, wished))
 
 
-def tell_numa(told: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
+def add_numa(found: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
     """Nodes on which enough GPUs take the share, but not on one NUMA node."""
     if fraction.one_numa:
         most = columns.most_on_one_numa(bears)
-        told.tell(most < fraction.count, Code.NUMA, fraction.count, most)
+        found.add(most < fraction.count, Code.NUMA, fraction.count, most)
 
 
 def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
-    """Per node the furthest code among GPUs that refuse the share, what was wanted, and the most free there."""
+    """Per node the furthest code among GPUs that do not take the share, what was wanted, and the most free there."""
     by_uuid, by_model = wished
     cores = fraction.cores or 1
     height = len(columns.nodes)
     want, most = (np.zeros(height, np.int64) for _ in range(2))
     code: Amounts = columns.withheld.max(axis=0)
-    left = columns.exists & columns.healthy  # GPUs that nothing has been said of
+    left = columns.exists & columns.healthy  # GPUs for which no reason was found yet
     for stage, refuses, amount in (
         (Code.UUID, None if by_uuid is None else ~by_uuid, 0),
         (Code.MODEL, None if by_model is None else ~by_model, 0),
@@ -136,11 +136,11 @@ def _furthest(
     return code, want, most
 
 
-def tell_together(told: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
+def add_together(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
     """All nodes that are left: their GPUs take each container alone and not all of them together."""
     wanted: Amounts = np.zeros(len(columns.nodes), np.int64)
     for fraction in fractions:
         if not fraction.init:
             wanted += fraction.count * (fraction.memory or columns.usable[0] * fraction.percent // WHOLE)
     most = np.where(columns.exists, columns.free, 0).max(axis=0)
-    told.tell(told.silent, Code.MEMORY, wanted, most)
+    found.add(found.without_reason, Code.MEMORY, wanted, most)

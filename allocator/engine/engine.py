@@ -98,7 +98,7 @@ class NodeClasses:
         self._nodes[node.name] = node
 
     def drop(self, name: str) -> None:
-        """A node is gone."""
+        """A node was deleted."""
         node, kind = self._nodes.pop(name, None), self._kind_of.pop(name, None)
         if node is None or kind is None:
             return
@@ -150,7 +150,7 @@ class NodeClasses:
 
 
 class Engine:
-    """Answers for one set of nodes, told of each change. Not thread-safe: one owner calls it."""
+    """Decides for one set of nodes, whose changes it is given. Not thread-safe: one owner calls it."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, policy: Policy = DEFAULT_POLICY) -> None:
         self.limits, self.policy = limits, policy
@@ -173,14 +173,14 @@ class Engine:
             self._columns = None
 
     def drop(self, name: str) -> None:
-        """A node is gone."""
+        """A node was deleted."""
         if self._nodes.pop(name, None) is not None:
             self._classes.drop(name)
             if self._columns is not None:
                 self._columns.drop(name)
 
     def abandon(self, name: str) -> None:
-        """A node that an error came of, whatever that left behind, is none of these any more."""
+        """Drop a node that an error came of, whatever the error left behind."""
         self._nodes.pop(name, None)
         self._columns, self._classes = None, NodeClasses()
         for node in self._nodes.values():
@@ -195,7 +195,7 @@ class Engine:
         return True
 
     def adopt(self, tables: Tables | None) -> None:
-        """Decide by these from now on, where the policy is one that learns; None is nothing learnt."""
+        """Decide by these tables from now on, where the policy learns; None: nothing is learnt yet."""
         self.tables, self._ranks = tables, None
         if tables is not None and self._columns is not None:
             self._ranks = Ranks(tables, self._columns)
@@ -203,9 +203,9 @@ class Engine:
 
     def adopting(self, tables: Tables) -> Iterator[None]:
         """
-        `adopt` in steps of a few milliseconds at most, so that nobody waits for all nodes to be looked at.
+        `adopt` in steps of a few milliseconds at most, so that no decision waits until all nodes are looked at.
 
-        Between two steps this engine may be asked and told of changes; it decides by the new tables once the steps end.
+        Between two steps this engine may decide and take in changes; it decides by the new tables once the steps end.
         """
         columns = self._columns
         if columns is not None:
@@ -219,7 +219,7 @@ class Engine:
         self.adopt(tables)
 
     def prepare(self) -> Columns:
-        """Make the columns if there are none: a tenth of a second at 5,000 nodes, which no decision should wait for."""
+        """Make the columns if there are none: a tenth of a second at 5,000 nodes, for which no decision should wait."""
         if self._columns is None:
             self._columns = Columns(self._nodes.values(), self.limits)
             self._wished.clear()
@@ -238,7 +238,7 @@ class Engine:
             if found is not None:
                 return found
         question = self._question(columns, last)
-        return self._answer(columns, question) or _told(columns, question)
+        return self._answer(columns, question) or _refusal(columns, question)
 
     def could_ever(self, ask: SchedulingRequest) -> Unschedulable | None:
         """The same as `reference.could_ever`, looking once at each class of nodes."""
@@ -360,16 +360,16 @@ class Engine:
         return reference.given(node, ask.request, best_fit.chosen, self.limits)
 
 
-def _told(columns: Columns, asked: NodeQuery) -> Unschedulable:
+def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
     """Why no node takes the pod."""
-    told, needs = FirstReasons(columns, asked.static), asked.ask.needs
-    told.tell_ports(asked.conflicts)
-    diagnosis.tell_compute(told, columns, needs)
+    found, needs = FirstReasons(columns, asked.static), asked.ask.needs
+    found.add_ports(asked.conflicts)
+    diagnosis.add_compute(found, columns, needs)
     for share in asked.shares:
-        diagnosis.tell_gpus(told, columns, share.fraction, share.wanted, share.bears, share.wished)
-        diagnosis.tell_numa(told, columns, share.fraction, share.bears)
-    diagnosis.tell_together(told, columns, asked.ask.request.containers)
-    return Unschedulable(told.tallies())
+        diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.bears, share.wished)
+        diagnosis.add_numa(found, columns, share.fraction, share.bears)
+    diagnosis.add_together(found, columns, asked.ask.request.containers)
+    return Unschedulable(found.counts())
 
 
 def _passing(columns: Columns, static: StaticFilterResult, needs: PodNeeds) -> Flags:

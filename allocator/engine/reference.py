@@ -25,7 +25,7 @@ from contract.scheduling.needs import SchedulingRequest, narrowed
 from contract.scheduling.reasons import Reason, ReasonCount, tally
 
 FINE = 1_000_000
-"""Steps in which a used share of a node is told apart."""
+"""Steps of the used share of a node."""
 
 LEARNED = frozenset(("fragmentation", "value"))
 """Node policies that go by what was learnt of the demand, and choose the GPUs of the node too."""
@@ -44,7 +44,7 @@ class Policy:
 
     @property
     def learned(self) -> bool:
-        """Whether it goes by what was learnt of the demand."""
+        """Whether the policy goes by what was learnt of the demand."""
         return self.node in LEARNED
 
 
@@ -52,7 +52,7 @@ DEFAULT_POLICY = Policy()
 
 
 def policy_of(request: SchedulingRequest, default: Policy) -> Policy:
-    """The tenant's choice where there is one; where the rest would be learnt, it is the best fit then."""
+    """The tenant's choice where there is one; what it leaves open is best fit where the default would learn."""
     wanted = request.request
     if default.learned:
         if not wanted.node_policy and not wanted.gpu_policy:
@@ -174,7 +174,7 @@ def evaluate(
     if policy.learned:
         learnt = tables_of(ask, policy, tables)
         if learnt is not None:
-            return reference.judge(node, ask.request, ask.needs.compute.cpu, limits, learnt)
+            return reference.evaluate(node, ask.request, ask.needs.compute.cpu, limits, learnt)
         policy = DEFAULT_POLICY
     found = fit.fit(node, ask.request, limits, GPU_SCORES[policy.gpu], steps)
     if isinstance(found, Reason):

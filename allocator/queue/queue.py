@@ -41,11 +41,11 @@ class QueuedPodInfo:
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
     came: int = 0
-    """How many were seen to come before it: creation times tell seconds only, and a Deployment makes many in one."""
+    """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
 
     @property
     def asking(self) -> Requester:
-        """Who it is, to a node that is kept for somebody."""
+        """The pod as reserved nodes see it."""
         return Requester(self.uid, self.priority, self.key.split("/", 1)[0])
 
     @property
@@ -67,7 +67,7 @@ class Unreadable:
 
 
 class Shared(Generic[T]):
-    """One value for all that are equal, for as long as somebody uses it: pods of one Deployment ask for the same."""
+    """One value for all that are equal, while one of them is in use: pods of one Deployment ask for the same."""
 
     def __init__(self) -> None:
         self._used: dict[T, _Users[T]] = {}
@@ -116,7 +116,7 @@ class SchedulingQueue:
         return sorted(self._waiting.values(), key=lambda w: w.order)
 
     def in_any_order(self) -> Iterable[QueuedPodInfo]:
-        """The pods in the queue, unsorted; not to be kept."""
+        """The pods in the queue, unsorted; a live view."""
         return self._waiting.values()
 
     def pod(self, uid: str) -> QueuedPodInfo | None:
@@ -187,9 +187,9 @@ class CycleTrigger:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
         self.requeued = False
-        """Something happened that may help a pending pod: until the queue is tried, no later pod is placed first."""
+        """Something happened that may help a pending pod; no later pod is placed before the queue is tried."""
         self.outdated = False
-        """Something happened that helps nobody, but pods may have been told other figures."""
+        """Something happened that helps no pending pod, but the figures that were reported may be old."""
         self.running = False
         """A cycle is under way."""
 
@@ -229,7 +229,7 @@ class Rounds:
         """Whether some of the queue is left for the next cycle."""
 
     def begin(self) -> None:
-        """A new round: everybody is to be tried, since something came free or figures may have changed."""
+        """A new round: every pod is to be tried, since something came free or figures may have changed."""
         self._round += 1
 
     def tried(self, uid: str) -> None:
@@ -242,9 +242,10 @@ class Rounds:
 
     def choose(self, line: Sequence[QueuedPodInfo], free: Callable[[QueuedPodInfo], bool]) -> list[str]:
         """
-        Who is tried in this cycle, in the order of the queue. `free`: of whom it costs nothing to say what becomes.
+        The uids of the pods that are tried in this cycle, in the order of the queue. `free`: whether trying a pod costs
+        no decision.
         """
-        # Who has just come counts as tried a round ago: it is not before those that have waited for their turn.
+        # A pod that has just come counts as tried a round ago: it is not before those that have waited for their turn.
         self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}
         left = [entry for entry in line if not self.has_tried(entry.uid)]
         to_decide: dict[str, list[QueuedPodInfo]] = {}
@@ -280,5 +281,5 @@ def namespace_of(entry: QueuedPodInfo) -> str:
 
 
 def _shape(entry: QueuedPodInfo) -> object:
-    """Pods of the same are decided once; those that name a claim each for itself."""
+    """Pods of one shape are decided once; each pod that names a claim for itself."""
     return entry.uid if entry.ask.request.claim else (entry.ask, entry.priority)

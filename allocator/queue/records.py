@@ -74,7 +74,7 @@ class StatusUpdate:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An Event, and no condition: about a pod, a claim, a list of kept out cards, or a Node, which has no namespace."""
+    """An Event, and no condition: about a pod, a claim, a list of excluded cards, or a Node, which has no namespace."""
 
     kind: Literal["Pod", "Node", "ConfigMap", "ElasticGPUClaim"]
     key: str
@@ -400,7 +400,7 @@ class PodRecords:
         return True
 
     def forget_reports(self) -> None:
-        """Another may have reported something else meanwhile: what counts now is what the pods' conditions say."""
+        """Another leader may have reported something else meanwhile: from now on the pods' conditions count."""
         for uid, record in list(self._records.items()):
             record.reported = None
             if record.repair is not None:
@@ -527,7 +527,7 @@ class PodRecords:
         return frozenset(uid for uid, record in self._records.items() if record.must_be_dropped())
 
     def drop(self, uid: str) -> None:
-        """The pod is gone. A binding that is being written stays noted: its writer reports back."""
+        """The pod was deleted. A binding that is being written stays noted: its writer reports back."""
         self.quarantine.drop(uid)
         record = self._records.pop(uid, None)
         if record is not None and record.binding is not None:
@@ -569,7 +569,7 @@ class PodFaults:
         """
         To be called as an error of ours is handled that came of a pod: the pod is left alone, and that is reported.
 
-        A pod that may hold a share is reported by an Event only: its condition says that it has one, and so it is.
+        Where the pod may hold a share only an Event is written: its condition says that it has one, which stays true.
         `made_of`: a pod of which this changes may be tried again.
         """
         now = self._clock()

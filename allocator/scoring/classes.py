@@ -107,7 +107,7 @@ def of_fraction(fraction: FractionRequest, cpu: int) -> Demanded:
 
 
 def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
-    """What is left of a card for others: 0 if it takes nobody any more."""
+    """What is left of a card for others: 0 if it takes no more pods."""
     if not gpu.healthy or usage.exclusive or usage.sharers >= limits.sharers(gpu):
         return 0
     return left(limits.capacity(gpu), usage.memory, usage.cores)

@@ -1,9 +1,9 @@
 """
-What the tables say of each node as it stands, whatever is asked: the part of a cost that all classes share.
+The part of a cost that all classes of request share: what the tables say of each node as it is.
 
-By slot, which a node keeps while others join and leave, and made anew only for nodes that changed. Beside what
+By slot, which a node keeps while others join and leave, and made again only for nodes that changed. Beside what
 `allocator.scoring.reference` calls a room there are, per card, the places in the tables from which a change of that
-card alone is read off, at the CPU price at which the node is worth least. Only `allocator.scoring.ranking` uses this.
+card alone is read, at the CPU price at which the node is worth least. Only `allocator.scoring.ranking` uses this.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _AT_ONCE = 1024
 
 KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_WORTH = range(17)
 """
-What is kept of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
+The fields of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
 side, and what rounding down leaves over of that of memory, in bytes times `CARD`; whether the next sharer is the last;
-and places in the flat tables, each with what stands there now: of fragments, and of either function of worth at the CPU
-price at which the node is worth least. Beside that of worth what stands there at the price below and the one above.
+and places in the flat tables, each with the present value: of fragments, and of either function of worth at the CPU
+price at which the node is worth least. Beside that of worth the values at the price below and the one above.
 """
 WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
 CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, *_NEAR = range(20)
 """
-What is kept of a node: free CPU, and how much of it may go before fewer requests find enough; `plain.fragments`; the
-place in the table of several cards; what the node is worth by either function, and the CPU price at which it is.
+The fields of a node: free CPU, and how much of it may be taken before fewer requests find enough;
+`reference.fragments`; the place in the table of several cards; what the node is worth by either function, and the CPU
+price at which it is worth that.
 """
 _NODE_FIELDS = 20
 _EVER = 1 << 40
@@ -45,8 +46,8 @@ _EVER = 1 << 40
 
 class Near(NamedTuple):
     """
-    Where the same is kept for the CPU price below or above: of a card its worth; of a node how far away in the table it
-    is, the price, and how much less the node is worth at its own price.
+    The fields for the CPU price below or above: of a card its worth; of a node how far away in the table that price is,
+    the price, and how much less the node is worth at its own price.
     """
 
     worth: int
@@ -90,7 +91,7 @@ class Rooms:
         """Whether the cards of some node differ."""
 
     def grow(self) -> bool:
-        """Make room for nodes that joined; True if all that was known went."""
+        """Make room for nodes that joined; True if that cleared all fields."""
         columns = self._columns
         if columns.slots <= self.size and columns.width <= self.width:
             return False
@@ -98,7 +99,7 @@ class Rooms:
         return True
 
     def refresh(self, rows: Longs) -> None:
-        """Look anew at those of these nodes that changed."""
+        """Make the fields again of those of these nodes that changed."""
         rows = rows[self.stamp[self._columns.slot[rows]] != self._columns.stamp[rows]]
         for start in range(0, len(rows), _AT_ONCE):
             self._refresh(rows[start : start + _AT_ONCE])

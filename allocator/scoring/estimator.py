@@ -1,12 +1,11 @@
 """
-Learning what is asked for, from the requests alone and from nothing.
+Learn the demand from the requests alone.
 
-The learner counts classes of request, older ones less and less, and says when what was learnt is due to be made anew:
-often at first, since a hundred requests tell more than ten, and seldom later, but soon when a number of cards is asked
-for that the tables do not know: they see no harm in breaking up the nodes that such requests need. Making tables takes
-tens of milliseconds to a second, so whoever owns the learner takes its `target`, which is a copy, and makes them beside
-the decisions. Until the first tables there is nothing to go by, and pods are placed by best fit. Not thread-safe: one
-owner calls it.
+The learner counts classes of request, older ones less and less, and says when new tables are due: often at first, since
+a hundred requests show more than ten, and seldom later, but soon when a number of cards is asked for that the tables do
+not know, because tables that do not know it break up the nodes that such requests need. Making tables takes tens of
+milliseconds to a second, so the owner takes the `target`, which is a copy, and makes them beside the decisions. Until
+the first tables pods are placed by best fit. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ FIRST = 64
 """Requests before the first tables; then at each doubling, up to every `SELDOM`."""
 SELDOM = 8192
 HALF_LIFE = 32_768
-"""Requests after which one counts half. A few times what a large cluster holds at a time: it bears a day that is unlike
-the others, and follows a change of the demand within what is asked of the cluster in a few fillings."""
+"""Requests after which one counts half. A few times what a large cluster holds at a time: one unusual day changes
+little, and a lasting change of the demand counts after the cluster was filled a few times."""
 FILLED = 0.1
-"""The part of the cluster that must have been taken or given back since for `filled`."""
+"""The part of the cluster that must have been taken or given back until `filled` is true."""
 _CLASSES = 4096
-"""Classes kept; the ones that count least are forgotten first."""
+"""Classes that are remembered; those that count least are forgotten first."""
 _TOO_LARGE = 1e200
 
 
@@ -45,7 +44,7 @@ class Learner:
         """Numbers of cards that the last tables know."""
 
     def see(self, request: PodRequest, cpu: int) -> bool:
-        """A pod asked, for the first time; `cpu` in thousandths. True if tables are due to be made of it all."""
+        """A pod asked for the first time; `cpu` in thousandths. True if new tables are due."""
         for each in demanded(request, cpu):
             self._amounts[each] = self._amounts.get(each, 0.0) + self._weight
             if each.count > 1 and each.count not in self._counts:
@@ -70,7 +69,7 @@ class Learner:
 
 
 def filled(before: Supply, now: Supply) -> bool:
-    """Whether so much was taken or given back that other kinds of card may be scarce."""
+    """Whether so much was taken or given back that other kinds of card may be scarce now."""
     if not before.cards or not now.cards:
         return False
     return abs(before.free / before.cards - now.free / now.cards) >= FILLED * CARD

@@ -1,12 +1,12 @@
 """
 What a placement costs on every node, remembered: the answers of `allocator.scoring.reference`, for all nodes at once.
 
-Per class of request and node a number is kept that the cost cannot be less than, until the node changes. It is what
-the placement would cost if the node's price of CPU stayed what it is, read off a few numbers per card. On most nodes it
-is the cost itself, and a look at the two next prices says so. Otherwise costs are computed, but only for nodes that
-could still be the best: those with the least bounds, a few at a time, until no bound is left below the least cost. So a
-decision looks at the nodes that changed since the last request of this class, and the first one of a class costs some
-thirty operations over all cards. Only the fast engine uses this; it makes a new one when the tables change.
+Per class of request and node a lower bound of the cost is remembered until the node changes. It is what the placement
+would cost if the node's price of CPU did not change, read from a few numbers per card. On most nodes it is the cost
+itself, which the two next prices show. Otherwise costs are computed, but only for nodes that could still be the best:
+those with the least bounds, a few at a time, until no bound is left below the least cost. So a decision looks at the
+nodes that changed since the last request of this class, and the first one of a class costs some thirty operations over
+all cards. Only the fast engine uses this; it makes a new one when the tables change.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _UNKNOWN, _BOUND = -1, -1
 @dataclass(slots=True)
 class ClassCosts:
     """
-    What is known of one class of request, by slot: for which state of the node, the least that the cost can be with the
-    node's tie below it, and the best card; `_BOUND` as the card says that the cost itself is not known.
+    The costs of one class of request, by slot: the state of the node for which they are, the least that the cost can be
+    with the node's tie below it, and the best card; the card is `_BOUND` where the cost itself is not known.
     """
 
     stamp: Longs
@@ -100,7 +100,7 @@ class Ranks:
         self._shift, self._lowest_bin, self._levels, self._sure = _bins(tables)
 
     def warm(self, first: int, end: int) -> None:
-        """Look at the nodes in these rows, as far as there are any, before anything is asked."""
+        """Look at the nodes in these rows, as far as there are any, before the first decision."""
         self._grow()
         self._rooms.refresh(np.arange(first, min(end, len(self._columns.nodes))))
 
@@ -110,7 +110,7 @@ class Ranks:
         """
         The row of the best node among `rows`, which all take the share, and the positions of the cards there.
 
-        `bears` says which cards take the share.
+        `bears`: which cards take the share.
         """
         columns = self._columns
         self._grow()
@@ -160,7 +160,7 @@ class Ranks:
         return known
 
     def _wanted(self, fraction: FractionRequest | None, cpu: int) -> RequestClass:
-        """What the share takes of each sort of card: `plain.size` and the like, once for all cards of the sort."""
+        """What the share takes of each sort of card: `reference.size` and the like, once for all cards of the sort."""
         models = self._columns.models
         whole, over, scarce = (np.zeros(len(models), np.int64) for _ in range(3))
         times, per = reference.PER_SCARCE_CARD
@@ -176,7 +176,7 @@ class Ranks:
         )
 
     def _least(self, wanted: RequestClass, bears: Flags, rows: Longs, slots: Longs, known: ClassCosts) -> int:
-        """Where the least cost is, computing no more costs than it takes to be sure."""
+        """Where the least cost is. Computes no more costs than are needed to be sure."""
         ranks, few = known.rank[slots], _FIRST_FEW
         while True:
             at = int(ranks.argmin())
@@ -190,7 +190,7 @@ class Ranks:
             few *= _THEN_TIMES
 
     def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
-        """What placements on these nodes cost at least: what they would at the price of CPU that is the node's now."""
+        """What placements on these nodes cost at least: the cost at the node's present price of CPU."""
         rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
         cards, nodes = rooms.cards[slots], rooms.nodes[slots]
         if fraction is None:
@@ -231,7 +231,7 @@ class Ranks:
         exact: Flags,
     ) -> Longs:
         """
-        What is lost of a node's worth at its price of CPU; `exact` loses those for which another price will be lower.
+        What is lost of a node's worth at its price of CPU; `exact` becomes false where another price will be lower.
 
         A node's worth over the price of CPU is a sum of maxima of straight lines, hence convex: a price at which it is
         no higher than at the two beside it is the lowest of all.
@@ -262,7 +262,7 @@ class Ranks:
         known.rank[slots] = (costs << TIE_BITS) + self._columns.tie[rows]
 
     def _costs(self, wanted: RequestClass, slots: Longs, of: Longs, chosen: Longs) -> Longs:
-        """`plain.cost` of each trial: `of` says on which of the nodes, `chosen` on which of its cards."""
+        """`reference.cost` of each trial: `of` is the node, `chosen` its cards."""
         tables, rooms = self.tables, self._rooms
         all_cards, nodes = rooms.cards[slots], rooms.nodes[slots]
         cards = _picked(all_cards, of, chosen)

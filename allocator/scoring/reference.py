@@ -21,8 +21,8 @@ from contract.scheduling.fit import Fit
 from contract.scheduling.reasons import Reason
 
 STEP, STEP_OF_PRESSED = ONE // 50, ONE * 15 // 100
-"""Losses of worth count in such steps: finer ones tell apart what chance decides, and every request then finds another
-node than the last one, which opens them all."""
+"""Losses of worth count in such steps. With finer ones chance would decide: each request would prefer another node than
+the last one did, which would break up all of them."""
 SHARE_OF_PRESSED = 75_000
 """What a step of `STEP_OF_PRESSED` counts, in millionths: half of its worth."""
 PER_LEVEL = 1_000
@@ -41,9 +41,11 @@ class Room:
     cpu: int
 
 
-def judge(node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables: Tables) -> tuple[int, Fit] | Reason:
+def evaluate(
+    node: NodeState, request: PodRequest, cpu: int, limits: Limits, tables: Tables
+) -> tuple[int, Fit] | Reason:
     """
-    The score of a node that passes otherwise (smaller is better; ties included), with the cards that give it.
+    The score of a node that passes the filters (smaller is better; ties included), with the cards that give it.
 
     A pod of one container, or one whose containers share their cards; `cpu` is the pod's. Several cards are taken
     best fit first; for one card each that bears it is tried.
