@@ -1,13 +1,14 @@
 """
-The bounds of a pod that asks for a share, beyond those of its request itself, which are in `contract.model`.
+The bounds of a pod that asks for a share, besides those of the request itself, which are in `contract.model`.
 
-How little it may ask for: a GPU has a limited number of sharers, so shares of next to nothing would take all of them
-and none of a quota. Every request is held to the administrator's least share (`Options`), one that a dialect read and
-one that stands in a pod's annotation already, which its author may have written.
+`problem` and `annotations_problem` bound the size of a pod. It can have 1.5 MiB of a tenant's text, and a waiting pod
+is stored in memory and compared with every node again and again. The bounds are far beyond what people write.
 
-How much it may say: a pod is up to 1.5 MiB of a tenant's text, and a pod that waits is kept in memory and compared with
-every node again and again. So what it is placed by has a bound, far beyond what people write. A refusal names the
-field, the number and what would work. Pure.
+`least_problem` bounds how little a pod may ask for: a GPU has a limited number of sharers, so tiny shares would use all
+of them up without using a quota. The administrator's least share (`Options`) holds for every request, also for one in a
+pod's annotation, which the author may have written.
+
+A refusal names the field, the number and what would work. Pure.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ JSON = dict[str, Any]
 MOST_TERMS = 100
 """Alternatives of a required node affinity."""
 MOST_FIELDS = 100
-"""Expressions about a node's name among them, in all; a DaemonSet's pod has one."""
+"""Expressions about a node's name in all of them; a DaemonSet's pod has one."""
 MOST_SELECTING = 1_000
 """Labels in a node selector, expressions of a required node affinity with their values, and tolerations, in all: enough
 to list every node of a large cluster by name."""
 MOST_TEXT = 64 << 10
-"""Characters in all of these together; a node's name has 63 at most."""
+"""Characters in all of these; a node's name has at most 63."""
 MOST_GATES = 64
 """Scheduling gates."""
 ANNOTATIONS = 256 << 10
-"""Bytes of all annotations of an object, names and values together, that Kubernetes stores."""
+"""Bytes of all annotations of an object, names and values, that Kubernetes stores at most."""
 LONGEST_NAME = 317
 """Characters of an annotation's name: a prefix of 253, a slash and 63 (Kubernetes, qualified names)."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -74,7 +75,7 @@ _LONGEST_SHARE = GpuShare(
 
 
 def problem(pod: Mapping[str, Any]) -> Refusal | None:
-    """The first part by which a pod is placed that is more than may be; None where all is within the bounds."""
+    """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}
     return _containers(spec) or _selecting(spec) or _ports(spec) or _gates(spec)
 
@@ -110,7 +111,7 @@ def _entries(terms: list[JSON]) -> int:
 
 
 def _length(value: object) -> int:
-    """Characters of all text in a value; a key of an object is text too."""
+    """Characters of all text in a value, keys included."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -139,9 +140,10 @@ def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
 
 def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal | None:
     """
-    Why the pod's annotations cannot be stored once its share is written into them; None where they can.
+    Why the pod's annotations will be too large with those of its share; None where they fit.
 
-    Without this the API server would refuse the pod, or the write that places it, with figures that nobody wrote.
+    Without this check the API server would refuse the pod, or the write that places it, with figures unknown to its
+    author.
     """
     theirs = {
         key: value for key, value in ((pod.get("metadata") or {}).get("annotations") or {}).items() if not ours(key)
@@ -158,7 +160,7 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal 
 
 
 def ours(annotation: str) -> bool:
-    """Whether admission writes this annotation itself, and replaces what somebody else wrote there."""
+    """Whether admission writes this annotation, and so replaces what others wrote there."""
     if annotation in (PIN, RETURNED) or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
         return True
     return annotation in RESERVED_ANNOTATIONS or annotation.startswith(CONTAINER_PREFIXES)
@@ -169,7 +171,7 @@ def _bytes(annotations: Mapping[str, str]) -> int:
 
 
 def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
-    """The annotations of a share that takes as many characters as one can."""
+    """The annotations of the share with the most characters."""
     containers = tuple(
         ContainerAllocation(fraction.container, (_LONGEST_SHARE,) * fraction.count) for fraction in request.containers
     )
@@ -189,7 +191,7 @@ def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
 def least_problem(pod: Mapping[str, Any], request: PodRequest, options: Options) -> Refusal | None:
     """The first container of the pod that asks for less than the least share; None where none does."""
     if request.claim:
-        return None  # the claim says how much, and a quota of their number bounds claims
+        return None  # the claim has the amounts, and a quota bounds the number of claims
     memory, percent = max(options.least_memory, quantity.MIB), max(options.least_percent, 1)
     for fraction in request.containers:
         if fraction.memory and fraction.memory < memory:
@@ -213,7 +215,7 @@ def _amount_field(pod: Mapping[str, Any], request: PodRequest, fraction: Fractio
 
 
 def _amount_in(asking: Asking, request: PodRequest, fraction: FractionRequest) -> str:
-    """The resource by which the container asks for the amount; its path where an annotation asks for it."""
+    """The field of the resource with the amount; the container's path where an annotation has it."""
     dialect = dialects.dialect_named(request.dialect)
     own = dialect.resources if dialect else ()
     named = [resource for resource in (*own, str(GPU_MEMORY)) if asking.asks(resource)]

@@ -1,20 +1,20 @@
 """
-The administrator's options: the document that holds them, and what they mean for reading a pod.
+The administrator's options: the document that has them, and what they mean for reading a pod.
 
     deviceSplitCount: 48            # for every node
     pools:
-      - name: notebooks             # for nodes with these labels, over what stands above; the first that fits counts
+      - name: notebooks             # overrides the above for nodes with these labels; the first matching pool counts
         nodeSelector:
           matchLabels: {pool: notebooks}
         deviceMemoryScaling: 2
 
-`pool_options` reads the whole document into `PoolOptions`, `vgpu_options` what stands there for the cluster or for one
-pool. Names and units are those of the older vGPU systems (4paradigm's scheduler and HAMi are configured by the values
-of a chart), so that an administrator moves them as they are; two of our own stand beside them. Selectors are
-Kubernetes'. `Options` is what counts when one pod is read.
+`pool_options` reads the whole document into `PoolOptions`; `vgpu_options` reads the options of the cluster or of one
+pool. Names and units are those of the older vGPU systems (the chart values of 4paradigm's scheduler and HAMi), so that
+an administrator can move them as they are; two names are our own. Selectors are Kubernetes'. `Options` is what applies
+when one pod is read.
 
-One wrong word and nothing of the document counts: half of a change would be a third state that nobody chose, and a
-misspelt limit is no limit. Pure. Must not: read files, or know what a program does with an option.
+A document with one error is refused as a whole: half of a change would be a state that nobody chose, and a misspelt
+limit is no limit. Pure. Must not: read files, or know what a program does with an option.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ OPTIONS_SETTING = (
     "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "
     "ConfigMap; read again when it changes. Empty: none. It goes before the settings here."
 )
-"""What the setting `options` of a program means."""
+"""The documentation of each program's setting `options`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the administrator may choose about reading dialects."""
+    """How dialects are read."""
 
     aliyun_unit: int = quantity.GIB
     """Bytes of one `aliyun.com/gpu-mem`: GiB as that system's default, MiB where it ran with `--memory-unit=MiB`."""
@@ -56,7 +56,7 @@ class Options:
     whole_gpus: str = OURS
     """Who serves pods that name `nvidia.com/gpu` and no share: `ours`, as exclusive cards, or the `vendor`'s plugin."""
     resource_names: tuple[tuple[str, str], ...] = ()
-    """(another name, the standard one) of resources that this cluster calls otherwise."""
+    """(this cluster's name, the standard name) of renamed resources."""
     least_memory: int = quantity.MIB
     """Bytes on each GPU that a share by amount has at least."""
     least_percent: int = 1
@@ -72,7 +72,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VgpuOptions:
-    """The vGPU systems' options. None is absent, and leaves the programs' own settings as they are."""
+    """The vGPU systems' options. None: absent, so the programs' own settings apply."""
 
     device_split_count: int | None = None
     """Pods on one GPU at most."""
@@ -83,27 +83,27 @@ class VgpuOptions:
     default_cores: int | None = None
     """Percent of cores where none are named."""
     disable_core_limit: bool | None = None
-    """Whether cores are counted, but not enforced."""
+    """Whether cores are counted and not enforced."""
     mig_strategy: str | None = None
     reserve: int | None = None
     """Bytes of each GPU that are given to nobody."""
     reserve_percent: int | None = None
-    """The same in percent of the GPU's memory; the greater counts."""
+    """The same in percent of the GPU's memory; the greater of the two counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def renamed(self) -> tuple[str, ...]:
-        """What resources are called here besides their standard names."""
+        """The cluster's own names of resources."""
         return tuple(other for other, _ in self.resource_names)
 
     def over(self, base: VgpuOptions) -> VgpuOptions:
-        """These, and where they say nothing, `base`."""
+        """These options, with `base` for the absent ones."""
         given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         names = (*base.resource_names, *self.resource_names)
         return replace(base, **{k: v for k, v in given.items() if v is not None} | {"resource_names": names})
 
     def of_nodes(self) -> tuple[tuple[str, str], ...]:
-        """What concerns a node rather than the reading of pods, by the options' names, as a document would say it."""
+        """The options about nodes rather than the reading of pods, with the names and values of a document."""
         given = {
             "deviceMemoryScaling": self.device_memory_scaling,
             "deviceSplitCount": self.device_split_count,
@@ -115,7 +115,7 @@ class VgpuOptions:
         return tuple((name, str(value).lower()) for name, value in given.items() if value is not None)
 
     def reading(self, base: Options = DEFAULTS) -> Options:
-        """The part that says how pods are read, over `base`."""
+        """`base`, overridden by the options about the reading of pods."""
         return replace(
             base,
             default_memory=base.default_memory if self.default_mem is None else self.default_mem,
@@ -129,9 +129,9 @@ SILENT = VgpuOptions()
 
 def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuOptions:
     """
-    The options of a document with the systems' own names. Raises `BadOption`.
+    Read options with the systems' own names. Raises `BadOption`.
 
-    `of_pool`: they are one pool's, which cannot have names of resources to itself.
+    `of_pool`: they are one pool's, which cannot rename resources.
     """
     found: dict[str, Any] = {}
     renamed: list[tuple[str, str]] = []
@@ -156,27 +156,16 @@ def _resource(name: str, value: object) -> str:
     return value
 
 
-def _number(name: str, value: object, least: int, most: int) -> int:
-    number = quantity.integer_or(value, least - 1)
-    if not least <= number <= most:
-        raise BadOption(f"{name}: found {shown(value)}; give a whole number from {least} to {most}")
-    return number
+def _number(least: int, most: int, unit: int = 1) -> Callable[[str, object], int]:
+    """A reader of whole numbers of `unit`."""
 
+    def read(name: str, value: object) -> int:
+        number = quantity.integer_or(value, least - 1)
+        if not least <= number <= most:
+            raise BadOption(f"{name}: found {shown(value)}; give a whole number from {least} to {most}")
+        return number * unit
 
-def _split(name: str, value: object) -> int:
-    return _number(name, value, 1, 1024)
-
-
-def _mebibytes(name: str, value: object) -> int:
-    return _number(name, value, 0, quantity.mib(MOST_MEMORY)) * quantity.MIB
-
-
-def _percent(name: str, value: object) -> int:
-    return _number(name, value, 0, WHOLE)
-
-
-def _half(name: str, value: object) -> int:
-    return _number(name, value, 0, WHOLE // 2)
+    return read
 
 
 def _factor(name: str, value: object) -> float:
@@ -204,15 +193,16 @@ def _strategy(name: str, value: object) -> str:
     return str(value)
 
 
+_MEBIBYTES = _number(0, quantity.mib(MOST_MEMORY), quantity.MIB)
 _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
-    "deviceSplitCount": ("device_split_count", _split),
+    "deviceSplitCount": ("device_split_count", _number(1, 1024)),
     "deviceMemoryScaling": ("device_memory_scaling", _factor),
-    "defaultMem": ("default_mem", _mebibytes),
-    "defaultCores": ("default_cores", _percent),
+    "defaultMem": ("default_mem", _MEBIBYTES),
+    "defaultCores": ("default_cores", _number(0, WHOLE)),
     "disablecorelimit": ("disable_core_limit", _flag),
     "migStrategy": ("mig_strategy", _strategy),
-    "reserveMem": ("reserve", _mebibytes),
-    "reserveMemPercentage": ("reserve_percent", _half),
+    "reserveMem": ("reserve", _MEBIBYTES),
+    "reserveMemPercentage": ("reserve_percent", _number(0, WHOLE // 2)),
 }
 _STANDARD_NAMES: Mapping[str, str] = {
     "resourceName": "nvidia.com/gpu",
@@ -227,7 +217,7 @@ _STANDARD_NAMES: Mapping[str, str] = {
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _SAYS_WHERE = ("In", "Exists")
-"""Operators by which labels say where something is; by the others everything is everywhere else."""
+"""Operators by which a nodeSelector can imply a pool; the others hold for almost every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +234,7 @@ class Pool:
         return all(requirement.holds(node) for requirement in self.selector)
 
     def is_named_by(self, node_selector: Mapping[str, str]) -> bool:
-        """Whether a pod with this `nodeSelector` can be on nodes of the pool only, as far as the selector tells."""
+        """Whether a pod with this `nodeSelector` can only be on nodes of the pool, by the selector alone."""
         return all(r.operator in _SAYS_WHERE for r in self.selector) and self.has(node_selector)
 
 
@@ -256,15 +246,15 @@ class PoolOptions:
     pools: tuple[Pool, ...] = ()
 
     def of_node(self, labels: Mapping[str, str]) -> tuple[str, VgpuOptions]:
-        """The name of the node's pool, empty for none, and what counts there."""
+        """The name of the node's pool, empty for none, and the options that apply there."""
         return self._first(pool for pool in self.pools if pool.has(labels))
 
     def of_pod(self, node_selector: Mapping[str, str]) -> tuple[str, VgpuOptions]:
-        """The same for a pod by its `spec.nodeSelector`, since its node is not known when it is read."""
+        """The same for a pod, by its `spec.nodeSelector`, since its node is not known when it is read."""
         return self._first(pool for pool in self.pools if pool.is_named_by(node_selector))
 
     def reading(self, pod: Mapping[str, Any], base: Options) -> Options:
-        """How a pod is read, whatever JSON it is: its pool's options over the cluster's over `base`."""
+        """How a pod is read: its pool's options over the cluster's over `base`. The pod may be any JSON."""
         spec = pod.get("spec")
         selector = spec.get("nodeSelector") if isinstance(spec, Mapping) else None
         return self.of_pod(selector if isinstance(selector, Mapping) else {})[1].reading(base)
@@ -274,13 +264,13 @@ class PoolOptions:
         return ("", self.cluster) if pool is None else (pool.name, pool.options.over(self.cluster))
 
 
-NOTHING_SAID = PoolOptions()
+NO_OPTIONS = PoolOptions()
 
 
 def pool_options(document: object) -> PoolOptions:
-    """Read a document; an absent one says nothing. Raises `BadOption`."""
+    """Read a document; an absent one has no options. Raises `BadOption`."""
     if document is None:
-        return NOTHING_SAID
+        return NO_OPTIONS
     if not isinstance(document, Mapping):
         raise BadOption(f"found {shown(document)}; give one `name: value` a line")
     rest = {key: value for key, value in document.items() if key != "pools"}
@@ -311,7 +301,7 @@ def _pool(path: str, item: object) -> Pool:
 
 def _selector(path: str, value: object) -> tuple[Requirement, ...]:
     if not isinstance(value, Mapping) or not value or not value.keys() <= {"matchLabels", "matchExpressions"}:
-        # An empty one would be every node, which is what stands outside of pools.
+        # An empty selector would match every node, for which the options outside of pools are.
         raise BadOption(f"{path}: found {shown(value)}; give matchLabels or matchExpressions, as in a label selector")
     labels, expressions = value.get("matchLabels") or {}, value.get("matchExpressions") or []
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for pair in labels.items() for text in pair):

@@ -1,8 +1,7 @@
 """
-A pod as the allocator keeps it: the fields a placement needs, and what its state says about its share.
+A pod's JSON: the fields that a placement needs, and what the pod's state says about its share. Pure functions.
 
-Trimming happens once, at the door (from the webhook's question or the watch), since a full pod is ten times larger.
-Pure functions over Kubernetes JSON.
+Pods are trimmed once, when they arrive from the webhook's question or the watch: a full pod is ten times larger.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOME = {"some": True}
 _BEYOND = "beyond"
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a mirror pod, which shows a static pod: its kubelet runs that whatever the API server says."""
+"""Annotation of a mirror pod. It shows a static pod, which its kubelet runs whatever is written to the API server."""
 _FOREIGN = "kubectl.kubernetes.io/"
 
 
 def trim(pod: Mapping[str, Any]) -> JSON:
-    """The pod with only the fields that this project's allocator reads. Shares structure with `pod`; change neither."""
+    """The pod with only the fields that the allocator reads. It shares structure with `pod`; change neither."""
     refused = _refused(pod)
     if refused is not None:
         return refused
@@ -80,9 +79,9 @@ def trim(pod: Mapping[str, Any]) -> JSON:
 
 def _refused(pod: Mapping[str, Any]) -> JSON | None:
     """
-    The trimmed form of a pod that waits and says more than one may: who it is, and why it is not looked at.
+    The trimmed form of a waiting pod beyond the bounds: its identity, and why it is not placed.
 
-    Admission refuses such pods, so this one was stored before there was a bound, or past us.
+    Admission refuses such pods, so this one was stored before the bounds existed, or without admission.
     """
     if names.GATE not in gates(pod):
         return None
@@ -99,7 +98,7 @@ def _refused(pod: Mapping[str, Any]) -> JSON | None:
 
 
 def _affinity(affinity: Mapping[str, Any]) -> JSON:
-    """Required node affinity, and of affinity to other pods only whether there is any; nobody here reads more."""
+    """Required node affinity, and whether there is any affinity to other pods; nothing else is read."""
     slim: JSON = {
         kind: _SOME if affinity[kind] else {}
         for kind in ("podAffinity", "podAntiAffinity")
@@ -113,15 +112,15 @@ def _affinity(affinity: Mapping[str, Any]) -> JSON:
 
 
 def beyond(pod: Mapping[str, Any]) -> str:
-    """Why a trimmed pod that waits was not kept to be placed: it says more than one may; empty for all others."""
+    """The bound that a trimmed waiting pod exceeds, so that it is not placed; empty for all others."""
     return str(pod.get(_BEYOND, ""))
 
 
 def outline(pod: Mapping[str, Any]) -> JSON:
     """
-    What is kept of a trimmed pod that waits, beside what it needs: enough to write its placement and its condition.
+    The part of a trimmed waiting pod that the writes of its placement and its condition need.
 
-    A few hundred bytes, whatever the pod is like: shapes instead of contents, where only the shape matters to a patch.
+    It has a few hundred bytes: where a patch depends on the shape of a part only, its contents are left out.
     """
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     slim: JSON = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
@@ -145,23 +144,23 @@ def key(pod: Mapping[str, Any]) -> str:
 
 
 def uid(pod: Mapping[str, Any]) -> str:
-    """The pod's uid; empty at admission, where it has none yet."""
+    """The pod's uid; empty at admission, before it has one."""
     return str((pod.get("metadata") or {}).get("uid", ""))
 
 
 def version(pod: Mapping[str, Any]) -> int | None:
     """
-    The pod's resourceVersion, to tell which of two states of one pod is the later; None where it has none.
+    The pod's resourceVersion, which says which of two states of a pod is later; None where it has none.
 
-    They are decimal numbers that grow (Kubernetes API concepts, "Resource versions"; comparable since 1.35, and in
-    every release before it that keeps its objects in etcd).
+    Versions are growing decimal numbers (Kubernetes API concepts, "Resource versions"; comparable since 1.35, and in
+    every earlier release that stores its objects in etcd).
     """
     text = (pod.get("metadata") or {}).get("resourceVersion")
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
 def priority(pod: Mapping[str, Any]) -> int:
-    """The number of the pod's PriorityClass, which the API server has filled in before admission asks us."""
+    """The value of the pod's PriorityClass, which the API server writes before admission calls us."""
     value = (pod.get("spec") or {}).get("priority")
     return value if isinstance(value, int) else 0
 
@@ -177,12 +176,12 @@ def gates(pod: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def finished(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod's containers are gone for good. A terminating pod is not finished: it still holds its GPU."""
+    """Whether the pod's containers have ended for good. A terminating pod is not finished: it still holds its GPU."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def accounting(fraction: FractionRequest, memory: int) -> dict[str, str]:
-    """The accounting resources of a container whose shares hold `memory` bytes in total; cores only where asked."""
+    """The accounting resources of a container whose shares have `memory` bytes in total; cores only where requested."""
     resources = {}
     if memory:
         resources[str(names.GPU_MEMORY)] = quantity.format_bytes(memory)
@@ -194,31 +193,31 @@ def accounting(fraction: FractionRequest, memory: int) -> dict[str, str]:
 
 def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
     """
-    The request of a pod that went through admission, or None.
+    The request of an admitted pod, or None.
 
-    The annotation counts only where every container's accounting resources agree with it: a tenant may write
-    annotations, but what kubelet and quota count are the resources. Memory asked in percent depends on the card, so
-    there any amount agrees, including none. The order counts too: what a pod takes depends on which container starts
-    first. A mirror pod never went through it: kubelets write those past the policies, and a node that is broken into
-    must not take the GPUs of others.
+    The annotation is valid only if every container's accounting resources agree with it: a tenant may write
+    annotations, but kubelet and quotas count the resources. Memory by percent depends on the card, so any amount
+    agrees, also none. The order of containers must agree too: what a pod takes depends on which one starts first. A
+    mirror pod is never admitted: kubelets write it past the policies, and a compromised node must not take the GPUs of
+    others.
     """
     return _request(pod, alone=True)
 
 
 def holding(pod: Mapping[str, Any]) -> PodRequest | None:
     """
-    As `admitted`, of a pod that is not gated: also where it asks for more than a pod may by now.
+    As `admitted`, for a pod that is not gated: also where its request exceeds today's bounds.
 
-    Such a pod was admitted before there was a bound. What it holds is counted, or it would be given away again.
+    Such a pod was admitted before the bounds existed. Its share must be counted, or it would be allocated twice.
     """
     return _request(pod, alone=True, bounded=False)
 
 
 def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     """
-    The request of a pod that went through admission and got further containers since, which may ask for anything.
+    The request of an admitted pod that may have got more containers since.
 
-    As in `admitted`, of the containers that the request names; None where one of those is not as admission left it.
+    As `admitted`, but only the containers in the request must agree with it; the others may ask for anything.
     """
     return _request(pod, alone=False)
 
@@ -258,24 +257,24 @@ def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool
 
 
 def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | None:
-    """The pod's allocation where it is readable and gives exactly what the request asks, else None."""
+    """The pod's allocation if it can be read and gives exactly what the request asks for, else None."""
     allocation = carried_allocation(pod)
     return allocation if allocation is not None and is_granted(request, allocation) else None
 
 
 def is_granted(request: PodRequest, allocation: Allocation) -> bool:
-    """Whether the allocation gives exactly what the request asks."""
+    """Whether the allocation gives exactly what the request asks for."""
     if len(allocation.containers) != len(request.containers):
         return False
     pairs = zip(request.containers, allocation.containers, strict=True)
     if request.claim:
-        # The claim says how much, so there is nothing here to compare it with.
+        # The claim has the amounts, so there is nothing to compare here.
         return bool(allocation.claim) and all(fraction.container == given.container for fraction, given in pairs)
     return not allocation.claim and all(_gives(fraction, given) for fraction, given in pairs)
 
 
 def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
-    """The allocation that the pod carries, whatever else of it holds; None where it has none that can be read."""
+    """The allocation annotation of a pod, valid or not; None where there is none that can be read."""
     try:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
@@ -283,16 +282,16 @@ def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:
-    """The id of the allocation that the pod carries, whatever else of it holds; empty where there is none."""
+    """The id of the allocation annotation of a pod, valid or not; empty where there is none."""
     allocation = carried_allocation(pod)
     return allocation.id if allocation is not None else ""
 
 
 def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
     """
-    Whether a container's shares are what it asked for. More would book what no quota counts, less would hide a user.
+    Whether a container's shares are what it asked for: no quota would count more, and less would hide a user of a GPU.
 
-    A percentage is of what the card may give away, which is at most its whole memory.
+    A percentage is one of the card's usable memory, which is at most its whole memory.
     """
     if (given.container, len(given.shares)) != (fraction.container, fraction.count):
         return False

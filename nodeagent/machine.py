@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from contract import names
 from contract.model import Inventory
-from contract.options import NOTHING_SAID
+from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import Enforcement, Isolation
 from nodeagent.publishing.terms import NodeReport, PoolDocument
@@ -35,7 +35,7 @@ class Machine:
         *,
         residents: Residents | None = None,
         isolation: Isolation | None = None,
-        options: Callable[[], PoolDocument] = lambda: PoolDocument(NOTHING_SAID),
+        options: Callable[[], PoolDocument] = lambda: PoolDocument(NO_OPTIONS),
         published_soon: Callable[[Inventory], None] = lambda inventory: None,
     ) -> None:
         self._look, self._options, self._published_soon = look, options, published_soon

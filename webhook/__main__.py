@@ -64,7 +64,7 @@ def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from webhook.serving.server import ListenAddress, serve
+    from webhook.serving.server import serve
     from webhook.serving.tls import NoAuthority, ServingContext
 
     _set_up_log(settings)
@@ -85,18 +85,8 @@ def _serve(settings: ServeSettings) -> int:
 
         return make_app(settings)
 
-    listening = ListenAddress(
-        settings.bind,
-        settings.certificates,
-        threads=settings.threads,
-        grace=round(settings.grace),
-        silence=settings.client_timeout,
-        client_ca=settings.client_ca,
-        client_names=frozenset(settings.client_names),
-        health=settings.health_address(),
-    )
     try:
-        serve(listening, make)
+        serve(settings, make)
     except OSError as error:
         log.error("cannot listen", extra={"listen": settings.listen, "reason": str(error)})
         return 1
@@ -117,7 +107,7 @@ def _conditions(settings: ConditionsSettings) -> int:
 
 
 def _certs(settings: CertsSettings) -> int:
-    from contract.options import NOTHING_SAID, pool_options
+    from contract.options import NO_OPTIONS, pool_options
     from runtime.kubernetes.client import Kube
     from runtime.livefile import yaml_file
     from runtime.process import Process
@@ -128,18 +118,20 @@ def _certs(settings: CertsSettings) -> int:
     _set_up_log(settings)
     options = yaml_file(settings.options, pool_options)
 
+    def connect() -> Kube:
+        return Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-certs")
+
     def store() -> Store:
         if not settings.secret:
             return settings.directories()
-        kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-certs")
-        return Secret(kube, settings.namespace, settings.secret, settings.directories())
+        return Secret(connect(), settings.namespace, settings.secret, settings.directories())
 
     ensure = Ensure(
         store=store,
         names=settings.dns_names(),
         configuration=settings.configuration,
-        kubeconfig=settings.kubeconfig or None,
-        renamed=lambda: (options.value() or NOTHING_SAID).cluster.renamed,
+        connect=connect,
+        renamed=lambda: (options.value() or NO_OPTIONS).cluster.renamed,
         lives=Lives(leaf=datetime.timedelta(days=settings.days)),
     )
     if not settings.every:

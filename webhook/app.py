@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contract.metrics import metrics_of
 from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
-from contract.options import NOTHING_SAID, PoolOptions, pool_options
+from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
@@ -49,7 +49,7 @@ class Document:
 
     def options(self) -> PoolOptions:
         """The options that apply: the last document that could be read, or none."""
-        return self._file.value() or NOTHING_SAID
+        return self._file.value() or NO_OPTIONS
 
     def warning(self) -> str:
         """A warning for pods while no document could ever be read, else empty. It shows tenants nothing of it."""

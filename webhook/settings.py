@@ -1,7 +1,7 @@
 """
 The settings of the two commands, each field with its meaning; read by `runtime.settings`.
 
-Plain values only: other modules do not see these objects.
+Plain values only. What is computed from them is made where it is needed.
 """
 
 from __future__ import annotations

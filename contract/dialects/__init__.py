@@ -1,8 +1,8 @@
 """
 The table of dialects, and reading a pod through it.
 
-Adding a dialect is one module and one line here. The order only decides how a message lists two that conflict. A pod
-speaks one dialect: where two are named, it is refused, since nobody could say which of them was meant.
+A new dialect is one module and one line here. The order decides only how a message lists two dialects that conflict. A
+pod with names of two dialects is refused, since it is unclear which of them is meant.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ RESOURCES = frozenset(resource for dialect in DIALECTS for resource in dialect.r
 """Every resource name by which a container can ask for a share."""
 
 _ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
-"""What admission leaves of a share in a container's resources."""
+"""The resources that admission writes for a share."""
 
 
 def dialect_named(name: str) -> Dialect | None:
-    """The dialect of that name, or None: a request annotation may come from a newer version."""
+    """The dialect of that name, or None: the request annotation may be written by a newer version."""
     return _BY_NAME.get(name)
 
 
@@ -71,7 +71,7 @@ def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tup
 
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
-    """The path of every field by which the pod speaks the dialect."""
+    """The path of every field by which the pod asks in the dialect."""
     context = PodReader(pod, DEFAULTS)
     for container in context.containers():
         for resource in dialect.resources:
@@ -87,7 +87,7 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
 
 
 def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Refusal | None:
-    """What the pod asks for; None where it asks for nothing; a `Refusal` where it cannot be served as written."""
+    """The pod's request; None where it asks for nothing; a `Refusal` where it cannot be served as written."""
     if not asked(pod):
         return None
     pod, ranged = _as_meant(pod, options)
@@ -95,9 +95,9 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
     try:
         if len(speaking) > 1:
             _refuse_two(pod, speaking[0], speaking[1])
-        context.bounded()  # before any container is read: what some of them say is looked up for each
+        context.bounded()  # first: reading one container looks at others, so the work grows with their square
         for misspelt in _misspelt_resources(context):
-            return misspelt  # beside a share: it would not be the share that was meant
+            return misspelt  # the share would not be the one that was meant
         request = speaking[0].read(context) if speaking else None
     except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)
@@ -116,7 +116,7 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
-    # Of several LimitRanges the API server notes one, so any of them may have written one of the two.
+    # Of several LimitRanges the API server's annotation names one, so any of them may have written one of the two.
     where = " from the pod or the namespace's LimitRange" if ranged_requests(pod) else ""
     raise ReadingRefused(
         next(_mentions(pod, second)),
@@ -129,9 +129,10 @@ def _as_meant(
     pod: Mapping[str, Any], options: Options, earlier: PodRequest | None = None
 ) -> tuple[Mapping[str, Any], RangedRequests]:
     """
-    The pod without what a LimitRange wrote into it that does not go with what it asks for, and what of it is left.
+    The pod without the resources of a LimitRange that do not belong to its request, and those that are left.
 
-    `earlier`: what it was admitted with before; what a LimitRange gives those containers again is nothing new.
+    `earlier`: the request with which the pod was admitted before. What a LimitRange writes into its containers again is
+    no new request.
     """
     standard_of = dict(options.resource_names)
     wrote = {
@@ -165,7 +166,7 @@ def _as_meant(
 
 
 def _naming(refusal: Refusal, context: PodReader, ranged: RangedRequests) -> Refusal:
-    """The refusal, which names the LimitRange where that wrote what is refused."""
+    """The refusal, which names the LimitRange where that wrote the refused amount."""
     for asking in context.containers():
         if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
             return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
@@ -174,11 +175,10 @@ def _naming(refusal: Refusal, context: PodReader, ranged: RangedRequests) -> Ref
 
 def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = DEFAULTS) -> PodRequest | Refusal | None:
     """
-    What a pod asks for that was admitted before with the request `earlier`, and to which containers were added since.
+    The request of a pod that was admitted before with the request `earlier`, and to which containers were added since.
 
-    The added containers are read in the dialect of the earlier ones, whose own words are gone from the pod, and both
-    make one request. None where no container asks for anything new; a `Refusal` for another dialect, and for anything
-    new in a container that has its share already.
+    The added containers are read in the dialect of the earlier ones, and both make one request. None where no container
+    asks for anything new; a `Refusal` for another dialect, and for a new amount in a container that has its share.
     """
     pod, ranged = _as_meant(pod, options, earlier)
     context = PodReader(pod, options)
@@ -187,7 +187,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
         return None
     was, known = dialect_named(earlier.dialect), {fraction.container for fraction in earlier.containers}
     if was is native.DIALECT and any(each.name in known for each in asking):
-        return read(pod, options)  # what admission left is in this dialect too, so all of it can be read
+        return read(pod, options)  # admission writes resources of this dialect, so the whole pod can be read
     refusal = next((found for found in (_not_alike(each, earlier, known) for each in asking) if found), None)
     if refusal is not None or was is None:
         return refusal
@@ -203,7 +203,7 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
 
 
 def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
-    """Why what a container asks for anew cannot go with the request that was read before; None where it can."""
+    """Why a container's new amounts cannot be joined with the earlier request; None where they can."""
     was = dialect_named(earlier.dialect)
     title = was.title if was is not None else earlier.dialect
     for resource in sorted(name for name in set(asking.names()) if name in RESOURCES):
@@ -218,7 +218,7 @@ def _not_alike(asking: Asking, earlier: PodRequest, known: Collection[str]) -> R
 
 
 def _asks_more(asking: Asking, earlier: PodRequest) -> bool:
-    """Whether a container names a share that the earlier request does not know."""
+    """Whether a container names a share that is not in the earlier request."""
     known = any(fraction.container == asking.name for fraction in earlier.containers)
     return any(
         name in RESOURCES and not (name in _ACCOUNTING and (known or quantity.is_zero(asking.found(name))))
@@ -227,7 +227,7 @@ def _asks_more(asking: Asking, earlier: PodRequest) -> bool:
 
 
 def _joined(dialect: Dialect, context: PodReader, earlier: PodRequest, added: PodRequest | None) -> PodRequest:
-    """Both requests as one, its containers in the pod's order. Raises `ReadingRefused`."""
+    """Both requests as one, with the containers in the pod's order. Raises `ReadingRefused`."""
     if added is None:
         return earlier
     fractions = {fraction.container: fraction for fraction in (*earlier.containers, *added.containers)}
@@ -246,7 +246,7 @@ def _joined(dialect: Dialect, context: PodReader, earlier: PodRequest, added: Po
 
 
 def render(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, now_ns: int) -> Rendering:
-    """The allocation in the words of the dialect that the request came in; nothing where that is unknown here."""
+    """The allocation in the names of the request's dialect; empty where that dialect is unknown here."""
     dialect = dialect_named(request.dialect)
     if dialect is None:
         return Rendering()
@@ -256,7 +256,7 @@ def render(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, 
 
 
 def started(pod: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations that change now that the containers of a pod of ours run; none while they do not."""
+    """The annotations that change when the containers of an allocated pod run; empty before."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if names.ALLOCATION not in annotations or (pod.get("status") or {}).get("phase") != "Running":
         return {}
@@ -265,11 +265,11 @@ def started(pod: Mapping[str, Any]) -> dict[str, str]:
 
 def standard(pod: dict[str, Any], options: Options = DEFAULTS) -> dict[str, Any] | None:
     """
-    The pod in the standard names of resources and without an older system's own scheduler; None if it is not ours.
+    The pod with the standard names of resources and without an older system's own scheduler; None if it is not ours.
 
-    Not ours: a pod that names `nvidia.com/gpu` and no share, where the administrator leaves those to the vendor's
-    plugin. Shares structure with `pod`, which is not changed. Where a container names a resource both ways, the
-    standard name stays beside the other, and nothing is renamed there.
+    A pod is not ours if it names `nvidia.com/gpu` and no share, and the administrator leaves such pods to the vendor's
+    plugin. The result shares structure with `pod`, which is not changed. Where a container has both the standard and
+    the other name of a resource, both stay.
     """
     if options.whole_gpus == VENDOR and _only_whole_gpus(pod):
         return None
@@ -312,17 +312,17 @@ def _container_renamed(container: Any, standard_of: Mapping[str, str]) -> Any:
 
 
 def ours(resource: str) -> bool:
-    """Whether a resource name is one of a dialect, or one that admission puts in."""
+    """Whether a resource name is one of a dialect, or one that admission writes."""
     return resource in RESOURCES or resource in (names.GPU_MEMORY, names.GPU_CORES)
 
 
-# -- what a LimitRange wrote --------------------------------------------------------------------------------------
+# -- LimitRanges --------------------------------------------------------------------------------------------------
 #
-# The API server's LimitRanger gives every container that names no amount of a resource the LimitRange's `default`; a
-# `max` is a default too where there is none. It says so in an annotation. It runs before webhooks, and again after one
-# has changed the pod, so what admission takes out of a pod comes back. So what it wrote counts only as far as it goes
-# with what the pod asks for otherwise: a tenant's own words come first, then an older system's words, then our own,
-# which bound shares rather than ask for them.
+# The API server's LimitRanger gives every container without an amount of a resource the LimitRange's `default`, or its
+# `max` where there is no default, and lists these in an annotation. It runs before webhooks, and again after a webhook
+# has changed the pod, so a resource that admission removes comes back. So the amounts of a LimitRange count only where
+# they belong to the dialect in which the tenant asks. If the tenant asks for nothing, an older system's resources come
+# first, and then our own, which are meant as bounds of shares rather than as requests.
 
 RANGE_ANNOTATION = "kubernetes.io/limit-ranger"
 _RANGE_PREFIX = "LimitRanger plugin set: "
@@ -336,10 +336,10 @@ NO_RANGE: RangedRequests = {}
 
 def ranged_requests(pod: Mapping[str, Any]) -> RangedRequests:
     """
-    What a LimitRange wrote. A pod with a forged annotation asks for less than what is in its resources, and gets less.
+    The resources that a LimitRange wrote. A pod that forges the annotation asks for less, and gets less.
 
-    Requests alone are looked at: of a resource whose limit or request its author wrote, the API server writes the
-    other one, and LimitRanger none.
+    Only requests are read: where the author wrote the limit or the request of a resource, the API server writes the
+    other one, and LimitRanger neither.
     """
     metadata = pod.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
@@ -355,7 +355,7 @@ def ranged_requests(pod: Mapping[str, Any]) -> RangedRequests:
 
 
 def _without(pod: Mapping[str, Any], dropped: RangedRequests) -> Mapping[str, Any]:
-    """The pod whose containers do not name these resources; `pod` is not changed."""
+    """A copy of the pod without these resources."""
     spec = pod.get("spec")
     if not any(dropped.values()) or not isinstance(spec, Mapping):
         return pod
@@ -390,13 +390,13 @@ _TENANTS = tuple(
     str(key).removeprefix(_OURS) for key in names.REGISTRY if key.on == "Pod annotation" and key.writer == "tenant"
 )
 _LONGEST = 100
-"""Characters that are compared; a name of Kubernetes' has 63, but admission comes before its validation."""
+"""Characters that are compared. A valid name has at most 63, but admission comes before validation."""
 _RESOURCES = tuple(str(key) for key in (names.GPU_MEMORY, names.GPU_CORES, names.GPU_PERCENT, names.GPU_COUNT))
 _PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *names.DEVICE_ANNOTATION_PREFIXES)
 
 
 def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """What a pod that asks for no share names that is nearly the name of one, as refusals; most are only told."""
+    """A refusal for each misspelt resource of a pod that asks for no share; the caller may only warn."""
     return tuple(_misspelt_resources(PodReader(pod, DEFAULTS)))
 
 
@@ -414,7 +414,7 @@ def _misspelt_resources(context: PodReader) -> Iterator[Refusal]:
 
 
 def _misspelt_elsewhere(context: PodReader) -> Iterator[str]:
-    """One line for each annotation and label that is nearly an older system's word, or the word of a resource."""
+    """A warning for each annotation and label that resembles an older system's, or has the name of a resource."""
     for what, keys, known in (
         ("annotations", context.annotations, _ANNOTATIONS),
         ("labels", context.labels, _LABELS),
@@ -445,18 +445,18 @@ def _cure(name: str) -> str:
 
 _SEPARATORS = re.compile(r"[-_.]")
 _LONG = 5
-"""Characters of a name, without separators, from which a letter may be wrong: short names are others' names soon."""
+"""Characters of a name, without separators, from which one letter may be wrong: shorter names resemble too many."""
 _SLIPS = 8
 """Characters from which two may be."""
 
 
 def meant(name: str, known: Iterable[str]) -> str | None:
     """
-    The known name that was meant by one that nothing reads; None where it is none's near miss, or known itself.
+    The known name that `name` misspells; None where it is known itself or resembles none.
 
-    Near: of the same domain, and either the same but for case and separators (`gpu-mem`, `gpuMem`), or one is the
-    beginning of the other (`gpumemory`, `gpu-percentage`), or a letter or two are wrong. Another first letter is
-    another name (`qgpu-core`, `vgpu`).
+    Two names resemble each other if they have the same domain and differ in case and separators only (`gpu-mem`,
+    `gpuMem`), if one is the beginning of the other (`gpumemory`, `gpu-percentage`), or if a letter or two are wrong.
+    Names with different first letters do not (`qgpu-core`, `vgpu`).
     """
     domain, plain = _plain(name[:_LONGEST])
     near = []
@@ -486,7 +486,7 @@ def _near(one: str, other: str) -> bool:
 
 
 def _distance(one: str, other: str) -> int:
-    """Letters to put in, take out, change, or swap with the next, to make one of the other."""
+    """How many letters must be inserted, removed, replaced or swapped with the next, to turn one into the other."""
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):

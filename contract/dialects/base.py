@@ -1,10 +1,10 @@
 """
-What a dialect is: one older system's words for a GPU share, read to the canonical request and written back.
+What a dialect is: one system's names for a GPU share, read into the canonical request and written back.
 
-A dialect is one module with one `Dialect` value. It knows its system's names and units and nothing of the others; the
-table in `contract.dialects` puts them in order. A tenant's mistake is a `Refusal`, a value that names the field, what
-was found and what would work. Any JSON can be read: where the structure is not a pod's, nothing is asked there, and the
-API server's own validation has the word.
+A dialect is one module with one `Dialect` value. It knows the names and units of its system and no other dialect; the
+table in `contract.dialects` lists them. A tenant's mistake is a `Refusal`: a value with the field, what was found there
+and what would work. Any JSON can be read: a part that does not have a pod's structure asks for nothing, and the API
+server's own validation refuses it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that cannot be served as it is written: where, what was found there, and what would work."""
+    """Why a request cannot be served as it is written: the field, what was found there, and what would work."""
 
     field: str
     found: str
@@ -49,7 +49,7 @@ class Refusal:
 
 
 class ReadingRefused(Exception):
-    """Carries a `Refusal` out of a dialect's reader; `contract.dialects.read` turns it back into the value."""
+    """Carries a `Refusal` out of a dialect's reader; `contract.dialects.read` returns it as a value."""
 
     def __init__(self, field: str, found: object, cure: str) -> None:
         self.refusal = Refusal(field, str(found), cure)
@@ -58,7 +58,7 @@ class ReadingRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What an allocation looks like in a dialect's own words, for programs and tools that read those."""
+    """An allocation in a dialect's own annotations and labels, for the tools that read those."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision to be rendered: the request, what was given, and the pod around it."""
+    """What a dialect renders: the request, the allocation, and what it needs of the pod."""
 
     request: PodRequest
     allocation: Allocation
@@ -78,7 +78,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class PodReader:
-    """One pod being read: its JSON, the administrator's options, and all containers that may ask."""
+    """A pod that is being read, and the administrator's options."""
 
     pod: Mapping[str, Any]
     options: Options
@@ -94,15 +94,15 @@ class PodReader:
         return object_of(object_of(self.pod.get("metadata")).get("labels"))
 
     def annotation(self, key: str) -> str:
-        """The text of an annotation, empty where there is none. Raises `ReadingRefused` for what is no text."""
+        """The text of an annotation, empty where it is absent. Raises `ReadingRefused` for another type."""
         return _text(self.annotations.get(key), f"metadata.annotations[{key}]")
 
     def label(self, key: str) -> str:
-        """The text of a label, in the same way."""
+        """The text of a label, as `annotation` reads it."""
         return _text(self.labels.get(key), f"metadata.labels[{key}]")
 
     def containers(self) -> Iterator[Asking]:
-        """Every container in start order, with the path by which a message names it."""
+        """The init and app containers in start order."""
         spec = object_of(self.pod.get("spec"))
         for kind in ("initContainers", "containers"):
             listed = spec.get(kind)
@@ -136,45 +136,51 @@ def _text(value: object, field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One container, and where it stands in the pod."""
+    """One container. `init`: it ends before the app containers start."""
 
     path: str
+    """Its place in the pod, for messages."""
     container: Mapping[str, Any]
     init: bool
 
     @property
     def name(self) -> str:
-        """The container's name."""
         name = self.container.get("name")
         return name if isinstance(name, str) else ""
 
     def names(self) -> Iterator[str]:
-        """Every resource that the container names, those it names twice twice."""
+        """The resources in the container's limits, then those in its requests."""
         for _, amounts in self._amounts():
             yield from amounts
 
     def asks(self, resource: str) -> bool:
-        """Whether the container names the resource at all."""
         return any(resource in amounts for _, amounts in self._amounts())
 
     def field(self, resource: str) -> str:
-        """The path at which the resource is named, for messages; its limit where it is not named."""
+        """The path of the resource for messages: where the container names it, else its limit."""
         kind = next((kind for kind, amounts in self._amounts() if resource in amounts), "limits")
         return f"{self.path}.resources.{kind}[{resource}]"
 
     def found(self, resource: str) -> object:
-        """What is written for a resource, limit before request; None where it is not named."""
+        """The amount of a resource as written, the limit before the request; None where it is absent."""
         return next((amounts[resource] for _, amounts in self._amounts() if resource in amounts), None)
+
+    def spelled(self, *resources: str) -> str:
+        """Which of several names of one resource the container has, by default the first. Raises `ReadingRefused`."""
+        found = [resource for resource in resources if self.asks(resource)] or resources[:1]
+        if len(found) > 1:
+            raise ReadingRefused(self.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
+        return found[0]
 
     def amount(
         self, resource: str, *, least: int, most: int, cure: str, largest: str = "", units: bool = False
     ) -> int | None:
         """
-        The whole number asked of a resource, limit before request; None where it is not named.
+        The amount of a resource as a whole number, the limit before the request; None where it is absent.
 
-        Raises `ReadingRefused` outside `least`..`most`, for text that is no quantity, and for fractions. `largest`:
-        what `most` is in the tenant's words, where the cure does not say it. Text with a unit (`10G`, `5Gi`) has that
-        cure all the same where the resource counts units of its own (`units`).
+        Raises `ReadingRefused` outside `least`..`most`, for text that is not a quantity, and for fractions. `largest`:
+        `most` in the tenant's words, for a refusal of more. `units`: the resource counts units of its own, so an amount
+        with a suffix (`10G`, `5Gi`) is refused with `cure`, however large it is.
         """
         if not self.asks(resource):
             return None
@@ -191,9 +197,9 @@ class Asking:
 
     def mebibytes(self, resource: str, *, most: int) -> int:
         """
-        Bytes asked of a resource that counts MiB: plain numbers are MiB, a binary suffix means what it says.
+        The bytes of a resource that counts MiB: a plain number is in MiB, a binary suffix is read as such.
 
-        0 where it is not named. Raises `ReadingRefused` as `amount` does, and for less than one MiB.
+        0 where it is absent. Raises `ReadingRefused` as `amount` does, and for less than one MiB.
         """
         found, cure = self.found(resource), "give whole MiB such as 3000, or a quantity such as 3Gi"
         if not (isinstance(found, str) and found.endswith("i")):
@@ -213,7 +219,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One name of a dialect for its documentation: what it is on, and what it means here."""
+    """One name of a dialect for its documentation: the kind of place it stands in, and its meaning."""
 
     name: str
     on: str
@@ -222,7 +228,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Limits of one container for the documentation, which shows beside them what they are read as."""
+    """Limits of one container, and how they are read, for the documentation."""
 
     limits: Mapping[str, str]
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -234,74 +240,58 @@ _NAME_PART_MAX = 63
 LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
 
 
-def _no_rendering(decided: Decided) -> Rendering:
-    return Rendering()
-
-
-def _nothing_later(annotations: Mapping[str, Any]) -> Mapping[str, str]:
-    return {}
-
-
-def _no_rule(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
-    return None
-
-
-def _no_environment(request: PodRequest, container: FractionRequest) -> list[JSON]:
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One system's words. `read` gives None where the pod asks for nothing in this dialect, and raises
-    `ReadingRefused`."""
+    """
+    One system's names. `read` returns None where the pod asks for nothing in this dialect; it raises `ReadingRefused`.
+    """
 
     name: str
     title: str
     resources: tuple[str, ...]
-    """Resource names that mean a request in this dialect; all are taken out of the pod at admission."""
+    """Resource names that mean a request in this dialect; admission removes all of them from the pod."""
     read: Callable[[PodReader], PodRequest | None]
-    together: Callable[[PodReader, Sequence[FractionRequest]], None] = _no_rule
-    """The rules that a pod's containers must keep together; raises `ReadingRefused`. `read` has looked already."""
+    together: Callable[[PodReader, Sequence[FractionRequest]], None] = lambda context, fractions: None
+    """Checks rules over all containers of a pod, which `read` has checked too. Raises `ReadingRefused`."""
     same_gpus: bool = False
     """Whether all containers of a pod use the same GPUs."""
     annotations: tuple[str, ...] = ()
     """Pod annotations that alone mean a request."""
     annotation_prefixes: tuple[str, ...] = ()
-    """What such annotations start with, where the rest of their name is free."""
-    render: Callable[[Decided], Rendering] = _no_rendering
+    """Prefixes of annotations that mean a request, whatever follows."""
+    render: Callable[[Decided], Rendering] = lambda decided: Rendering()
     """The allocation in this system's own annotations and labels."""
-    started: Callable[[Mapping[str, Any]], Mapping[str, str]] = _nothing_later
-    """From the pod's annotations to those that change once its containers run."""
+    started: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda annotations: {}
+    """The annotations that change once the pod's containers run, from its present ones."""
     stems: tuple[str, ...] = ()
-    """What misspelt names of its resources start with, so that they are shown to us; few pods have others of these."""
+    """Prefixes by which the match conditions find misspelt names of its resources."""
     schedulers: tuple[str, ...] = ()
-    """Names of this system's own scheduler, which is gone when we are in its place: the default one takes its pods."""
+    """Names of this system's own scheduler, which we replace: its pods get the default scheduler."""
     short_of_memory: str = ""
-    """What this system said where no card of a node has the memory, for people and tools that look for it."""
-    environment: Callable[[PodRequest, FractionRequest], list[JSON]] = _no_environment
-    """Environment entries (Kubernetes `EnvVar`) of one container, in this system's own words."""
+    """This system's message where no card of a node has the memory, for tools that search for it."""
+    environment: Callable[[PodRequest, FractionRequest], list[JSON]] = lambda request, container: []
+    """This system's own environment entries (Kubernetes `EnvVar`) of a container."""
     about: str = ""
-    """What the documentation says of it, in Markdown."""
+    """The introduction of its documentation, in Markdown."""
     glossary: tuple[Word, ...] = ()
-    """Every name that is read, for the documentation."""
+    """All names that it reads, for the documentation."""
     examples: tuple[Example, ...] = ()
 
 
 def too_large(largest: str) -> str:
-    """The cure for more memory than any GPU has."""
+    """The cure for an amount of memory that no GPU has."""
     return f"too large, no GPU has as much: give at most {largest}"
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A comma list as a tuple, blanks and empty parts dropped."""
+    """The parts of a comma list without blanks and empty parts."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 
 def wished(key: str, text: str) -> tuple[str, ...]:
-    """The words of an annotation's comma list. Raises `ReadingRefused` for more of them, or longer ones, than are
-    read."""
+    """The words of an annotation's comma list. Raises `ReadingRefused` for too many or too long words."""
     field, cure = f"metadata.annotations[{key}]", f"give at most {MOST_WORDS} words of {LONGEST_WORD} characters each"
-    if len(text) > MOST_WORDS * (LONGEST_WORD + 2):  # before it is taken apart
+    if len(text) > MOST_WORDS * (LONGEST_WORD + 2):  # before it is split
         raise ReadingRefused(field, f"{len(text)} characters", cure)
     found = words(text)
     longest = max(map(len, found), default=0)
@@ -316,9 +306,9 @@ def wishes(
     context: PodReader, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
 ) -> Wishes:
     """
-    A container's wishes: our own annotations, which go with every dialect, and the dialect's four comma lists.
+    A container's wishes: our own annotations, which every dialect has, and the dialect's four comma lists.
 
-    An annotation of ours for one container stands in place of the one for the pod. Raises `ReadingRefused`.
+    Our annotation for one container replaces the one for the pod. Raises `ReadingRefused`.
     """
 
     def own(key: str) -> tuple[str, str]:
@@ -358,7 +348,7 @@ def policy(context: PodReader, key: str) -> str:
 
 
 def flag(context: PodReader, key: str) -> bool:
-    """Whether an annotation says `true`. Raises `ReadingRefused` for a word that is neither that nor `false`."""
+    """Whether an annotation is `true`. Raises `ReadingRefused` unless it is `true`, `false` or empty."""
     text = context.annotation(key)
     if text.lower() not in ("", "true", "false"):
         raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), "give true or false")
@@ -379,10 +369,9 @@ def pod_request(
     warnings: Iterable[str] = (),
 ) -> PodRequest | None:
     """
-    The request of a pod, None where no container asks; our own policy annotations win over the dialect's.
+    The request of a pod, None where no container asks. Our own policy annotations override the dialect's.
 
-    Raises `ReadingRefused` for an annotation of ours that says nothing we know, since a wish that nobody meets is no
-    wish, and for more than one pod may ask for.
+    Raises `ReadingRefused` for an unknown value of one of our annotations, and for more than one pod may ask for.
     """
     if not containers:
         return None
@@ -408,17 +397,25 @@ def pod_request(
 
 
 def indexes(container: ContainerAllocation) -> str:
-    """A container's GPUs by their index on the node, as the older systems list them: `0,1`."""
+    """The indexes of a container's GPUs on the node, as the older systems list them: `0,1`."""
     return ",".join(str(share.index) for share in container.shares)
 
 
-def per_container_indexes(prefix: str, decided: Decided) -> dict[str, str]:
-    """`<prefix><container>: <indexes>`; a name that makes no annotation of a valid length is left out."""
-    found = {prefix + container.container: indexes(container) for container in decided.allocation.containers}
-    return {key: value for key, value in found.items() if len(key.split("/", 1)[1]) <= _NAME_PART_MAX}
+def assumed(key: str, prefix: str, decided: Decided, *, without: str = "") -> Rendering:
+    """
+    The rendering that several systems have in common: `<key>: true`, and `<prefix><container>: <indexes>`.
+
+    `without`: the value for app containers without a share; empty: none. A name that is too long for an annotation is
+    left out.
+    """
+    values = {name: without for name in decided.containers if without}
+    values |= {container.container: indexes(container) for container in decided.allocation.containers}
+    named = {prefix + name: value for name, value in values.items()}
+    fitting = {name: value for name, value in named.items() if len(name.split("/", 1)[1]) <= _NAME_PART_MAX}
+    return Rendering(annotations={key: "true", **fitting}, labels={key: "true"})
 
 
 def env_from_annotation(name: str, annotation: str) -> JSON:
-    """An `EnvVar` whose value is read from a pod annotation when the container starts; empty where it is missing."""
+    """An `EnvVar` with the value that a pod annotation has when the container starts; empty where it is missing."""
     path = f"metadata.annotations['{annotation}']"
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

@@ -14,14 +14,12 @@ import re
 from contract import names
 from contract.dialects.base import (
     ANNOTATION,
-    Decided,
     Dialect,
     Example,
     PodReader,
     ReadingRefused,
-    Rendering,
     Word,
-    per_container_indexes,
+    assumed,
     pod_request,
 )
 from contract.encoding.reading import shown
@@ -60,18 +58,13 @@ def _path(key: str) -> str:
     return f"metadata.annotations[{key}]"
 
 
-def _render(decided: Decided) -> Rendering:
-    annotations = {ASSUMED: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
-    return Rendering(annotations=annotations, labels={ASSUMED: "true"})
-
-
 DIALECT = Dialect(
     name="claims",
     title="Elastic GPU's claims",
     resources=(),
     annotation_prefixes=(PREFIX,),
     read=_read,
-    render=_render,
+    render=lambda decided: assumed(ASSUMED, CONTAINER_PREFIX, decided),
     about=__doc__ or "",
     glossary=(Word(f"{PREFIX}<key>", ANNOTATION, "name of the ElasticGPUClaim, in the pod's namespace"),),
     examples=(

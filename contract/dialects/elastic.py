@@ -13,14 +13,11 @@ from __future__ import annotations
 from contract.dialects.base import (
     LIMITS,
     Asking,
-    Decided,
     Dialect,
     Example,
     PodReader,
-    ReadingRefused,
-    Rendering,
     Word,
-    per_container_indexes,
+    assumed,
     pod_request,
     wishes,
 )
@@ -46,7 +43,7 @@ def _read(context: PodReader) -> PodRequest | None:
 
 
 def _fraction(asking: Asking, core_only: int, wished: Wishes, warnings: list[str]) -> FractionRequest | None:
-    core_name, memory_name = _named(asking, CORES), _named(asking, MEMORIES)
+    core_name, memory_name = asking.spelled(*CORES), asking.spelled(*MEMORIES)
     core = asking.amount(core_name, least=0, most=MOST_GPUS * WHOLE, cure=_CORE_CURE) or 0
     memory = asking.mebibytes(memory_name, most=_MOST_MIB)
     if not core and not memory:
@@ -73,27 +70,15 @@ def _fraction(asking: Asking, core_only: int, wished: Wishes, warnings: list[str
     )
 
 
-def _named(asking: Asking, spellings: tuple[str, ...]) -> str:
-    found = [name for name in spellings if asking.asks(name)] or [spellings[0]]
-    if len(found) > 1:
-        raise ReadingRefused(asking.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
-    return found[0]
-
-
 def _left_over(asking: Asking, core_name: str, core: int, memory_name: str) -> list[str]:
     whole, rest = divmod(core, WHOLE)
     cards = "1 whole card" if whole == 1 else f"{whole} whole cards"
-    said = []
+    warnings = []
     if rest:
-        said.append(f"{asking.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
+        warnings.append(f"{asking.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
     if memory_name:
-        said.append(f"{asking.field(memory_name)}: not counted, since {cards} are given with all their memory")
-    return said
-
-
-def _render(decided: Decided) -> Rendering:
-    annotations = {ASSUMED: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
-    return Rendering(annotations=annotations, labels={ASSUMED: "true"})
+        warnings.append(f"{asking.field(memory_name)}: not counted, since {cards} are given with all their memory")
+    return warnings
 
 
 DIALECT = Dialect(
@@ -102,7 +87,7 @@ DIALECT = Dialect(
     resources=(*CORES, *MEMORIES),
     read=_read,
     stems=tuple(f"{group}/gpu" for group in GROUPS),
-    render=_render,
+    render=lambda decided: assumed(ASSUMED, CONTAINER_PREFIX, decided),
     about=__doc__ or "",
     glossary=(
         *(

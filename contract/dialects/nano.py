@@ -10,14 +10,11 @@ from __future__ import annotations
 from contract.dialects.base import (
     LIMITS,
     Asking,
-    Decided,
     Dialect,
     Example,
     PodReader,
-    ReadingRefused,
-    Rendering,
     Word,
-    per_container_indexes,
+    assumed,
     pod_request,
     wishes,
 )
@@ -27,8 +24,7 @@ PERCENT, PERCENT_2022 = "nano-gpu/gpu-percent", "elastic-gpu/gpu-percent"
 ASSUME, CONTAINER_PREFIX = "nano-gpu/assume", "nano-gpu/container-"
 _CURE = "give a whole number from 1 to 100, which is one whole card"
 _NO_GPU = "-1"
-"""What that system writes of an app container without a share."""
-_LONGEST_NAME = 63 - len("container-")
+"""What that system writes for an app container without a share."""
 
 
 def _read(context: PodReader) -> PodRequest | None:
@@ -37,19 +33,10 @@ def _read(context: PodReader) -> PodRequest | None:
 
 
 def _fraction(asking: Asking, wished: Wishes) -> FractionRequest | None:
-    found = [resource for resource in (PERCENT, PERCENT_2022) if asking.asks(resource)]
-    if not found:
+    percent = asking.amount(asking.spelled(PERCENT, PERCENT_2022), least=1, most=WHOLE, cure=_CURE)
+    if percent is None:
         return None
-    if len(found) > 1:
-        raise ReadingRefused(asking.field(PERCENT_2022), f"beside {PERCENT}", "the two mean the same: keep one")
-    percent = asking.amount(found[0], least=1, most=WHOLE, cure=_CURE) or 0
     return FractionRequest(container=asking.name, percent=percent, cores=percent, init=asking.init, wishes=wished)
-
-
-def _render(decided: Decided) -> Rendering:
-    without = {CONTAINER_PREFIX + name: _NO_GPU for name in decided.containers if len(name) <= _LONGEST_NAME}
-    annotations = {**without, ASSUME: "true", **per_container_indexes(CONTAINER_PREFIX, decided)}
-    return Rendering(annotations=annotations, labels={ASSUME: "true"})
 
 
 DIALECT = Dialect(
@@ -58,7 +45,7 @@ DIALECT = Dialect(
     resources=(PERCENT, PERCENT_2022),
     read=_read,
     stems=("nano-gpu/gpu", "elastic-gpu/gpu"),
-    render=_render,
+    render=lambda decided: assumed(ASSUME, CONTAINER_PREFIX, decided, without=_NO_GPU),
     about=__doc__ or "",
     glossary=(
         Word(PERCENT, LIMITS, "percent of one GPU's memory and of its cores, 1 to 100"),

@@ -1,8 +1,8 @@
 """
 The text of our annotations, to the model and back.
 
-Total: text that tenants, old versions or hands have damaged gives `Malformed`, never another exception. The texts
-carry a version, so that a reader meets a newer one knowingly.
+Whatever the text is, reading it raises `Malformed` and no other exception. Each text has a version, so that a reader
+recognizes a newer one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _load(text: object, what: str) -> dict[str, Any]:
 
 
 def request_to_json(request: PodRequest) -> dict[str, Any]:
-    """A request as JSON; fields at their default are left out."""
+    """A request as JSON, without fields that have their default."""
     document: dict[str, Any] = {"v": _VERSION, "dialect": request.dialect}
     if request.same_gpus:
         document["sameGpus"] = True
@@ -100,8 +100,8 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     """
     Read a request. Raises `Malformed`.
 
-    `bounded`: also for one that asks for more than a pod may. Not for a pod that holds its share: it is counted
-    whatever it was allowed to ask for when it was admitted.
+    `bounded`: also for a request beyond today's bounds. It is False for a pod that holds its share, which must be
+    counted however large it was allowed to be when it was admitted.
     """
     top = Reader(document, "request")
     claim = top.text("claim", "")
@@ -130,7 +130,7 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
 
 
 def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionRequest, ...]:
-    """The same, with one value for wishes that are equal: one annotation of a pod is often that of all containers."""
+    """The fractions, with one object for equal wishes: one annotation of a pod often holds for all its containers."""
     known: dict[Wishes, Wishes] = {}
     found = []
     for fraction in fractions:
@@ -166,7 +166,7 @@ def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest
     if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
         raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
     if fraction.exclusive and fraction.cores != WHOLE:
-        # Exclusive without all cores would keep a whole GPU from others and be counted by nobody's quota.
+        # An exclusive share without all cores would take a whole GPU, and no quota would count all of it.
         raise Malformed(f"request of container {shown(fraction.container)} is exclusive without all cores")
     return fraction
 
@@ -217,7 +217,7 @@ def allocation_from_json(document: object) -> Allocation:
     """Read an allocation. Raises `Malformed`."""
     top = Reader(document, "allocation")
     containers = []
-    for item in top.objects("containers"):  # as many as a pod could have when it got its share
+    for item in top.objects("containers"):  # unbounded: the bound may be newer than the pod
         shares = tuple(
             GpuShare(
                 uuid=gpu.uuid("uuid"),
@@ -256,11 +256,11 @@ def _visible(share: GpuShare) -> str:
 
 def container_annotations(allocation: Allocation) -> dict[str, str]:
     """
-    The annotations that the containers' environment reads: devices and limits, per container.
+    The annotations that the containers' environment reads: devices and limits, by container.
 
-    The limiters number a container's GPUs in an order of their own, or know one amount for all. Where the shares
-    differ (a percentage of unequal cards) every GPU gets the smallest, since no limit may exceed its share. 0 means no
-    limit to them, so a share below one MiB is told as 1.
+    The limiters number a container's GPUs in their own order, or have one limit for all. So where the shares differ (a
+    percentage of unequal cards), every GPU gets the smallest, since no limit may exceed its share. To limiters 0 means
+    no limit, so a share below one MiB is written as 1.
     """
     values: dict[str, str] = {}
     for container in allocation.containers:
@@ -271,7 +271,7 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):
             values[names.nri_annotation(name)] = devices
-        # The driver refuses a limit beyond its card's memory, which oversubscription may promise.
+        # The driver refuses a limit above its card's memory, which an oversubscribed card may promise.
         held = min([smallest, *(max(1, mib(share.gpu_memory)) for share in shares if share.gpu_memory)])
         values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(held)
         values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"

@@ -1,11 +1,10 @@
 """
-What the webhook and the allocator say to each other over the unix socket: one question, four answers.
+The protocol between the webhook and the allocator over the unix socket: the question, and its three answers.
 
-JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect already, so the question is canonical; the
-pod goes along trimmed to what a placement needs. A replica that does not lead reserves nothing; it answers by what it
-sees of the cluster, and with a `Wait` of the code `NOT_LEADING` where the pod would fit. Any other outcome (no socket,
-late, HTTP 503 because the cluster was not seen yet) has no shape here: the webhook gates the pod, and the leader places
-it a moment later.
+JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect, so the question has the canonical request,
+and the pod trimmed to what a placement needs. A replica that does not lead reserves nothing. It answers by its own view
+of the cluster, and where the pod fits with a `Wait` of the code `NOT_LEADING`. Without an answer (no socket, late, HTTP
+503 before the cluster was listed) the webhook gates the pod, and the leader places it a moment later.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from contract.model import Allocation, PodRequest
 
 RESERVE_PATH = "/v1/reserve"
 OFFERED_PATH = "/v1/offered"
-"""Which GPUs NVIDIA's own plugin hands out on a node; every replica that has seen the cluster answers."""
+"""The question which GPUs NVIDIA's own plugin offers on a node; every replica answers that has listed the cluster."""
 NOT_LEADING = "NotLeading"
-"""The code of a `Wait` for a pod that fits, from a replica that may not give it its share: the leader soon does."""
+"""The code of a `Wait` for a pod that fits, from a replica that does not lead; the leader places it soon."""
 STORED_FIRST = "StoredFirst"
-"""The code of a `Wait` for a pod that fits, and that is given its share a moment after it was stored."""
+"""The code of a `Wait` for a pod that fits, and that gets its share a moment after it is stored."""
 
 MOST_QUESTION = 1 << 20
 """Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
@@ -37,8 +36,8 @@ _LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerat
 @dataclass(frozen=True, slots=True)
 class Question:
     """
-    Place this pod. `held` is the id of an allocation that the pod carries already, or empty. `refused`: the webhook
-    refuses the pod, and asks only that what it holds be given back; the answer says nothing.
+    Place this pod. `held` is the id of the allocation that the pod has already, or empty. `refused`: the webhook
+    refuses the pod, and asks only to release that allocation; the answer has no meaning.
     """
 
     uid: str
@@ -52,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The share is reserved (in a dry run: would be). `pin` says how: `nodeName` or `affinity`."""
+    """The share is reserved (in a dry run: would be). `pin`: the kind of tie to the node, `nodeName` or `affinity`."""
 
     allocation: Allocation
     pin: str
@@ -60,7 +59,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No room now. `floor` is, per container, the least memory in bytes that its share will have in total."""
+    """There is no room now. `floor` is, by container, the least memory in bytes that its share will have in total."""
 
     code: str
     reason: str
@@ -69,7 +68,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """No GPU of this cluster could ever serve it; the reason says what the largest possible request is."""
+    """No GPU of this cluster can ever serve the pod. The reason has the largest possible request."""
 
     code: str
     reason: str
@@ -95,7 +94,7 @@ def question_from_json(document: object) -> Question:
     """
     Read the body of the request. Raises `Malformed`.
 
-    Namespace and names become keys, paths and lines of logs, so they are what Kubernetes allows, and nothing else.
+    Namespaces and names become keys, paths and log lines, so they must be valid in Kubernetes.
     """
     if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
         raise Malformed("the question is not an object with a pod")
@@ -119,7 +118,7 @@ def question_from_json(document: object) -> Question:
 
 
 def _check_pod(pod: JSON, namespace: str) -> None:
-    """Raise `Malformed` unless the pod has such names, and the types that decisions rely on."""
+    """Raise `Malformed` unless the pod has valid names, and the types on which decisions rely."""
     metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
     name, beginning = _text(metadata, "name", ""), _text(metadata, "generateName", "")
     if name and not reading.is_subdomain(name):
@@ -188,7 +187,7 @@ def _is_amount(value: object) -> bool:
 
 
 def node_to_json(node: str) -> JSON:
-    """The body of the question which GPUs a node's own device plugin hands out."""
+    """The body of the question which GPUs a node's device plugin offers."""
     return {"node": node}
 
 

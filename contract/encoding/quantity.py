@@ -1,7 +1,7 @@
 """
 Kubernetes quantities to exact integers and back.
 
-Exact: no float ever holds an amount, since 10^18 bytes and `0.1` must both survive. The grammar is the one of the
+Exact: amounts are never floats, since both 10^18 bytes and `0.1` must stay what they are. The grammar is that of the
 Kubernetes resource model: a decimal number, then a binary suffix (`Ki` .. `Ei`), a decimal suffix (`n` `u` `m` `k`
 `M` .. `E`) or a decimal exponent (`e3`).
 """
@@ -33,20 +33,20 @@ _SUFFIX: dict[str, Fraction] = {
 }
 _LONGEST = 64
 _MOST_BITS = 200
-"""A quantity of more characters, or a number of more bits, is refused unread: no honest amount needs them."""
+"""Longer text and larger numbers are refused without parsing; no real amount needs them."""
 
 
 class BadQuantity(ValueError):
-    """The text is no quantity, or not one of the kind wanted. The message says which, without the field's name."""
+    """The value is not a quantity, or not a whole number. The message says which, without the field's name."""
 
 
 def _remembered(read: Callable[[object], T]) -> Callable[[object], T]:
-    """A cluster's pods name the same few amounts over and over, and reading one costs ten times its look-up."""
+    """Caches `read`: a cluster's pods have few different amounts, and parsing one costs ten times its look-up."""
     known = functools.lru_cache(maxsize=4096)(read)
 
     @functools.wraps(read)
     def reading(value: object) -> T:
-        # Exactly these types: True and 1.0 would be found under 1, and the first is no quantity.
+        # Only these types: the cache would find True and 1.0 under 1, and True is not a quantity.
         return known(value) if type(value) in (str, int) else read(value)
 
     return reading
@@ -65,7 +65,7 @@ def parse(value: object) -> Fraction:
 
 
 def _text(value: object) -> str:
-    """The text to read; empty, which is no quantity, for everything that is neither text nor a number, or too long."""
+    """The text to parse; empty, which is no quantity, for other types and for what is too long."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST else ""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -119,9 +119,9 @@ _SHORTENED = re.compile("[0-9]{1,18}k")
 
 def written(value: object) -> str:
     """
-    An amount for a message, as its author wrote it: an API server hands `8000` on as `8k`.
+    An amount for a message, as its author probably wrote it: an API server rewrites `8000` as `8k`.
 
-    `8M` stays, since that is rather what was written.
+    `8M` stays, since that is more likely the author's own form.
     """
     if isinstance(value, str) and _SHORTENED.fullmatch(value):
         return repr(str(integer(value)))

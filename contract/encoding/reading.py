@@ -1,12 +1,12 @@
 """
-Values that others wrote: how they are checked, and how a message repeats them.
+Values that others wrote: how they are checked, and how a message shows them.
 
-- `Reader` takes typed fields out of JSON. It knows types and ranges, not what the fields mean: the codecs say that.
-  Whatever the JSON holds, what comes back is a value of the promised type or `Malformed`, never another exception.
-- `is_label` and the like know names as Kubernetes has them ("Object Names and IDs": RFC 1123 labels and subdomains).
-  Nothing else may become part of a path, a key or a log line.
-- `shown` repeats a value in a message: short and on one line. A tenant's text may be megabytes long, nested deeply, or
-  a number that Python refuses to print, and messages travel to kubectl, into Events and logs.
+- `Reader` reads typed fields of JSON. It knows types and ranges; the codecs know what the fields mean. It returns a
+  value of the right type or raises `Malformed`, and no other exception.
+- `is_label` and its siblings check names by the rules of Kubernetes ("Object Names and IDs": RFC 1123 labels and
+  subdomains). Other text must not become part of a path, a key or a log line.
+- `shown` shows a value in a message, short and on one line. A tenant's value may be megabytes of text, nested deeply,
+  or a number that Python refuses to print, and messages go to kubectl, Events and logs.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ def is_beginning(text: str) -> bool:
 
 
 def is_uid(text: str) -> bool:
-    """Whether this can be an object's or a review's uid; an API server makes UUIDs, others what is short."""
+    """Whether this can be an object's or a review's uid: an API server makes UUIDs, others short text."""
     return _UID.fullmatch(text) is not None
 
 
 class Malformed(ValueError):
-    """The text is not what its name promises. The message names the part that is wrong."""
+    """The document has the wrong form. The message names the wrong part."""
 
 
 class Reader:
-    """Reads typed fields of a JSON object, telling the path of the first that is wrong."""
+    """Reads typed fields of a JSON object. Its methods raise `Malformed` with the path of a wrong field."""
 
     def __init__(self, value: object, path: str) -> None:
         if not isinstance(value, Mapping):
@@ -73,7 +73,7 @@ class Reader:
         self._value, self._path = value, path
 
     def has(self, key: str) -> bool:
-        """Whether the field is there and not null."""
+        """Whether the field is present and not null."""
         return self._value.get(key) is not None
 
     def object(self, key: str) -> Reader:
@@ -81,7 +81,7 @@ class Reader:
         return Reader(self._value.get(key), f"{self._path}.{key}")
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Text; a field without a default must be there."""
+        """Text; a field without a default must be present."""
         value = self._value.get(key, default)
         if not isinstance(value, str):
             raise Malformed(f"{self._path}.{key} is not text")
@@ -116,22 +116,22 @@ class Reader:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of text; none where the field is not there."""
+        """A list of text; empty where the field is absent."""
         value = self._value.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise Malformed(f"{self._path}.{key} is not a list of text")
         return tuple(value)
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list of models or UUIDs, as long as a tenant may make it; none where the field is not there."""
+        """A list of models or UUIDs within the bounds for tenants; empty where the field is absent."""
         found = self.texts(key)
-        # A dialect's own list and ours are put together.
+        # The list may be joined from a dialect's own and ours.
         if len(found) > 2 * MOST_WORDS or any(len(word) > LONGEST_WORD for word in found):
             raise Malformed(f"{self._path}.{key} has more than {2 * MOST_WORDS} words, or too long ones")
         return found
 
     def objects(self, key: str, *, most: int | None = None) -> list[Reader]:
-        """A list of objects, of at most so many; none where the field is not there."""
+        """A list of at most `most` objects; empty where the field is absent."""
         value = self._value.get(key, [])
         if not isinstance(value, list):
             raise Malformed(f"{self._path}.{key} is not a list")

@@ -23,7 +23,7 @@ from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed
 from contract.model import Allocation, PodRequest
-from contract.options import DEFAULTS, NOTHING_SAID, Options, PoolOptions
+from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
 from contract.scheduling import needs, node_pin
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
@@ -46,7 +46,7 @@ class Configuration:
 
     options: Options = DEFAULTS
     """How pods are read, from the settings."""
-    pools: PoolOptions = NOTHING_SAID
+    pools: PoolOptions = NO_OPTIONS
     """The administrator's document of options, which overrides `options`."""
     warning: str = ""
     """A warning for every pod with a share, such as that the document cannot be read; empty: none."""

@@ -46,10 +46,9 @@ class Ensure:
     store: Callable[[], Store]
     names: tuple[str, ...]
     configuration: str = ""
-    kubeconfig: str | None = None
     renamed: Callable[[], tuple[str, ...]] = lambda: ()
     lives: Lives = field(default_factory=Lives)
-    connect: Callable[[str | None], ConfigurationApi] = lambda kubeconfig: Kube.connect(kubeconfig=kubeconfig)
+    connect: Callable[[], ConfigurationApi] = Kube.connect
     now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
     say: Callable[[str], None] = lambda line: print(line, flush=True)
     assure: bool = True
@@ -69,7 +68,7 @@ class Ensure:
             return 0
         listed = ", ".join(renamed)
         try:
-            changed = configuration.let_through(self.connect(self.kubeconfig), self.configuration, renamed)
+            changed = configuration.let_through(self.connect(), self.configuration, renamed)
         except KubeError as error:
             fields = {"resources": listed, "reason": str(error)}
             log.error("pods that name renamed resources may not reach the webhook", extra=fields)
@@ -126,7 +125,7 @@ class Ensure:
         """Make the API server trust the bundle's authority; returns whether that needed a change."""
         if not self.configuration:
             return False
-        changed = configuration.trust(self.connect(self.kubeconfig), self.configuration, bundle.ca, now=now)
+        changed = configuration.trust(self.connect(), self.configuration, bundle.ca, now=now)
         if changed:
             self.say(f"the authority is now in {changed} webhooks of {self.configuration}")
         return bool(changed)

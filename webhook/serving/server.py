@@ -29,7 +29,8 @@ from webhook.serving.application import MAX_BODY
 from webhook.serving.connections import Bounds
 from webhook.serving.front import Front
 from webhook.serving.health import Pulse
-from webhook.serving.tls import SILENCE, ServingContext, names_of
+from webhook.serving.tls import ServingContext, names_of
+from webhook.settings import ServeSettings
 
 BACKLOG = 1024
 _TURN = 0.001
@@ -37,27 +38,6 @@ _TO_SPARE = 1.0
 """Seconds by which our stop ends before gunicorn kills the worker, which would lose more requests."""
 _NEWER = ("control_socket_disable",)
 """Settings that older releases of gunicorn do not have, and do not need."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where and how to serve."""
-
-    bind: str
-    """`address:port`."""
-    certificates: Path
-    """Directory with tls.crt and tls.key."""
-    threads: int = 16
-    grace: int = 20
-    """Seconds for running requests at a stop."""
-    silence: float = SILENCE
-    """Seconds that a client may take over a handshake, over sending a request, and over taking its answer."""
-    client_ca: Path | None = None
-    """The authorities that must have signed a client's certificate."""
-    client_names: frozenset[str] = frozenset()
-    """The names of which that certificate must have one; empty: any."""
-    health: tuple[str, int] | None = None
-    """Host and port of the probes and the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +71,14 @@ class _Worker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    def __init__(self, where: ListenAddress, make: Callable[[], Service], probes: socket.socket | None) -> None:
-        self._where, self._make, self._probes = where, make, probes
+    def __init__(self, settings: ServeSettings, make: Callable[[], Service], probes: socket.socket | None) -> None:
+        self._settings, self._make, self._probes = settings, make, probes
         self._made: Service | None = None
-        self._context = ServingContext(where.certificates, client_ca=where.client_ca)
+        self._context = ServingContext(settings.certificates, client_ca=settings.client_ca)
         super().__init__()
 
     def load_config(self) -> None:
-        for key, value in gunicorn_settings(self._where).items():
+        for key, value in gunicorn_settings(self._settings).items():
             if key in self.cfg.settings or key not in _NEWER:
                 self.cfg.set(key, value)
 
@@ -117,8 +97,9 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 
     def front(self, listeners: Sequence[Any], notify: Callable[[], None]) -> Front:
         """The server, in the worker. `notify` tells gunicorn that the worker is alive."""
-        made, where = self._made, self._where
+        made, settings = self._made, self._settings
         assert made is not None  # `load` comes first
+        names = frozenset(settings.client_names)
 
         def beat() -> None:
             notify()
@@ -128,9 +109,9 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
             listeners,
             made.app,
             context=self._context.current,
-            threads=where.threads,
-            bounds=Bounds(silence=where.silence, max_body=MAX_BODY),
-            admitted=lambda client: not where.client_names or bool(names_of(client.getpeercert()) & where.client_names),
+            threads=settings.threads,
+            bounds=Bounds(silence=settings.client_timeout, max_body=MAX_BODY),
+            admitted=lambda client: not names or bool(names_of(client.getpeercert()) & names),
             turned_away=made.turned_away,
             beat=beat,
         )
@@ -138,16 +119,16 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         return front
 
 
-def gunicorn_settings(where: ListenAddress) -> dict[str, Any]:
+def gunicorn_settings(settings: ServeSettings) -> dict[str, Any]:
     """The settings by gunicorn's own names. gunicorn itself checks that the files exist."""
     return {
-        "bind": where.bind,
-        "certfile": str(where.certificates / CERTIFICATE),
-        "keyfile": str(where.certificates / KEY),
+        "bind": settings.bind,
+        "certfile": str(settings.certificates / CERTIFICATE),
+        "keyfile": str(settings.certificates / KEY),
         "worker_class": _Worker,
         "workers": 1,
         "backlog": BACKLOG,
-        "graceful_timeout": where.grace,
+        "graceful_timeout": round(settings.grace),
         "timeout": 60,
         "proc_name": "gpufraction-webhook",
         "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,
@@ -157,11 +138,11 @@ def gunicorn_settings(where: ListenAddress) -> dict[str, Any]:
     }
 
 
-def serve(where: ListenAddress, make: Callable[[], Service]) -> None:
+def serve(settings: ServeSettings, make: Callable[[], Service]) -> None:
     """
     Serve what `make` makes until SIGTERM or SIGINT, then let running requests finish.
 
     Raises OSError where the port for probes cannot be listened on.
     """
-    probes = listening(where.health) if where.health is not None else None
-    _Application(where, make, probes).run()
+    address = settings.health_address()
+    _Application(settings, make, listening(address) if address is not None else None).run()

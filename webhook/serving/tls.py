@@ -21,9 +21,6 @@ log = logging.getLogger(__name__)
 _TRIES = 3
 """A directory can be replaced between the reads of its two files; the next try reads both from the new one."""
 
-SILENCE = 5.0
-"""Seconds for a handshake, and for a request from its first byte to its last."""
-
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2: only forward secrecy and authenticated encryption, which Go, and so every API server, prefers anyway.
 All suites of TLS 1.3 have both."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.encoding.quantity import MIB
-from contract.options import NOTHING_SAID, BadOption, Options, PoolOptions, VgpuOptions, pool_options
+from contract.options import NO_OPTIONS, BadOption, Options, PoolOptions, VgpuOptions, pool_options
 
 DOCUMENT = {
     "deviceSplitCount": 10,
@@ -75,9 +75,9 @@ def test_how_a_pod_is_read(pod: Any, want: Options) -> None:
 
 
 def test_nothing_said_changes_nothing() -> None:
-    assert [pool_options(found) for found in (None, {}, {"pools": None})] == [NOTHING_SAID] * 3
-    assert PoolOptions() == NOTHING_SAID
-    assert NOTHING_SAID.reading({}, Options(default_cores=7)) == Options(default_cores=7)
+    assert [pool_options(found) for found in (None, {}, {"pools": None})] == [NO_OPTIONS] * 3
+    assert PoolOptions() == NO_OPTIONS
+    assert NO_OPTIONS.reading({}, Options(default_cores=7)) == Options(default_cores=7)
 
 
 def pool(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import allocator.settings
 import nodeagent.settings
 import webhook.settings
 from contract import names
-from contract.options import NOTHING_SAID, VgpuOptions, pool_options
+from contract.options import NO_OPTIONS, VgpuOptions, pool_options
 from runtime.settings import load
 from tests.unit.manifests.install import CONFIGURATION, command, containers, serve_settings
 from tests.unit.manifests.kube import JSON, one, sources
@@ -88,7 +88,7 @@ def test_the_node_agent_takes_its_flags() -> None:
 
 def test_the_shipped_options_say_nothing_and_every_name_in_them_can_be_said() -> None:
     [text] = one(sources(), "ConfigMap", names.OPTIONS)["data"].values()
-    assert pool_options(yaml.safe_load(text)) == NOTHING_SAID
+    assert pool_options(yaml.safe_load(text)) == NO_OPTIONS
     said = re.sub(r"^#(?=[\w ])(?! )|^#(?=  )", "", text, flags=re.MULTILINE)
     document = yaml.safe_load(re.sub(r"^# .*$", "", said, flags=re.MULTILINE))
     options = pool_options(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.model import Delivery, Inventory
-from contract.options import NOTHING_SAID
+from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import Enforcement, Isolation
 from nodeagent.isolation.probing import Prober
@@ -24,7 +24,7 @@ def test_there_is_no_report_before_the_first_look_has_ended() -> None:
 
     def options() -> PoolDocument:
         asked.append(1)
-        return PoolDocument(NOTHING_SAID)
+        return PoolDocument(NO_OPTIONS)
 
     assert (Machine(lambda: None, options=options).observe(), asked) == (None, [])
 
@@ -49,7 +49,7 @@ def test_observing_twice_gives_the_same_report() -> None:
     residents = Residents()
     residents.event(Replaced([]))
     machine = Machine(lambda: SEEN, residents=residents)
-    assert machine.observe() == machine.observe() == NodeReport(SEEN, PoolDocument(NOTHING_SAID))
+    assert machine.observe() == machine.observe() == NodeReport(SEEN, PoolDocument(NO_OPTIONS))
 
 
 def test_where_nothing_limits_anybody_nothing_is_claimed() -> None:

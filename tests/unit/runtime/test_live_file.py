@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contract.options import NOTHING_SAID, PoolOptions, VgpuOptions, pool_options
+from contract.options import NO_OPTIONS, PoolOptions, VgpuOptions, pool_options
 from runtime.livefile import LiveFile, UnreadableContent, yaml_file
 
 
@@ -95,8 +95,8 @@ def test_any_sequence_of_edits(tmp_path: Path) -> None:
 
 
 DOCUMENTS = {
-    "no file": (None, NOTHING_SAID, ""),
-    "all comments": ("# nothing\n", NOTHING_SAID, ""),
+    "no file": (None, NO_OPTIONS, ""),
+    "all comments": ("# nothing\n", NO_OPTIONS, ""),
     "an option": ("deviceSplitCount: 5\n", PoolOptions(VgpuOptions(5)), ""),
     "an option that is none": ("split: 5\n", None, "'split': unknown; give one of defaultCores"),
     "no YAML": ("a: b: c\n", None, "line 1: mapping values are not allowed here; give YAML"),
@@ -119,4 +119,4 @@ def test_the_document_of_options(tmp_path: Path, text: str | None, want: PoolOpt
 
 
 def test_no_path_is_no_document() -> None:
-    assert yaml_file(Path(), pool_options).value() == NOTHING_SAID
+    assert yaml_file(Path(), pool_options).value() == NO_OPTIONS

@@ -11,7 +11,7 @@ from contract.encoding.quantity import format_bytes
 from contract.encoding.reading import Malformed
 from contract.model import PoolSharing
 from contract.nodes.inventories import inventory_from_object, sharing_of
-from contract.options import NOTHING_SAID, Pool, PoolOptions, VgpuOptions
+from contract.options import NO_OPTIONS, Pool, PoolOptions, VgpuOptions
 from contract.scheduling.needs import Requirement
 from nodeagent import machine
 from nodeagent.agent import Agent, Behaviour
@@ -40,7 +40,7 @@ def test_a_pools_options_go_before_the_clusters_and_those_before_the_agents_own(
     assert pooled(OWN, PoolDocument(DOCUMENT), {"pool": "a"}, {}) == Terms(
         reserve=Reserve(256 * MIB, 2), mig="none", pool="a", options=OF_A
     )
-    assert pooled(OWN, PoolDocument(NOTHING_SAID), {"pool": "a"}, {}) == OWN
+    assert pooled(OWN, PoolDocument(NO_OPTIONS), {"pool": "a"}, {}) == OWN
 
 
 REFUSED = Condition(
@@ -66,7 +66,7 @@ class Machine:
     """A node of two T4, its agent, and the document and the allocator in the test's hands."""
 
     def __init__(self) -> None:
-        self.cluster, self.said = Cluster("n1"), PoolDocument(NOTHING_SAID)
+        self.cluster, self.said = Cluster("n1"), PoolDocument(NO_OPTIONS)
         self.now = 1_000_000.0
         self.agent = Agent(
             self.cluster.kube,
@@ -102,7 +102,7 @@ def test_a_change_is_published_in_the_next_step_with_its_pool_and_its_capacity()
     assert memory == 2 * 2 * (T4 - 256 * MIB)
     assert (status["pool"], {option["name"]: option["value"] for option in status["options"]}) == ("a", dict(OF_A))
     assert status["summary"]["memory"] == format_bytes(memory)
-    machine.said = PoolDocument(NOTHING_SAID)
+    machine.said = PoolDocument(NO_OPTIONS)
     less, status = machine.step()
     assert (less, status["pool"], status["options"]) == (memory, "", [])
     assert machine.step(after=600)[0] == memory, "pods that were placed before may still come"
@@ -129,7 +129,7 @@ def test_capacity_is_never_less_than_pods_hold_of_each_gpu() -> None:
     machine = Machine()
     machine.said = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
     assert machine.step()[0] == 6 * T4
-    machine.said = PoolDocument(NOTHING_SAID)
+    machine.said = PoolDocument(NO_OPTIONS)
     machine.step()
     machine.counted(GPU_0=3 * T4, GPU_1=T4 - 5)
     memory, status = machine.step()
@@ -142,7 +142,7 @@ def test_capacity_stays_until_what_pods_hold_is_known() -> None:
     machine = Machine()
     machine.said = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
     assert machine.step()[0] == 6 * T4
-    machine.said = PoolDocument(NOTHING_SAID)
+    machine.said = PoolDocument(NO_OPTIONS)
     assert [machine.step(after=after)[0] for after in (0, 61)] == [6 * T4] * 2
     machine.counted()
     assert machine.step()[0] == 2 * T4

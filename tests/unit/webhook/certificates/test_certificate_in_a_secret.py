@@ -45,7 +45,7 @@ def ensure(folder: Path, secrets: Secrets, api: Any, said: list[str], now: datet
         store=lambda: secret(folder, secrets),
         names=NAMES,
         configuration="gpufraction",
-        connect=lambda kubeconfig: api,
+        connect=lambda: api,
         now=lambda: now,
         say=said.append,
     )

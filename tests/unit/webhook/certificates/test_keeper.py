@@ -21,7 +21,7 @@ def ensure(folder: Path, api: Any, said: list[str], now: datetime.datetime = NOW
         store=lambda: places(folder),
         names=NAMES,
         configuration="gpufraction",
-        connect=lambda kubeconfig: api,
+        connect=lambda: api,
         now=lambda: now,
         say=said.append,
     )

@@ -109,7 +109,7 @@ def keeping(folder: Path, api: Api, said: list[str]) -> Ensure:
         names=("n",),
         configuration="gpufraction-webhook",
         renamed=lambda: RENAMED,
-        connect=lambda kubeconfig: api,
+        connect=lambda: api,
         say=said.append,
         assure=False,
     )

@@ -28,7 +28,8 @@ from webhook.certificates.authority import Bundle, Lives, renewed, service_names
 from webhook.certificates.keeper import SETTLING, Ensure
 from webhook.certificates.store import Directories
 from webhook.serving.connections import Bounds
-from webhook.serving.server import ListenAddress, gunicorn_settings
+from webhook.serving.server import gunicorn_settings
+from webhook.settings import ServeSettings
 
 NAMES = service_names("gpufraction-webhook", "gpufraction-system")
 ROOT = Path(__file__).parents[4]
@@ -181,7 +182,7 @@ def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Pa
             names=NAMES,
             configuration="w",
             lives=Lives(ca=21 * YEAR, leaf=21 * YEAR),
-            connect=lambda kubeconfig: configuration,
+            connect=lambda: configuration,
             now=lambda: at,
             say=lambda line: None,
         )
@@ -329,7 +330,7 @@ def reviewed(web: Running) -> bool:
 def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
     """Its client gives an idle connection up after 90 s; ended by us, one could end while a review is on its way."""
     assert Bounds().idle > 90
-    settings = gunicorn_settings(ListenAddress("127.0.0.1:0", Path("/nowhere")))
+    settings = gunicorn_settings(ServeSettings(certificates=Path("/nowhere")))
     assert settings["workers"] == 1
     assert issubclass(settings["worker_class"], Worker)
 
