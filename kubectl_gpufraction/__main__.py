@@ -1,7 +1,7 @@
 """
-The command: its arguments, reading the cluster, and printing. What is printed is made elsewhere, from values alone.
+The command: its arguments, reading the cluster, and printing. Other modules make the text, from values alone.
 
-Exit status: 0, 1 where the API server gave no answer or the object is not there, 2 for wrong arguments.
+Exit status: 0 success, 1 if the API server gave no answer or the object does not exist, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
 from contract.model import MOST_GPUS
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
-from kubectl_gpufraction import absent, advised, dryrun, gpushare, hosts, versions, views
+from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
 from kubectl_gpufraction.state import ClusterView
-from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
+from kubectl_gpufraction.tables import FORMS, Column, Row, joined, rendered
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound, KubeUnavailable
 from runtime.kubernetes.transport import connect_transport
 
 JSON = dict[str, Any]
 _AGENT = "kubectl-gpufraction"
+_VERSION = (Column("plugin", "PLUGIN"), Column("kubernetes", "KUBERNETES"), Column("nodes", "GPU-NODES"))
 _EVERY = 2.0
-"""Seconds between two looks with --watch; a list of pods is what it costs the API server."""
+"""Seconds between two looks with --watch; each costs the API server a list of pods."""
 
 
 class Failed(Exception):
-    """The command cannot be carried out; the message is for the user. `shown`: what is printed all the same."""
+    """The command failed; the message is for the user. `shown`: what is printed nevertheless."""
 
     def __init__(self, message: str, *, shown: str = "") -> None:
         super().__init__(message)
@@ -56,7 +58,7 @@ class Session:
         return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
 
     def seen(self) -> ClusterView:
-        """The cluster now, or what of it a tenant may see: the pods of one namespace."""
+        """The cluster now; for a tenant, who may not list it, the pods of one namespace."""
         try:
             return self.state()
         except KubeForbidden:
@@ -65,7 +67,7 @@ class Session:
             return ClusterView.of((), (), self.items(paths.pods(self.namespace)), whole=False)
 
     def nothing(self, what: str) -> str:
-        """The sentence where no pod is to be shown."""
+        """The sentence for an empty table of pods."""
         where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
         return f"No {what}{where}."
 
@@ -74,21 +76,21 @@ class Session:
         return self.kube.list(path).items
 
     def gpunodes(self) -> list[JSON]:
-        """The inventories. Raises `Failed` where their kind is not installed."""
+        """The inventories. Raises `Failed` if their kind is not installed."""
         try:
             return self.items(paths.gpunodes())
         except KubeNotFound:
             raise Failed("this cluster has no GPUNodes: gpufraction is not installed there") from None
 
     def elasticgpus(self) -> list[JSON]:
-        """The shares of claims; none where they are not served, or not for this user to see."""
+        """The shares of claims; none if the cluster does not serve them or the user may not list them."""
         try:
             return self.items(paths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
         except (KubeNotFound, KubeForbidden):
             return []
 
     def kept_out(self) -> dict[str, KeptOut]:
-        """The lists of cards that an administrator keeps out, by node; none where this user may not see them."""
+        """The lists of cards that an administrator excludes, by node; none if the user may not see them."""
         try:
             found = map(excluded.read, self.items(paths.configmaps(excluded.NAMESPACE)))
         except (KubeNotFound, KubeForbidden):
@@ -125,7 +127,7 @@ def _explain(session: Session) -> str:
     if found is None:
         about = f"pod {name!r} in namespace {session.namespace!r}"
         try:
-            raise Failed(f"{about}: {absent.why(session.kube.get(paths.pods(session.namespace, name)))}")
+            raise Failed(f"{about}: {views.without_share(session.kube.get(paths.pods(session.namespace, name)))}")
         except KubeNotFound:
             raise Failed(f"{about}: not there; -n names another namespace") from None
     return joined(views.explanation(state, found))
@@ -177,12 +179,21 @@ def _version(session: Session) -> str:
     try:
         nodes = len(session.gpunodes())
     except (KubeError, Failed) as error:
-        raise Failed(str(error), shown=_versions(session.given, versions.row(kubernetes))) from error
-    return _versions(session.given, versions.row(kubernetes, nodes))
+        raise Failed(str(error), shown=_versions(session.given, _version_row(kubernetes))) from error
+    return _versions(session.given, _version_row(kubernetes, nodes))
+
+
+def _version_row(kubernetes: str | None = None, nodes: int | None = None) -> Row:
+    """This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster."""
+    try:
+        plugin = metadata.version("gpufraction")
+    except metadata.PackageNotFoundError:
+        plugin = "unknown"
+    return {"plugin": plugin, "kubernetes": kubernetes, "nodes": nodes}
 
 
 def _versions(given: argparse.Namespace, row: Mapping[str, Any]) -> str:
-    return rendered(versions.COLUMNS, [row], form=given.output, colour=False, empty="")
+    return rendered(_VERSION, [row], form=given.output, colour=False, empty="")
 
 
 def _inspect(session: Session) -> str:
@@ -217,7 +228,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    # A flag before the command counts as one behind it, so one that is absent there may not undo it.
+    # A flag may stand before or after the command. The one after it must not reset the one before it to its default.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_common(common)
     top = argparse.ArgumentParser(
@@ -291,8 +302,10 @@ def main(
             out.write(f"Failed due to {error}\n")
             return 1
         if given.command == "version":
-            out.write(_versions(given, versions.row()))
-            print(versions.trouble(error), file=err)
+            out.write(_versions(given, _version_row()))
+            unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
+            what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
+            print(f"{what}: {error}", file=err)
             return 1
         print(error, file=err)
         if isinstance(error, KubeForbidden) and (given.command in ("nodes", "advise") or given.all_namespaces):
@@ -306,7 +319,7 @@ def main(
 
 
 def _print(session: Session, out: TextIO, stop: threading.Event) -> None:
-    """Print; with --watch again whenever the text is another, until stopped."""
+    """Print; with --watch again whenever the text changes, until stopped."""
     show, before = _COMMANDS[session.given.command][0], ""
     while True:
         text = show(session)
@@ -339,7 +352,7 @@ def _namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def run() -> None:
-    """Where the single-file form starts: the process ends with the command's status."""
+    """The entry of the single-file form: the process ends with the command's status."""
     sys.exit(main())
 
 

@@ -1,15 +1,15 @@
 """
 The smallest set of evictions after which a pod starts, or whole GPUs are free.
 
-Smallest: the fewest pods; of as many, those whose successors cannot come back to the node before the pod that waits
-gets there, since an evicted pod holds its share until it has ended and its controller does not wait for that; then
-those of the lowest priority, then those that hold the least memory. No pod of higher priority is ever in it, none that
-must stay (see `hosts`), and no more of a PodDisruptionBudget than it allows. A pod of the same priority is in it only
-if it finds another place at once, so that nobody of the same rank loses for another; where GPUs are to be freed for
-nobody yet, that holds for all. All evictions are on one node: room on several nodes helps no pod.
+It compares, in this order: the number of pods; whether their successors could return to the node before the waiting pod
+gets there (an evicted pod holds its share until it has ended, and its controller does not wait for that); the
+priorities, the lowest first; the memory, the least first. It never has a pod of higher priority, a pod that must stay
+(see `hosts`), or more pods of a PodDisruptionBudget than that allows. It has a pod of the same priority only if that
+pod finds another place at once; for free GPUs without a waiting pod this holds for every pod. All evictions are on one
+node, since room on several nodes helps no pod.
 
-Pure. The search is exact up to `MOST` evictions as long as its steps last. Where they did not, no set of fewer pods
-would do than the one that is found, but of as many there may be a better one; `Nothing.exhausted`: there may be any.
+Pure. The search is exact up to `MOST` evictions within its steps. If it ran out of them, the set found still has the
+fewest pods, but another of that size may be better; with `Nothing.exhausted` there may be a set.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kubectl_gpufraction import room
 from kubectl_gpufraction.room import NO_LIMITS, NodeWithPods, RoomRequest, ShareHolder
 
 MOST = 6
-"""Evictions in one advice; who would move more had better drain a node."""
+"""Evictions in one advice; to move more pods, drain a node."""
 MOST_STEPS = 100_000
-"""Sets looked at, which takes a few seconds."""
+"""Sets that the search looks at, which takes a few seconds."""
 _ENDLESS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class AdvisedEviction:
     """
-    A pod to be evicted. `to` is the node that then has room for it; empty where it would wait. `returns`: the node has
-    room for its successor even while it ends.
+    A pod to evict. `to`: the node that then has room for it, empty if it would wait. `returns`: its own node has room
+    for its successor even while it ends.
     """
 
     holder: ShareHolder
@@ -46,7 +46,7 @@ class AdvisedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Evictions, all on `node`, and the indexes of the GPUs that are then taken or free. None are needed if empty."""
+    """Evictions on `node`, and the indexes of the GPUs that are then used or free. Empty: none is needed."""
 
     node: str
     gpus: tuple[int, ...]
@@ -55,13 +55,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No set of so few evictions is of any use; `exhausted`: not all were looked at."""
+    """No set of so few evictions helps. `exhausted`: the search did not look at all sets."""
 
     exhausted: bool
 
 
 def whole_gpus(count: int) -> RoomRequest:
-    """So many whole GPUs of one node, for nobody yet."""
+    """So many whole GPUs of one node, without a waiting pod."""
     fraction = FractionRequest("free", count, percent=WHOLE, cores=WHOLE, exclusive=True)
     return RoomRequest(PodRequest("native", (fraction,)), PodNeeds(), bare=True)
 
@@ -75,7 +75,7 @@ def advise(
     most: int = MOST,
     steps: int = MOST_STEPS,
 ) -> Advice | Nothing:
-    """The evictions for what is wanted at this priority; None is for nobody, below all."""
+    """The evictions for what is wanted at this priority; None, without a waiting pod, is below all priorities."""
     return _Search(hosts, wanted, allowed, priority, steps).run(most)
 
 
@@ -126,7 +126,7 @@ class _Search:
     def _sets(
         self, host: NodeWithPods, able: Sequence[ShareHolder], evicted: tuple[ShareHolder, ...], size: int
     ) -> Iterator[tuple[ShareHolder, ...]]:
-        """Sets of exactly `size` that make room and of which no pod could be left out."""
+        """Sets of exactly `size` pods that make room, and no longer do without any one of their pods."""
         self.steps -= 1
         if self.steps <= 0:
             return
@@ -149,8 +149,7 @@ class _Search:
 
     def _least(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> int:
         """
-        So many more must go at least: each eviction helps any one GPU by no more than one pod, and no more GPUs than
-        the pod is on.
+        A lower bound of the further evictions: each removes one pod from each of its GPUs.
         """
         gone = {each.uid for each in evicted}
         state = host.without(gone)
@@ -181,7 +180,7 @@ class _Search:
     # -- which of them may be -------------------------------------------------------------------------------------
 
     def _valid(self, host: NodeWithPods, evicted: Sequence[ShareHolder]) -> Advice | None:
-        """The advice, unless it breaks a budget or costs a pod its place that must not lose it."""
+        """The advice, unless it breaks a budget or a pod of the same priority would find no other place."""
         counted: dict[str, int] = {}
         for each in evicted:
             for budget in each.budgets:
@@ -201,7 +200,7 @@ class _Search:
         return Advice(host.name, _indexes(host, chosen), tuple(evictions))
 
     def _again(self, holder: ShareHolder, own: NodeWithPods, states: dict[str, NodeState]) -> str:
-        """The node that takes the pod again, which is then booked; empty if none does."""
+        """The node that takes the pod again, which is then booked there; empty if none does."""
         for host in (*self._elsewhere(holder.wanted), own):
             state = states.get(host.name) or host.without(())
             chosen = room.takes(state, holder.wanted)
@@ -212,9 +211,8 @@ class _Search:
 
     def _elsewhere(self, wanted: RoomRequest) -> list[NodeWithPods]:
         """
-        Nodes with room for a pod like this one.
-
-        So many that some is left when all the other evicted ones took one each, and the search's own node aside.
+        Nodes with room for a pod like this one: enough even if every other evicted pod takes one, and without counting
+        the search's own node.
         """
         if wanted not in self._places:
             found: list[NodeWithPods] = []
@@ -232,7 +230,7 @@ def _on(holder: ShareHolder, gpu: Gpu, gone: set[str]) -> bool:
 
 
 def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Demand]) -> int:
-    """How many of these must leave the GPU at least for the share to fit."""
+    """The least number of these shares that must leave the GPU for the new one to fit."""
     if gpu_reason(gpu, used, fraction, NO_LIMITS) is None:
         return 0
     if gpu_reason(gpu, FREE, fraction, NO_LIMITS) is not None:

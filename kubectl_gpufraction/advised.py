@@ -1,8 +1,8 @@
 """
-`kubectl gpufraction advise`: advice in rows and sentences, and carried out where the user says so.
+`kubectl gpufraction advise`: advice in rows and sentences, carried out with `--evict`.
 
-Carrying out is the API server's eviction, asked for with the user's own rights; it refuses what a PodDisruptionBudget
-forbids at that moment, whatever was true when the advice was made.
+It requests the evictions from the API server with the user's own rights. The API server refuses what a
+PodDisruptionBudget forbids at that moment, whatever it allowed when the advice was made.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _RETURNS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question and its answer. `waiter` is None where whole GPUs were asked for."""
+    """A question and its answer. `waiter`: None if the question is for whole GPUs."""
 
     waiter: Waiter | None
     gpus: int
     found: Advice | Nothing
     staying: tuple[str, ...]
-    """Pods that must stay, with why, of those nodes' that could otherwise be asked to go."""
+    """Pods on those nodes that must stay, with the reason."""
     leaving: tuple[str, ...]
 
     @property
@@ -69,7 +69,7 @@ def asked_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
 
 
 def carried_out(kube: Kube, evictions: Sequence[AdvisedEviction]) -> Mapping[str, str]:
-    """Ask for the evictions, one after the other; what became of each by the pod's uid. The first failure ends it."""
+    """Request the evictions one after the other until one fails; the outcome of each by the pod's uid."""
     done = {}
     for each in evictions:
         pod = each.holder.pod
@@ -106,17 +106,16 @@ def sentences(asked: Asked, done: Mapping[str, str], *, evicting: bool) -> list[
         if asked.waiter is not None
         else f"{asked.gpus} whole GPU{'s' if asked.gpus > 1 else ''} of one node"
     )
-    gone = (
-        [f"(as soon as these are gone, which are being deleted: {views.few(asked.leaving)})"] if asked.leaving else []
-    )
+    ending = [f"(once these pods, which are being deleted, have ended: {views.few(asked.leaving)})"]
+    after = ending if asked.leaving else []
     if isinstance(asked.found, Nothing):
-        return [*_nothing(asked, what), *gone]
+        return [*_nothing(asked, what), *after]
     where = f"on node {asked.found.node}, GPU {', '.join(map(str, asked.found.gpus))}"
     if not asked.evictions:
         verb = "fits" if asked.waiter is not None else "are free" if asked.gpus > 1 else "is free"
-        return [f"No eviction is needed: {what} {verb} {where}.", *gone]
+        return [f"No eviction is needed: {what} {verb} {where}.", *after]
     number = f"{len(asked.evictions)} eviction{'s' if len(asked.evictions) > 1 else ''}"
-    lines = [f"{number} would make room for {what} {where}:", *gone]
+    lines = [f"{number} would make room for {what} {where}:", *after]
     for each in asked.evictions:
         pod = each.holder.pod
         then = f"then there is room for it on node {each.to}" if each.to else "then it waits; its priority is lower"
@@ -125,7 +124,7 @@ def sentences(asked: Asked, done: Mapping[str, str], *, evicting: bool) -> list[
     if any(each.returns for each in asked.evictions):
         lines.append(_RETURNS)
     if not evicting:
-        lines.append("Nothing was changed; with --evict the API server is asked for these evictions.")
+        lines.append("Nothing was changed; --evict requests these evictions from the API server.")
     return lines
 
 

@@ -1,8 +1,8 @@
 """
 Where a manifest would go now: each pod, or each workload's pod template, through the API server's own dry run.
 
-Admission answers as for a real pod, and the webhook reserves nothing for a dry run. The verdict is read from the pod
-that comes back; why it would wait is in the warnings that the API server hands on.
+The webhook answers as for a real pod, and reserves nothing for a dry run. The returned pod has the verdict, and the API
+server's warnings say why it would wait.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 class WarningTransport:
-    """A transport that keeps the warnings of the last answer (the `Warning` header of RFC 7234, one for each)."""
+    """A transport that remembers the warnings of the last answer (the `Warning` headers of RFC 7234)."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -51,7 +51,7 @@ class WarningTransport:
 
 
 def pods_of(documents: Iterable[Any], namespace: str) -> Iterator[tuple[str, JSON]]:
-    """Each pod that the manifest makes, under the name of its object; one pod stands for a workload's replicas."""
+    """The pods of the manifest, each with its object's name; one pod stands for all replicas of a workload."""
     for document in documents:
         if not isinstance(document, dict):
             continue
@@ -70,13 +70,13 @@ def pods_of(documents: Iterable[Any], namespace: str) -> Iterator[tuple[str, JSO
 
 def _pod(metadata: JSON, spec: JSON, owner: JSON, namespace: str) -> JSON:
     kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-    # A name of its own, since a dry run of a name that exists is refused.
+    # A generated name, since the API server refuses a dry run with a name that exists.
     named = {"generateName": f"{str(owner.get('name', 'pod'))[:50]}-", "namespace": owner.get("namespace") or namespace}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, **named}, "spec": spec}
 
 
 def tried(kube: Kube, listening: WarningTransport, name: str, pod: JSON) -> Row:
-    """What would become of a pod. Raises `KubeError` where the API server gives no verdict."""
+    """The verdict on a pod. Raises `KubeError` if the API server gives none."""
     try:
         answer = kube.create(paths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
     except (KubeInvalid, KubeForbidden) as error:
@@ -91,7 +91,7 @@ def _text(error: KubeError) -> str:
 
 
 def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
-    """The verdict that stands on a pod which admission has answered."""
+    """The verdict in the pod that admission returned."""
     text = " ".join(warnings)
     if names.GATE in podfields.gates(pod):
         return _row(name, "Waiting", reason=text.removeprefix("waiting: "))

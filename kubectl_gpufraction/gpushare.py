@@ -1,11 +1,11 @@
 """
-What `kubectl-inspect-gpushare` printed, byte for byte, of our own ledger.
+The output of `kubectl-inspect-gpushare`, byte for byte, for our own allocations.
 
-Format: gpushare-device-plugin, `cmd/inspect` (`display.go`, `nodeinfo.go`). Two things are better on purpose: nodes and
-pods come sorted, and the unit is the one in which the pods were asked, where that tool took more than 100 units on a
-card for MiB. Cards of one node may differ, and each has its own total. Pods of every dialect are shown in that unit,
-those of one card rounded up together, and a claim's share once; a pod of gpushare itself that still runs (a migration
-under way) is shown by that system's annotations.
+Format: gpushare-device-plugin, `cmd/inspect` (`display.go`, `nodeinfo.go`). Two things differ on purpose: nodes and
+pods are sorted, and the unit is that of the pods' requests (that tool took more than 100 units on a card for MiB).
+Cards of one node may differ; each has its own total. Pods of every dialect are shown in that unit, those of one card
+rounded up together, and a claim's share once. A pod of gpushare itself that still runs, during a migration, is shown by
+that system's annotations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kubectl_gpufraction.tables import tabwriter
 JSON = dict[str, Any]
 Holder = TypeVar("Holder")
 PENDING = -1
-"""The index of a pod that holds memory of a node, nobody knows on which GPU."""
+"""The index of a pod that holds memory of a node on an unknown GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A node: units of each GPU, its pods, and the units given away by GPU index."""
+    """A node: the units of each GPU, and its pods."""
 
     name: str
     address: str
@@ -47,17 +47,17 @@ class GpuNode:
     pods: tuple[Used, ...] = ()
 
     def used(self, index: int) -> int:
-        """Units given away on a GPU."""
+        """Allocated units of a GPU."""
         return sum(pod.units.get(index, 0) for pod in self.pods)
 
     @property
     def all_used(self) -> int:
-        """Units given away in all."""
+        """Allocated units of all GPUs."""
         return sum(sum(pod.units.values()) for pod in self.pods)
 
     @property
     def pending(self) -> bool:
-        """Whether something is held on no known GPU."""
+        """Whether a pod holds memory on an unknown GPU."""
         return self.used(PENDING) > 0
 
 
@@ -122,7 +122,7 @@ def _percent(used: int, total: int) -> int:
 
 
 def unit_of(state: ClusterView) -> int:
-    """Bytes of the unit in which the pods were asked: MiB where one of them was, else GiB."""
+    """The unit of the pods' requests, in bytes: MiB if one of them has it, else GiB."""
     units = {pod.request.unit for pod in state.pods if pod.request.unit}
     return min(units, default=quantity.GIB)
 
@@ -133,7 +133,7 @@ def unit_name(unit: int) -> str:
 
 
 def gpu_nodes(state: ClusterView, nodes: Iterable[JSON], all_pods: Iterable[JSON], unit: int) -> tuple[GpuNode, ...]:
-    """The nodes of our inventories, and nodes on which gpushare's own plugin still advertises its resource."""
+    """The nodes of our inventories, and those on which gpushare's own plugin still advertises its resource."""
     by_node = _held(state, unit)
     ours = {pod.key for pod in state.pods}
     for pod_json in all_pods:
@@ -157,7 +157,7 @@ def gpu_nodes(state: ClusterView, nodes: Iterable[JSON], all_pods: Iterable[JSON
 
 
 def _held(state: ClusterView, unit: int) -> dict[str, list[Used]]:
-    """By node, who holds what in units. What was asked in whole units is shown so, and the rest rounded up together."""
+    """The pods' units by node. Requests in whole units stay as they are; the others are rounded up together."""
     amounts: dict[str, dict[int, dict[tuple[str, str], int]]] = {}
     for namespace, name, allocation, shares in state.booked():
         indexes = {share.uuid: share.index for each in allocation.containers for share in each.shares}
@@ -181,11 +181,11 @@ def _held(state: ClusterView, unit: int) -> dict[str, list[Used]]:
 
 def in_units(held: Mapping[Holder, int], unit: int, has: int) -> dict[Holder, int]:
     """
-    Bytes by holder as whole units, of a GPU that has so many bytes: no more of them together than it has units, as long
-    as no more bytes are held than it has.
+    Bytes by holder in whole units. `has`: the GPU's bytes. The sum is at most the GPU's units, unless more bytes are
+    held than it has.
 
-    Each is rounded up as far as those before it left nothing over; those that hold whole units come first, so theirs
-    stay as they are.
+    The running sum is rounded up, so each holder gets what the earlier ones left. Holders of whole units come first and
+    keep them.
     """
     together, shown, found = 0, 0, dict[Holder, int]()
     most = has // unit if sum(held.values()) <= has else sum(held.values()) // unit + 1
@@ -198,14 +198,14 @@ def in_units(held: Mapping[Holder, int], unit: int, has: int) -> dict[Holder, in
 
 
 def _advertised(node: JSON) -> tuple[int, ...]:
-    """A card's units are the node's by the number of cards, as that system has it."""
+    """In that system a card has the node's units divided by the number of cards."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     memory, count = (max(0, quantity.integer_or(allocatable.get(name), 0)) for name in (aliyun.MEM, aliyun.COUNT))
     return (memory // count,) * count if memory and count else ()
 
 
 def _theirs(pod: JSON) -> Used | None:
-    """A pod of gpushare itself: by the commercial edition's annotation, else the GPU's index, else on no known GPU."""
+    """A pod of gpushare itself: by the commercial edition's annotation, else its GPU's index, else on unknown GPUs."""
     containers = (container for container, _ in needs.containers(pod.get("spec") or {}))
     limits = ((each.get("resources") or {}).get("limits") or {} for each in containers)
     units = sum(max(0, quantity.integer_or(each.get(aliyun.MEM), 0)) for each in limits)

@@ -1,8 +1,8 @@
 """
-The cluster as `advice` sees it: nodes with what is on them, and which pods may be evicted. JSON in, values out.
+The cluster as `advice` sees it: nodes with their pods, and which pods may be evicted. JSON in, values out.
 
-A pod may be evicted where its going loses nothing for good and no rule of its owner speaks against it: a controller
-makes another one, it has not asked to be left alone, and its PodDisruptionBudgets allow it now. Pure.
+A pod may be evicted if a controller makes another one, no annotation forbids it, and its PodDisruptionBudgets allow it
+now. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""The annotation by which a pod asks the cluster autoscaler not to move it; what holds there holds here."""
+"""The annotation that forbids the cluster autoscaler to move the pod; `advise` obeys it too."""
 _NOT_ELSEWHERE = ("DaemonSet", "Node")
 """Owners whose pods belong to their node."""
 
@@ -42,16 +42,16 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class AdviceInput:
-    """All that advice is made from. `allowed`: how many evictions each PodDisruptionBudget allows now."""
+    """The input of an advice. `allowed`: how many evictions each PodDisruptionBudget allows now."""
 
     hosts: tuple[NodeWithPods, ...]
     queue: tuple[Waiter, ...]
     allowed: Mapping[str, int]
     leaving: tuple[str, ...] = ()
-    """Pods that are being deleted; they count as gone already."""
+    """Pods that are being deleted; they no longer count."""
 
     def waiter(self, key: str = "") -> Waiter | None:
-        """The pod in the queue of that `namespace/name`, or the first that no other gate holds back."""
+        """The pod in the queue with that `namespace/name`, or the first without a gate of another system."""
         return next((each for each in self.queue if (each.pod.key == key if key else not each.foreign)), None)
 
 
@@ -64,8 +64,8 @@ def advice_input(
     kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
 ) -> AdviceInput:
     """
-    From the five lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count as
-    absent, as they do for the allocator.
+    Read the five lists, and the excluded cards by node. Objects that cannot be read count as absent, as in the
+    allocator.
     """
     states = _states(gpunodes, nodes, kept_out)
     for claim in claims_of(elasticgpus):
@@ -116,7 +116,7 @@ def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> Sh
 
 
 def unpinned(needs: PodNeeds) -> PodNeeds:
-    """What the pod will need that its controller makes in its place: the same, but not this node."""
+    """The needs of the pod that its controller makes instead: the same, without this node."""
     terms = None
     if needs.affinity is not None:
         terms = tuple(tuple(each for each in term if not each.field) for term in needs.affinity)
@@ -160,7 +160,7 @@ def _counts(budget: JSON, raw: JSON) -> bool:
 def _holds(expression: JSON, labels: Mapping[str, str]) -> bool:
     value, values = labels.get(str(expression.get("key"))), expression.get("values") or ()
     found = scheduling.label_matches(value, str(expression.get("operator")), values)
-    return True if found is None else found  # a selector that cannot be read is taken to guard the pod
+    return True if found is None else found  # an unreadable selector counts as matching
 
 
 def _states(gpunodes: Iterable[JSON], nodes: Iterable[JSON], kept_out: Mapping[str, KeptOut]) -> dict[str, NodeState]:

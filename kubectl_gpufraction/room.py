@@ -1,8 +1,8 @@
 """
-Whether a node takes a pod once some of its pods are gone, and on which GPUs: `contract.scheduling`'s rules on values.
+Whether a node takes a pod after some of its pods have ended, and on which GPUs, by `contract.scheduling`'s rules.
 
-The administrator's limits are on no object unless the options of a node's pool set them, so they are left out, as
-everywhere in this command. Pure.
+The administrator's limits are unknown here, as in the whole command, unless the options of a node's pool set them.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from contract.scheduling.reasons import Reason
 from kubectl_gpufraction.state import Pod
 
 NO_LIMITS = Limits(max_sharers=1 << 30)
-"""What the options of a node's pool say still counts."""
+"""The options of a node's pool still apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomRequest:
-    """What is to find room. `bare`: GPUs as such, whichever pods the node would take."""
+    """What needs room. `bare`: GPUs without a pod, so the node need not accept one."""
 
     request: PodRequest
     needs: PodNeeds
@@ -34,7 +34,7 @@ class RoomRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShareHolder:
-    """A pod that holds a share. `stays` is why it must not be evicted, empty if it may be."""
+    """A pod that holds a share. `stays`: why it must not be evicted, or empty."""
 
     pod: Pod
     uid: str
@@ -46,18 +46,18 @@ class ShareHolder:
 
     @property
     def wanted(self) -> RoomRequest:
-        """What it will ask for when it is made again."""
+        """The request of its successor."""
         return RoomRequest(self.pod.request, self.needs)
 
     @property
     def memory(self) -> int:
-        """Bytes that it holds in all."""
+        """The bytes that it holds on all GPUs."""
         return sum(share.memory for share in self.shares.values())
 
 
 @dataclass(frozen=True, slots=True)
 class NodeWithPods:
-    """A node: `state` with what pods without a share take of it, and the pods that hold one."""
+    """A node: its state with only the pods without a share, and the pods that hold one."""
 
     state: NodeState
     holders: tuple[ShareHolder, ...] = ()
@@ -68,14 +68,14 @@ class NodeWithPods:
         return self.state.name
 
     def without(self, gone: Collection[str]) -> NodeState:
-        """The node with all its holders but those of these uids."""
+        """The node with its holders, except those with these uids."""
         return nodeinfo.holding(
             self.state, ((holder.shares, holder.needs) for holder in self.holders if holder.uid not in gone)
         )
 
 
 def takes(state: NodeState, wanted: RoomRequest) -> GpuChoice | None:
-    """The GPUs for each container, the fullest that do first; None if there is no room."""
+    """The GPUs for each container, the fullest GPUs that fit first; None if there is no room."""
     if not (state.ready and not state.cordoned if wanted.bare else node_reason(state, wanted.needs) is None):
         return None
     found = fit.fit(state, wanted.request, NO_LIMITS, _least_free)

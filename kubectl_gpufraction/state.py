@@ -1,8 +1,8 @@
 """
-The cluster's GPUs and pods as the objects tell it: JSON lists in, frozen values out.
+The cluster's GPUs and pods as the objects describe them: JSON lists in, frozen values out.
 
-The same rules by which the allocator books are applied to what stands on the pods: a request counts only where it
-agrees with the accounting resources, an allocation only where it gives what was asked. Nothing here asks the API.
+The allocator's rules apply: a request counts only if it agrees with the accounting resources, an allocation only if it
+gives what was requested. Must not: call the API.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that asked for a share. `allocation` is None while it waits."""
+    """A pod with a request for a share. `allocation`: None while it waits."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class Pod:
     since: str = ""
     """Since when it waits for that reason, RFC 3339."""
     unbound: str = ""
-    """Why kube-scheduler has not bound it, though it has its share; empty where that is not so."""
+    """Why kube-scheduler has not bound it although it has its share, or empty."""
 
     @property
     def key(self) -> str:
@@ -57,13 +57,13 @@ class Pod:
         return queue_order(self.priority, self.request, self.created)
 
     def shares(self) -> Mapping[str, Demand]:
-        """What it takes, by GPU UUID: an init container ends before the one after it starts."""
+        """What it uses, by GPU UUID. Init containers run one after the other, so their largest share counts."""
         return {} if self.allocation is None else demands(self.request, self.allocation)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedClaim:
-    """An ElasticGPUClaim that has a share, whether pods use it or not. `share`: the name of its ElasticGPU."""
+    """An ElasticGPUClaim with a share, used by pods or not. `share`: the name of its ElasticGPU."""
 
     namespace: str
     name: str
@@ -72,7 +72,7 @@ class ListedClaim:
 
     @property
     def key(self) -> str:
-        """`claim/namespace/name`, so that nobody takes it for a pod."""
+        """`claim/namespace/name`, which differs from a pod's key."""
         return f"claim/{self.namespace}/{self.name}"
 
 
@@ -97,11 +97,11 @@ class Node:
     inventory: Inventory
     address: str = "unknown"
     seen: str = ""
-    """When its agent last wrote the inventory, RFC 3339; empty where that is not known."""
+    """When its agent last wrote the inventory, RFC 3339; empty if unknown."""
     cordoned: bool = False
     ready: bool = True
     isolation: str = "-"
-    """What is enforced there, as its agent says; `-` where it says nothing."""
+    """The enforced levels that its agent reports; `-` for none."""
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """From which place in the queue to which a pod may have; those of one second have them together."""
+    """The first and last possible place of a pod in the queue; pods created in the same second share their places."""
 
     first: int
     last: int
@@ -121,19 +121,19 @@ class Places:
 
     @property
     def shown(self) -> int | str:
-        """A number where it is one."""
+        """A number if it is a single place."""
         return self.first if self.first == self.last else str(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything, sorted: nodes and pods by name, GPUs by index."""
+    """The cluster, sorted: nodes and pods by name, GPUs by index."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
-    """Whether this is the cluster; else the pods of one namespace, where the user may see no more."""
+    """Whether this is the whole cluster; else only the pods of the one namespace that the user may list."""
 
     @classmethod
     def of(
@@ -147,8 +147,8 @@ class ClusterView:
         whole: bool = True,
     ) -> ClusterView:
         """
-        From the four lists, and the cards that an administrator keeps out, by node. Objects that cannot be read count
-        as absent, as they do for the allocator.
+        Read the four lists, and the excluded cards by node. Objects that cannot be read count as absent, as in the
+        allocator.
         """
         by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
         found = (_node(gpunode, by_name, kept_out) for gpunode in gpunodes)
@@ -161,7 +161,7 @@ class ClusterView:
         )
 
     def waiting(self) -> tuple[Pod, ...]:
-        """The waiting pods, the first first; those whose order nobody can tell by name."""
+        """The waiting pods in the order of the queue; those created in the same second by name."""
         return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key)))
 
     def places(self) -> dict[str, Places]:
@@ -175,7 +175,7 @@ class ClusterView:
         return found
 
     def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, Demand], ...]:
-        """Who has a share of a GPU, and how much. A claim's share is the claim's, however many pods use it."""
+        """The holders of shares of a GPU. A claim's share belongs to the claim, however many pods use it."""
         found: list[tuple[Pod | ListedClaim, Demand | None]] = [
             *((claim, of_claim(claim.allocation).get(gpu.uuid)) for claim in self.claims),
             *((pod, pod.shares().get(gpu.uuid)) for pod in self._booked()),
@@ -183,7 +183,7 @@ class ClusterView:
         return tuple((holder, share) for holder, share in found if share is not None)
 
     def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Demand]]]:
-        """Every share, once: namespace and name of who has it, the allocation, and what it takes of each GPU."""
+        """Every share once: the holder's namespace and name, the allocation, and what it uses of each GPU."""
         for claim in self.claims:
             yield claim.namespace, f"claim/{claim.name}", claim.allocation, of_claim(claim.allocation)
         for pod in self._booked():
@@ -191,7 +191,7 @@ class ClusterView:
                 yield pod.namespace, pod.name, pod.allocation, pod.shares()
 
     def _booked(self) -> Iterator[Pod]:
-        """Pods with a share of their own, and of a claim whose ElasticGPU is not to be seen, the first that uses it."""
+        """Pods with a share of their own, and the first user of each claim whose ElasticGPU is not visible."""
         counted = {claim.share for claim in self.claims}
         for pod in self.pods:
             claim = pod.allocation.claim if pod.allocation is not None else ""
@@ -208,7 +208,7 @@ def address_of(node: Mapping[str, Any]) -> str:
 
 
 def inventory_of(gpunode: JSON, kept_out: Mapping[str, KeptOut]) -> Inventory | None:
-    """What decisions go by: the inventory less the cards that are kept out; None where it cannot be read."""
+    """The inventory without the excluded cards; None if it cannot be read."""
     try:
         inventory = inventory_from_object(gpunode)
     except Malformed:
@@ -238,7 +238,7 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
 
 
 def pod_of(pod: JSON) -> Pod | None:
-    """The pod where it asked for a share, and waits for it or has it; else None."""
+    """The pod if it waits for a share or has one; else None."""
     request = pods.admitted(pod)
     if request is None:
         return None

@@ -1,7 +1,7 @@
 """
-Rows to text: aligned columns, JSON or YAML, colour where a person looks; and Go's tabwriter for the older tool's form.
+Rows to text: aligned columns (coloured on a terminal), JSON or YAML; and Go's tabwriter for the older tool's form.
 
-Pure. A table is a tuple of columns and rows of plain values under the columns' keys, so that every form shows the same.
+Pure. A table is a tuple of columns and rows of plain values by the columns' keys, so that every form shows the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column:
 
 
 def rendered(columns: Sequence[Column], rows: Sequence[Row], *, form: str, colour: bool, empty: str) -> str:
-    """The rows in one of `FORMS`, ending in a newline; `empty` is what a table without rows says."""
+    """The rows in one of `FORMS`, with a final newline. `empty`: the text of a table without rows."""
     if form == "json":
         return json.dumps({"items": [dict(row) for row in rows]}, indent=2) + "\n"
     if form == "yaml":
@@ -52,7 +52,7 @@ def rendered(columns: Sequence[Column], rows: Sequence[Row], *, form: str, colou
 
 
 def cell(value: object) -> str:
-    """A value in a table: lists by comma, nothing as `-`."""
+    """A value in a table: lists with commas, an empty value as `-`."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
     return "-" if value in ("", None) else str(value)
@@ -79,8 +79,8 @@ def tabwriter(text: str, *, padding: int = 2) -> str:
     """
     The text as Go's `text/tabwriter` writes it with minimal width 0, `padding` and spaces.
 
-    A cell ends with a tab; what follows a line's last tab belongs to no column. A column's width is that of its widest
-    cell among neighbouring lines that all have the cell.
+    A cell ends with a tab; the text after a line's last tab belongs to no column. A column's width is that of its
+    widest cell among neighbouring lines that all have the cell.
     """
     lines = [line.split("\t") for line in text.split("\n")]
     return "\n".join(

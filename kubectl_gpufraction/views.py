@@ -1,7 +1,7 @@
 """
-What each command shows of the state: rows for the tables, and the explanation of one pod in sentences.
+What each command shows: rows for the tables, and the explanation of one pod in sentences.
 
-Pure. Memory is in MiB in the rows, whole numbers, so that scripts read what people read.
+Pure. Rows have memory in whole MiB, so that scripts and people read the same.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from contract import dialects, names
+from contract import pods as podfields
 from contract.encoding.quantity import format_bytes, mib
 from contract.model import FractionRequest, Gpu
 from contract.scheduling.demand import usage_of
@@ -18,11 +20,12 @@ from kubectl_gpufraction.room import NO_LIMITS
 from kubectl_gpufraction.state import ClusterView, Node, Pod
 from kubectl_gpufraction.tables import Column
 
+JSON = dict[str, Any]
 Row = Mapping[str, Any]
 _SILENT = timedelta(minutes=15)
-"""Without a word of an agent, which by default writes every 5 minutes."""
-_MADE_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
-"""Reasons that another pod's end on a GPU can lift; a taint or a lack of CPU stays."""
+"""An agent, which by default writes every 5 minutes, is silent after this time."""
+_CURED_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
+"""Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays."""
 
 NODES = (
     Column("node", "NODE"),
@@ -71,7 +74,7 @@ def nodes(state: ClusterView, now: datetime) -> list[Row]:
 
 
 def _node_state(node: Node, now: datetime) -> str:
-    """A silent agent changes nothing for pods that run or come, but what is shown of the node may be old."""
+    """The state, with a mark for a silent agent: pods are placed as before, but the node's figures may be old."""
     standing = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
     try:
         silent = now - datetime.fromisoformat(node.seen) > _SILENT
@@ -126,7 +129,7 @@ def _pod_row(pod: Pod) -> Row:
 
 
 def waiting(state: ClusterView, namespace: str | None) -> list[Row]:
-    """The line; a pod's place is that among all, whichever namespace is shown, and `2-4` where several share it."""
+    """The queue. A pod's place is that among the pods of all namespaces, `2-4` if several share it."""
     places = state.places()
     return [
         {
@@ -145,7 +148,7 @@ def waiting(state: ClusterView, namespace: str | None) -> list[Row]:
 
 
 def asked(pod: Pod) -> str:
-    """What a pod asks for, in short: `2x8Gi+30%` for each container, or `claim NAME`."""
+    """A pod's request in short: `2x8Gi+30%` for each container, or `claim NAME`."""
     if pod.request.claim:
         return f"claim {pod.request.claim}"
     return " ".join(_asked(fraction) for fraction in pod.request.containers)
@@ -163,7 +166,7 @@ def _asked(fraction: FractionRequest) -> str:
 
 
 def explanation(state: ClusterView, pod: Pod) -> list[str]:
-    """Where a pod is, or why it waits, its place in the queue, and whose end would make room."""
+    """Where a pod is, or why it waits, its place in the queue, and which pods' end would make room."""
     lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
@@ -176,17 +179,17 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
-    said = pod.reason or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
+    why = pod.reason or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     if not state.whole:
-        return [*lines, f"It waits: {said}", *_cures_of_claim(pod), _MORE]
-    line, place = state.waiting(), state.places()[pod.key]
-    lines.append(f"It waits, {place} of {len(line)} in the queue: {said}")
-    before = [f"{other.key} ({asked(other)})" for other in line[: place.first - 1]]
+        return [*lines, f"It waits: {why}", *_cures_of_claim(pod), _MORE]
+    queue, place = state.waiting(), state.places()[pod.key]
+    lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
+    before = [f"{other.key} ({asked(other)})" for other in queue[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
-    beside = [f"{other.key} ({asked(other)})" for other in line[place.first - 1 : place.last] if other != pod]
+    beside = [f"{other.key} ({asked(other)})" for other in queue[place.first - 1 : place.last] if other != pod]
     if beside:
-        lines.append(f"Of the same second, in the order in which the allocator saw them: {few(beside)}")
+        lines.append(f"Created in the same second, in an order that only the allocator knows: {few(beside)}")
     lines += _cures(state, pod)
     return lines
 
@@ -208,13 +211,13 @@ def _cures(state: ClusterView, pod: Pod) -> list[str]:
     fractions = pod.request.containers
     if pod.request.claim:
         return _cures_of_claim(pod)
-    if pod.code not in _MADE_BY_AN_END:
+    if pod.code not in _CURED_BY_AN_END:
         return []
     if len(fractions) > 1 or fractions[0].count > 1:
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
     found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
     if found:
-        return [f"Room on a GPU would come from the end of any of: {few(found)}"]
+        return [f"The end of any one of these pods would make room on a GPU: {few(found)}"]
     return ["No single pod's end would make room on a GPU that it accepts."]
 
 
@@ -224,7 +227,7 @@ def _cures_of_claim(pod: Pod) -> list[str]:
 
 
 def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:
-    """Pods without which a GPU has room for the share."""
+    """Pods whose end alone makes room for the share on a GPU."""
     for node in state.nodes:
         if not node.ready or node.cordoned:
             continue
@@ -236,3 +239,20 @@ def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[No
                 rest = tuple(share for holder, share in holders if holder != other)
                 if gpu_reason(gpu, usage_of(rest), fraction, NO_LIMITS) is None:
                     yield node, gpu, other.key
+
+
+def without_share(pod: JSON) -> str:
+    """One sentence about a pod that neither waits for a share nor has one, and what to do."""
+    phase = str((pod.get("status") or {}).get("phase", ""))
+    if podfields.finished(pod):
+        return f"it has finished ({phase}) and no longer holds a share"
+    if names.GATE in podfields.gates(pod):
+        return "its request annotation contradicts its resources, so it is never placed; delete it"
+    found = dialects.asked(pod)
+    if not found:
+        return "it asks for no GPU share"
+    return (
+        f"it asks for one ({', '.join(dialect.title for dialect in found)}), and admission did not see it: it was "
+        f"created before its namespace had the label {names.INJECT_LABEL}={names.INJECT_ENABLED}, or while the webhook "
+        "was not configured; create it again"
+    )

@@ -236,7 +236,7 @@ def test_the_pod_that_finds_another_place_is_moved() -> None:
         "1 eviction would make room for default/train (asks for 1xwhole) on node n2, GPU 0:",
         "  default/other (2048 MiB, priority 0): then there is room for it on node n1",
         advised._RETURNS,
-        "Nothing was changed; with --evict the API server is asked for these evictions.",
+        "Nothing was changed; --evict requests these evictions from the API server.",
     ]
 
 
@@ -275,7 +275,7 @@ def test_pods_that_are_being_deleted_count_as_gone() -> None:
     leaving = owned(HELD, deletionTimestamp="2026-01-05T09:00:00Z")
     assert said([WAITING, leaving, ON_N2]) == [
         "No eviction is needed: default/train (asks for 1xwhole) fits on node n1, GPU 0.",
-        "(as soon as these are gone, which are being deleted: default/held)",
+        "(once these pods, which are being deleted, have ended: default/held)",
     ]
 
 

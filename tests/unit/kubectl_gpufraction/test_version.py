@@ -97,4 +97,4 @@ def test_a_cluster_without_gpufraction_is_told_as_far_as_it_answers(version: Ask
 def test_a_server_that_refuses_is_not_called_out_of_reach(version: Ask, serve: Serve) -> None:
     status, out, err = version(serve({"/version": (401, status_body(401, "Unauthorized", "who are you"))}))
     assert (status, out) == (1, row("-", "-"))
-    assert err == "the cluster does not say its version: GET /version: 401 Unauthorized: who are you\n"
+    assert err == "the cluster does not report its version: GET /version: 401 Unauthorized: who are you\n"

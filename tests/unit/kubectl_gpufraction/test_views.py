@@ -17,6 +17,7 @@ from tests.builders import pod
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
 
 FULL = "0 of 1 GPU nodes fit: 1 short of memory"
+ENDS = "The end of any one of these pods would make room on a GPU"
 OBJECTS: list[dict[str, Any]] = [
     admitted("small", "gpufraction.io/gpu-memory", "2Gi", on="n1", gpu=0),
     admitted("big", "gpufraction.io/gpu-memory", "12Gi", on="n1", gpu=0),
@@ -182,7 +183,7 @@ EXPLAINED = {
             "default/first asks for 1x10Gi (native)",
             f"It waits, 2 of 2 in the queue: {FULL}",
             "Before it: default/urgent (1xwhole)",
-            "Room on a GPU would come from the end of any of: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
+            f"{ENDS}: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
         ],
     ),
     "a pod that wants a card alone": (
@@ -190,7 +191,7 @@ EXPLAINED = {
         [
             "default/urgent asks for 1xwhole (hami)",
             f"It waits, 1 of 2 in the queue: {FULL}",
-            "Room on a GPU would come from the end of any of: default/half on GPU 1 of n1",
+            f"{ENDS}: default/half on GPU 1 of n1",
         ],
     ),
 }
