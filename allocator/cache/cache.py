@@ -9,13 +9,13 @@ from the API server alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from allocator.cache import reserved
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overcommitted, usage_of
-from allocator.cache.podinfo import NodeUse, PodInfo, TrackedPod
+from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine import reference
 from allocator.engine.engine import Engine
@@ -109,6 +109,8 @@ class Cache:
         """Given every node state that changes, so that it may be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
+        self.allocated = AllocatedPods()
+        """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}
         self.pending = Pending()
         """Pods that kube-scheduler is about to place; to others it is for reading."""
@@ -234,6 +236,9 @@ class Cache:
             self._release(uid)
         self._note_pending(pod, now)
         shrank = self._put_on_node(pod)
+        booked = self.ledger.holding(uid)
+        if booked is not None:
+            self.allocated.see(pod, booked, now)
         if changed and allocation is not None:
             self._refresh(allocation.node)
         return shrank
@@ -262,8 +267,10 @@ class Cache:
 
     def pod_uids(self) -> frozenset[str]:
         """Every pod that takes something of a node, or is about to."""
-        held = (h.key for h in self.ledger if h.state is ReservationState.CONFIRMED and not h.key.startswith(OWN))
-        return frozenset((*self._on_node, *self.pending.uids(), *held))
+        return frozenset((*self._on_node, *self.pending.uids(), *self._holding_pods()))
+
+    def _holding_pods(self) -> Iterator[str]:
+        return (h.key for h in self.ledger if h.state is ReservationState.CONFIRMED and not h.key.startswith(OWN))
 
     # -- many changes at once -------------------------------------------------------------------------------------
 
@@ -363,6 +370,7 @@ class Cache:
         if holding is None:
             return False
         self.ledger.release(uid)
+        self.allocated.drop(uid)
         self._refresh(holding.allocation.node)
         return True
 
@@ -459,6 +467,8 @@ class Cache:
         """Raise unless the ledger is consistent and every snapshot state is what it would be if made now."""
         self.ledger.check_invariants()
         self.pending.check_invariants()
+        if {pod.uid for on in self.allocated.by_node().values() for pod in on} != set(self._holding_pods()):
+            raise AssertionError("the pods that hold a share are not those of the ledger")
         names_known = self._facts.keys() & self._inventories.keys()
         if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")

@@ -265,68 +265,6 @@ UNTRACKED = TrackedPod()
 """The record of a pod that is not tracked."""
 
 
-class AllocatedPods:
-    """The pods that hold a share, by node. Not thread-safe: one owner calls it."""
-
-    def __init__(self) -> None:
-        self._node_of: dict[str, str] = {}
-        self._by_node: dict[str, dict[str, AllocatedPod]] = {}
-        self._priorities: dict[int, int] = {}
-
-    def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
-        """A pod that holds a share is new or changed."""
-        uid, node = pod.uid, holding.allocation.node
-        known = self.get(uid)
-        since = known.ending if known is not None and known.ending is not None else now
-        self.drop(uid)
-        self._node_of[uid] = node
-        self._by_node.setdefault(node, {})[uid] = AllocatedPod(
-            uid=uid,
-            key=holding.pod,
-            node=node,
-            priority=pod.priority,
-            created=int(_NOT_DIGITS.sub("", pod.created) or 0),
-            demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
-            compute=pod.compute,
-            ending=since if pod.deleting else None,
-        )
-        self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
-
-    def drop(self, uid: str) -> None:
-        """The pod holds nothing any more."""
-        node = self._node_of.pop(uid, None)
-        if node is None:
-            return
-        gone = self._by_node[node].pop(uid)
-        if not self._by_node[node]:
-            del self._by_node[node]
-        self._priorities[gone.priority] -= 1
-        if not self._priorities[gone.priority]:
-            del self._priorities[gone.priority]
-
-    def get(self, uid: str) -> AllocatedPod | None:
-        """A holder by its uid."""
-        node = self._node_of.get(uid)
-        return None if node is None else self._by_node[node][uid]
-
-    def on(self, node: str) -> tuple[AllocatedPod, ...]:
-        """The holders on a node, in the order in which they were seen."""
-        return tuple(self._by_node.get(node, {}).values())
-
-    def by_node(self) -> dict[str, tuple[AllocatedPod, ...]]:
-        """All holders by node; a copy, whose values are frozen."""
-        return {node: tuple(sharers.values()) for node, sharers in self._by_node.items()}
-
-    def any_below(self, priority: int) -> bool:
-        """Whether a pod of lower priority holds a share."""
-        return any(lower < priority for lower in self._priorities)
-
-
-def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:
-    """By age alone; of two created in one second the one with the greater uid."""
-    return sorted(sharers, key=lambda sharer: (sharer.created, sharer.uid), reverse=True)
-
-
 @dataclass(frozen=True, slots=True)
 class UnboundPod:
     """A pod whose share is not used. `version`: the one it was last seen at."""
@@ -341,43 +279,99 @@ class UnboundPod:
     """A controller will make another in its place."""
     version: int | None
     told: bool = False
+    """Whether that was reported."""
 
 
-class UnboundPods:
+class AllocatedPods:
     """
-    Pods that hold a share and that kube-scheduler cannot bind, and since when.
+    The pods that hold a share: what an eviction is decided by, and since when kube-scheduler has not bound them.
 
     A pod pinned by affinity has its share from the moment it is placed, but kube-scheduler still decides about the
     rest: volumes, spread, other pods. Where it says "Unschedulable" for longer than a bound, a GPU lies idle, and
     somebody must learn of it. Not thread-safe: one owner calls it.
     """
 
-    def __init__(self, after: float) -> None:
-        self._after = after
+    def __init__(self) -> None:
+        self._pods: dict[str, AllocatedPod] = {}
+        self._by_node: dict[str, dict[str, AllocatedPod]] = {}
+        self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
 
-    def see(self, pod: PodInfo, node: str, now: float) -> bool:
-        """A pod that holds a share on `node` is new or changed. True if it was reported as unbound and is bound now."""
-        uid, said = pod.uid, pod.unschedulable
-        known = self._unbound.get(uid)
+    def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
+        """A pod that holds a share is new or changed."""
+        uid, node, known = pod.uid, holding.allocation.node, self._pods.get(pod.uid)
+        since = known.ending if known is not None and known.ending is not None else now
+        self._remove(uid)
+        self._pods[uid] = self._by_node.setdefault(node, {})[uid] = AllocatedPod(
+            uid=uid,
+            key=holding.pod,
+            node=node,
+            priority=pod.priority,
+            created=int(_NOT_DIGITS.sub("", pod.created) or 0),
+            demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
+            compute=pod.compute,
+            ending=since if pod.deleting else None,
+        )
+        self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
+        self._see_unbound(pod, node, now)
+
+    def _see_unbound(self, pod: PodInfo, node: str, now: float) -> None:
+        uid, said, before = pod.uid, pod.unschedulable, self._unbound.get(pod.uid)
         if said is None:
             self._unbound.pop(uid, None)
-            return known is not None and known.told
-        since, told = (known.since, known.told) if known else (now, False)
+            return
+        since, told = (before.since, before.told) if before else (now, False)
         self._unbound[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
-        return False
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""
+        self._remove(uid)
         self._unbound.pop(uid, None)
 
-    def due(self, now: float) -> list[UnboundPod]:
-        """The pods that have been unbound past the bound; each is returned once."""
-        late = [s for s in self._unbound.values() if not s.told and now - s.since >= self._after]
+    def _remove(self, uid: str) -> None:
+        gone = self._pods.pop(uid, None)
+        if gone is None:
+            return
+        del self._by_node[gone.node][uid]
+        if not self._by_node[gone.node]:
+            del self._by_node[gone.node]
+        self._priorities[gone.priority] -= 1
+        if not self._priorities[gone.priority]:
+            del self._priorities[gone.priority]
+
+    def get(self, uid: str) -> AllocatedPod | None:
+        """A holder by its uid."""
+        return self._pods.get(uid)
+
+    def on(self, node: str) -> tuple[AllocatedPod, ...]:
+        """The holders on a node, in the order in which they were seen."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def by_node(self) -> dict[str, tuple[AllocatedPod, ...]]:
+        """All holders by node; a copy, whose values are frozen."""
+        return {node: tuple(sharers.values()) for node, sharers in self._by_node.items()}
+
+    def any_below(self, priority: int) -> bool:
+        """Whether a pod of lower priority holds a share."""
+        return any(lower < priority for lower in self._priorities)
+
+    def take_unbound(self, now: float, after: float) -> list[UnboundPod]:
+        """The pods that have been unbound for `after` seconds; each is returned once."""
+        late = [pod for pod in self._unbound.values() if not pod.told and now - pod.since >= after]
         for pod in late:
             self._unbound[pod.uid] = replace(pod, told=True)
         return late
 
-    def late(self, now: float) -> int:
-        """How many are unbound past the bound."""
-        return sum(now - s.since >= self._after for s in self._unbound.values())
+    def is_told_unbound(self, uid: str) -> bool:
+        """Whether `take_unbound` returned the pod and it is still unbound."""
+        found = self._unbound.get(uid)
+        return found is not None and found.told
+
+    def unbound(self, now: float, after: float) -> int:
+        """How many have been unbound for `after` seconds."""
+        return sum(now - pod.since >= after for pod in self._unbound.values())
+
+
+def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:
+    """By age alone; of two created in one second the one with the greater uid."""
+    return sorted(sharers, key=lambda sharer: (sharer.created, sharer.uid), reverse=True)

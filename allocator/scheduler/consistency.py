@@ -13,7 +13,7 @@ from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation
-from allocator.cache.podinfo import UNTRACKED, AllocatedPods, TrackedPod, youngest_first
+from allocator.cache.podinfo import UNTRACKED, TrackedPod, youngest_first
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler.events import UncountedFound
 from allocator.scheduler.leadership import SchedulerState
@@ -77,13 +77,13 @@ class OvercommittedGpu:
     youngest: AllocatedPod | None = None
 
 
-def overcommitted(cache: Cache, sharers: AllocatedPods) -> list[OvercommittedGpu]:
+def overcommitted(cache: Cache) -> list[OvercommittedGpu]:
     """Every such GPU."""
     found, limits = [], cache.engine.limits
     for node, uuids in cache.overcommitted().items():
         gpus = {gpu.uuid: gpu for gpu in cache.snapshot[node].gpus}
         for uuid in uuids:
-            on = [sharer for sharer in sharers.on(node) if uuid in sharer.demands]
+            on = [sharer for sharer in cache.allocated.on(node) if uuid in sharer.demands]
             staying = [sharer for sharer in on if sharer.ending is None]
             usage = cache.ledger.usage(node, uuid)
             later = nodeinfo.without(gpus[uuid], usage, [s for s in on if s.ending is not None], staying)
@@ -141,12 +141,11 @@ class OvercommitReporter:
         self,
         state: SchedulerState,
         *,
-        sharers: AllocatedPods,
         clock: Callable[[], float],
         evict: Callable[[Eviction], None] | None,
     ) -> None:
         """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
-        self._cache, self._sharers, self._records, self._trigger = state.cache, sharers, state.records, state.trigger
+        self._cache, self._records, self._trigger = state.cache, state.records, state.trigger
         self._clock, self._evict = clock, evict
         self._overcommitted: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""
@@ -161,7 +160,7 @@ class OvercommitReporter:
         Call it about once a second. A GPU is reported once it has been overcommitted for some seconds: while pods are
         listed again, a new pod is seen before the pod that it replaces is removed.
         """
-        now, found = self._clock(), {_key(one): one for one in overcommitted(self._cache, self._sharers)}
+        now, found = self._clock(), {_key(one): one for one in overcommitted(self._cache)}
         self._overcommitted = {key: self._overcommitted.get(key, now + _LASTS) for key in found}
         for key, one in found.items():
             if self._overcommitted[key] <= now:

@@ -27,7 +27,7 @@ from typing import Any, get_args
 
 from allocator.cache.cache import Cache
 from allocator.cache.capacities import Capacities
-from allocator.cache.podinfo import AllocatedPods, PodEvent, UnboundPods
+from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.claims.lifecycle import Step
 from allocator.claims.manager import ClaimManager
@@ -122,9 +122,8 @@ class Controller:
         self._trigger, rounds = CycleTrigger(wake), Rounds()
         state = SchedulerState(cache, self._queue, self._records, self._trigger, self._leadership)
         self._fence = Fence(state)
-        sharers, preemptions = AllocatedPods(), PreemptionTracker()
+        preemptions, self._capacities = PreemptionTracker(), Capacities()
         unconfirmed, arrivals = Unconfirmed(options.max_unconfirmed), Arrivals(options.assume_ttl)
-        self._unbound, self._capacities = UnboundPods(options.unbound_after), Capacities()
         faults = PodFaults(
             cache=cache,
             records=self._records,
@@ -148,8 +147,6 @@ class Controller:
             state,
             fence=self._fence,
             late=self._late,
-            sharers=sharers,
-            unbound=self._unbound,
             capacities=self._capacities,
             faults=faults,
             arrivals=arrivals,
@@ -184,7 +181,6 @@ class Controller:
         self.preemptor = Preemptor(
             state,
             rounds=rounds,
-            sharers=sharers,
             preemptions=preemptions,
             faults=faults,
             clock=clock,
@@ -198,7 +194,6 @@ class Controller:
         )
         self._housekeeping = Housekeeping(
             state,
-            unbound=self._unbound,
             capacities=self._capacities,
             unconfirmed=unconfirmed,
             arrivals=arrivals,
@@ -208,7 +203,6 @@ class Controller:
         )
         self._overcommit = OvercommitReporter(
             state,
-            sharers=sharers,
             clock=clock,
             evict=self._housekeeping.evict if options.repair == "evict" else None,
         )
@@ -422,7 +416,8 @@ class Controller:
     def look(self) -> SchedulerFigures:
         """Figures for metrics."""
         with self._lock:
-            unbound, set_aside = self._unbound.late(self._clock()), len(self._records.quarantine)
+            unbound = self._cache.allocated.unbound(self._clock(), self._options.unbound_after)
+            set_aside = len(self._records.quarantine)
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
     def nodes(self) -> tuple[NodeState, ...]:

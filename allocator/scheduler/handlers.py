@@ -16,7 +16,7 @@ from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
-from allocator.cache.podinfo import AllocatedPods, PodEvent, PodInfo, TrackedPod, UnboundPods, made_of, may_hold
+from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_hold
 from allocator.cache.unconfirmed import Arrivals
 from allocator.claims import events
 from allocator.claims.lifecycle import Refused
@@ -64,8 +64,6 @@ class EventHandlers:
         *,
         fence: Fence,
         late: LatePods,
-        sharers: AllocatedPods,
-        unbound: UnboundPods,
         capacities: Capacities,
         faults: PodFaults,
         arrivals: Arrivals,
@@ -74,8 +72,8 @@ class EventHandlers:
     ) -> None:
         self._cache, self._queue, self._records, self._trigger = state.cache, state.queue, state.records, state.trigger
         self._leadership, self._fence, self._late = state.leadership, fence, late
-        self._sharers, self._unbound, self._capacities = sharers, unbound, capacities
-        self._faults, self._arrivals, self._forgotten, self._asked = faults, arrivals, forgotten, asked
+        self._capacities, self._faults = capacities, faults
+        self._arrivals, self._forgotten, self._asked = arrivals, forgotten, asked
         self._kept_out = ExcludedGpus()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
@@ -182,22 +180,20 @@ class EventHandlers:
         uid = pod.uid
         self._records.shows(uid, pod.key, pod.condition, now)
         known = self._queue.pod(uid) is not None or self._cache.ledger.holding(uid) is not None
+        was_unbound = self._cache.allocated.is_told_unbound(uid)
         might_help = self._feed(pod, now)
         holding = self._cache.ledger.holding(uid)
         if not known:
             self._tell_what_is_asked(pod, holding)
         if holding is None:
             self._late.failing.discard(uid)
-            self._unbound.drop(uid)
-            self._sharers.drop(uid)
             self._tell_unreadable(uid, now)
             if not self.tracks(uid):
                 self._records.drop(uid)  # nobody would notice if its end were missed
             return might_help
-        self._sharers.see(pod, holding, now)
-        cured = self._unbound.see(pod, holding.allocation.node, now)
+        bound = was_unbound and not self._cache.allocated.is_told_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
-        if self._leadership.leads() and (cured or not shown) and uid not in self._late.failing:
+        if self._leadership.leads() and (bound or not shown) and uid not in self._late.failing:
             text = messages.allocated(holding.allocation)
             if self._records.tell(StatusUpdate(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._trigger.wake()
@@ -223,8 +219,6 @@ class EventHandlers:
     def _drop_pod(self, uid: str) -> bool:
         self._late.failing.discard(uid)
         self._records.drop(uid)
-        self._unbound.drop(uid)
-        self._sharers.drop(uid)
         self._queue.drop(uid)
         return self._cache.drop_pod(uid)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
-from allocator.cache.podinfo import UnboundPod, UnboundPods
+from allocator.cache.podinfo import UnboundPod
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
@@ -34,7 +34,6 @@ class Housekeeping:
         self,
         state: SchedulerState,
         *,
-        unbound: UnboundPods,
         capacities: Capacities,
         unconfirmed: Unconfirmed,
         arrivals: Arrivals,
@@ -48,7 +47,7 @@ class Housekeeping:
             state.trigger,
             state.leadership,
         )
-        self._unbound, self._capacities = unbound, capacities
+        self._capacities = capacities
         self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
         self._forgotten, self._faulted = forgotten, faulted
         self._evictions: list[Eviction] = []
@@ -65,7 +64,7 @@ class Housekeeping:
         self._trigger.event(self._records.resume(now))
         if not self._leadership.holds():
             return
-        for stuck in self._unbound.due(now):
+        for stuck in self._cache.allocated.take_unbound(now, self._options.unbound_after):
             try:
                 self._say_unbound(stuck, now)
             except Exception:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.cache.podinfo import AllocatedPods
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.options import SchedulerOptions
@@ -61,13 +60,12 @@ class Preemptor:
         state: SchedulerState,
         *,
         rounds: Rounds,
-        sharers: AllocatedPods,
         preemptions: PreemptionTracker,
         faults: PodFaults,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
-        self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, sharers
+        self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
