@@ -2,7 +2,7 @@
 The shapes that the three programs share: what a pod asks for, what a node has, what was decided.
 
 Frozen values only. Memory is in bytes, cores in percent of one GPU's multiprocessors (a whole GPU has 100), CPU in
-thousandths. No I/O, no Kubernetes JSON: the codecs read and write that.
+thousandths. No I/O and no Kubernetes JSON, which the codecs read and write.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 WHOLE = 100
 """All of a GPU's cores, or all of its memory, in percent."""
 MOST_GPUS = 64
-"""GPUs of one container; no machine has more, and a larger number is a slip of the keyboard."""
+"""GPUs of one container; no machine has more, and a larger number is a typing error."""
 MOST_ON_NODE = 1_024
-"""GPUs and slices of GPUs of one node; none has more, and what a node publishes of itself may be a forgery."""
+"""GPUs and MIG slices of one node; none has more, and a node's report may be forged."""
 MOST_MEMORY = 1 << 46
-"""Bytes of memory on one GPU; none has more, and a larger number is a slip of the keyboard. All that a pod can ask for
-by this stays within 64 bits, in which the allocator counts."""
+"""Bytes of memory on one GPU; none has more, and a larger number is a typing error. With this bound, all that a pod can
+ask for stays within the 64 bits in which the allocator counts."""
 MOST_CONTAINERS = 256
-"""Containers of a pod that asks for a share. Each gets environment entries of ours, and each message, annotation and
-decision about the pod grows with them; a pod rarely has more than ten."""
+"""Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
+message, annotation and decision about the pod grows with their number."""
 MOST_ASKING = 64
-"""Containers of one pod that ask for a share. Each takes about 1 KiB of the pod's annotations, of which Kubernetes
-stores 256 KiB in all, and more work in every decision; a pod rarely has more than a few."""
+"""Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
+of annotations that Kubernetes stores, and costs time in every decision."""
 MOST_SHARES = 256
 """GPUs of one pod, each counted once for every container that asks for it: 64 containers with 4 each, or 4 with 64."""
 MOST_WORDS, LONGEST_WORD = 256, 128
@@ -31,22 +31,22 @@ MOST_WORDS, LONGEST_WORD = 256, 128
 MOST_WISHED = 1_000
 """Words of all such lists of a pod, lists that are equal counted once."""
 MOST_COMPUTE = 1 << 52
-"""Thousandths of CPU, or bytes, as which a larger amount counts, of a pod or of a node: Kubernetes takes amounts up to
-2**63, and what is added up of them must stay within 64 bits too."""
+"""Thousandths of CPU, or bytes. A larger amount of a pod or a node counts as this: Kubernetes accepts amounts up to
+2**63, and their sums must stay within 64 bits too."""
 POLICIES = ("binpack", "spread")
-"""What a tenant may prefer, over nodes and over the GPUs of a node."""
+"""The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
-"""Why a well GPU takes no new pods: an administrator cordoned it, or it belongs to the vendor's device plugin."""
+"""Why a healthy GPU takes no new pods: an administrator cordoned it, or the vendor's device plugin has it."""
 PINS = ("auto", "nodeName", "affinity")
-"""How a pod may be tied to its node."""
+"""The ways to pin a pod to its node."""
 ISOLATION = ("driver", "mps", "preload", "watch")
-"""What holds a container to its share of memory, the strongest first: the driver; NVIDIA MPS; a library loaded into its
-programs; being watched, warned and evicted."""
+"""The levels of isolation, the strongest first: the driver enforces memory limits; NVIDIA MPS does; a library does that
+is loaded into the container's programs; usage is watched, and pods are warned and evicted."""
 MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
-"""By a CDI description that the node's agent writes, which no tenant needs a right for; or by a hostPath volume of the
-pod, which its namespace must allow."""
+"""By a CDI description of the node's agent, for which tenants need no right; or by a hostPath volume of the pod, which
+its namespace must allow."""
 SHARE_KIND = "gpufraction.io/share"
-"""The CDI kind of ours (CDI specification: vendor/class)."""
+"""Our own CDI kind (CDI specification: vendor/class)."""
 LINKS = ("NVLink", "Board", "Switch", "Switches", "HostBridge", "NumaNode", "System")
 """Paths between two GPUs, the nearest first: NVLink; one board; one PCIe switch, several; one host bridge; one NUMA
 node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NODE and SYS."""
@@ -95,30 +95,30 @@ class FractionRequest:
     cores: int = 0
     exclusive: bool = False
     init: bool = False
-    """An init container that ends before the app containers start; a sidecar (restartPolicy Always) is none."""
+    """An init container that ends before the app containers start, so not a sidecar (restartPolicy Always)."""
     wishes: Wishes = ANY_GPU
     one_numa: bool = False
-    """All its GPUs on one NUMA node. Those that tell none count as one node of their own."""
+    """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
 
     def memory_on(self, gpu_memory: int) -> int:
-        """Bytes that this share takes on a GPU with `gpu_memory` usable bytes; a percentage rounds down."""
+        """Bytes of this share on a GPU with `gpu_memory` usable bytes; a percentage is rounded down."""
         return self.memory or gpu_memory * self.percent // WHOLE
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """
-    What a pod asks for, in the pod's order of containers (init containers first). Only containers that ask appear.
+    What a pod asks for: the containers with a request, in the pod's order (init containers first).
 
     `same_gpus`: all containers use the same GPUs and their shares add up there (Aliyun's rule: a pod is on one GPU).
     Then all of them ask by bytes, and for the same count.
     `node_policy`, `gpu_policy`: the tenant's choice, or empty for the administrator's default.
     `unit`: bytes of the unit in which the dialect counts memory, where it writes such counts back; else 0.
     `priority`: 1 goes before 0 among waiting pods of the same Kubernetes priority.
-    `claim`: the pod uses the share that the ElasticGPUClaim of this name in its namespace has; its containers then name
-    no amounts of their own.
-    `warnings`: how the pod was read, where its author may have meant something else. They are shown once, at
-    admission, and neither stored nor compared.
+    `claim`: the pod uses the share of the ElasticGPUClaim with this name in its namespace; its containers then have no
+    amounts.
+    `warnings`: how the pod was read where its author may have meant something else. Admission shows them once; they are
+    neither stored nor compared.
     """
 
     dialect: str
@@ -138,7 +138,7 @@ class PodRequest:
 
     @property
     def excess(self) -> tuple[str, str] | None:
-        """What of it is more than one pod may ask for, and what would work; None where all is within the bounds."""
+        """What exceeds the bounds of one pod, and what would work; None where nothing does."""
         asking, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
         if asking > MOST_ASKING:
             return f"{asking} containers that ask for a share", f"let at most {MOST_ASKING} containers of a pod ask"
@@ -160,14 +160,14 @@ class GpuShare:
     memory: int
     cores: int
     gpu_memory: int
-    """The GPU's whole memory in bytes, since the older systems tell a container that too."""
+    """The GPU's whole memory in bytes, which the older systems show to a container too."""
     cdi: str = ""
-    """The CDI kinds of which the container gets the device of this UUID, separated by commas: that by which the node's
-    runtime knows its GPUs, and ours where the node has one. Empty where the runtime knows GPUs by UUID alone."""
+    """The CDI kinds whose device of this UUID the container gets, separated by commas: the kind of the node's runtime,
+    and ours where the node has it. Empty where the runtime identifies GPUs by UUID alone."""
     nri: bool = False
     """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
     cores_free: bool = False
-    """Whether `cores` is counted and not enforced, as the node's pool was set when the pod was placed."""
+    """Whether `cores` is counted and not enforced, by the options of the node's pool when the pod was placed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,9 @@ class ContainerAllocation:
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """
-    One decision. `id` is unguessable and ties a reservation made at admission to the pod that appears later.
+    One decision. `id` cannot be guessed, and identifies a reservation of admission on the pod that appears later.
 
-    Containers appear in the order of the request.
+    Containers are in the order of the request.
     """
 
     id: str
@@ -191,14 +191,14 @@ class Allocation:
     containers: tuple[ContainerAllocation, ...]
     claim: str = ""
     """
-    The ElasticGPU whose share this is, empty for a share of the pod's own. Everything that carries one name here has
-    one share together, and each of its containers may use all of it.
+    The ElasticGPU whose share this is; empty for a share of the pod's own. All pods with one name here have one share
+    together, and each of their containers may use all of it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSharing:
-    """How the GPUs of a node are shared, as the options of its pool say. 0 leaves it to the allocator's settings."""
+    """How the GPUs of a node are shared, by the options of its pool. 0: by the allocator's settings."""
 
     max_sharers: int = 0
     """Pods on one GPU."""
@@ -208,7 +208,7 @@ class PoolSharing:
     """Whether cores are counted and not enforced."""
 
     def promised(self, usable: int) -> int:
-        """Bytes that a GPU with so many usable ones may promise, where these options say so; else all of them."""
+        """Bytes that a GPU with `usable` bytes may promise: by the factor of these options, else all of them."""
         return usable if self.memory_factor in (0.0, 1.0) else int(usable * self.memory_factor)
 
 
@@ -225,26 +225,26 @@ class Gpu:
     memory: int
     """All of the card's memory, in bytes."""
     usable: int
-    """What may be given away: the card's memory less the agent's reserve, in bytes."""
+    """The memory for shares: the card's memory less the agent's reserve, in bytes."""
     healthy: bool = True
     reason: str = ""
-    """Why it takes no new pods; empty while it does."""
+    """Why it takes no new pods; empty if it takes them."""
     withheld: str = ""
-    """One of `WITHHELD` where the GPU itself is well and still takes no new pods; `healthy` is then False."""
+    """One of `WITHHELD` where a healthy GPU takes no new pods; `healthy` is then False too."""
     pci: str = ""
     """Its address on the PCI bus, such as `00000000:3B:00.0`."""
     capability: str = ""
     """CUDA compute capability, such as `8.6`."""
     numa: int = -1
-    """The NUMA node that it is attached to; -1 where there is none or it is not told."""
+    """The NUMA node that it is attached to; -1 where there is none or it is unknown."""
     nvlinks: int = 0
     """NVLinks that are up."""
     links: tuple[tuple[str, str], ...] = ()
-    """How it reaches the node's other GPUs: (UUID, one of `LINKS`), the nearest path that there is."""
+    """The nearest paths to the node's other GPUs: (UUID, one of `LINKS`)."""
     parent: str = ""
     """UUID of the GPU that this is a MIG slice of; empty for a whole GPU."""
     sharing: PoolSharing = AS_SET
-    """The node's, on each of its GPUs, where decisions look for it."""
+    """The options of the node, repeated on each of its GPUs for decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +252,12 @@ class Delivery:
     """
     How a GPU reaches a container of a node without a device plugin.
 
-    `classes`: runtime classes under which it does, the empty one for pods without any; none of them: it never does.
-    `kind`: the CDI kind by which the runtime wants GPUs named; empty: by UUID alone.
-    `nri`: named to NVIDIA's NRI plugin by an annotation, which needs no runtime class.
-    `mounts`: how a container gets what holds it to its share (MPS's sockets, the preloaded library), one of `MOUNTS`;
-    empty where there is nothing of the kind.
-    `single`: a container can use one GPU only, since each has an MPS daemon of its own, and a client knows one daemon.
+    `classes`: the runtime classes under which it does; the empty one is for pods without a class. None: it never does.
+    `kind`: the CDI kind in the runtime's names of GPUs; empty: it identifies them by UUID alone.
+    `nri`: an annotation names the GPU to NVIDIA's NRI plugin, which needs no runtime class.
+    `mounts`: how a container gets the files of its limiter (MPS's sockets, the preloaded library), one of `MOUNTS`;
+    empty where it needs none.
+    `single`: a container can use one GPU only, since each GPU has its own MPS daemon and a client uses one daemon.
     """
 
     classes: tuple[str, ...] = ()
@@ -268,32 +268,32 @@ class Delivery:
 
     @property
     def kinds(self) -> str:
-        """What `GpuShare.cdi` is of shares there; `SHARE_KIND` has a device of the same name for every GPU."""
+        """`GpuShare.cdi` for shares there; `SHARE_KIND` has a device of the same name for every GPU."""
         return f"{self.kind},{SHARE_KIND}" if self.mounts == BY_CDI else self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a node's agent publishes of it: the content of a GPUNode's status."""
+    """What a node's agent publishes: the content of a GPUNode's status."""
 
     node: str
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
     cuda: str = ""
     problem: str = ""
-    """Why there is no inventory (no driver, no library); empty while all is well."""
+    """Why there is no inventory (no driver, no library); empty if there is one."""
     kernel: str = ""
     """The running Linux kernel's release."""
     cgroup: str = ""
-    """`v1` or `v2`; empty where the agent could not tell."""
+    """`v1` or `v2`; empty where it is unknown."""
     delivery: Delivery | None = None
-    """None where the agent could not tell; then pods are placed as if every way worked."""
+    """None where it is unknown; then pods are placed as if every way worked."""
     isolation: tuple[str, ...] = ()
-    """What of `ISOLATION` is enforced here, as seen, not as configured."""
+    """The levels of `ISOLATION` that are enforced here, as observed rather than as configured."""
     pool: str = ""
-    """The node pool whose options count here; empty where only the cluster's do."""
+    """The node pool whose options apply here; empty where only the cluster's do."""
     options: tuple[tuple[str, str], ...] = ()
-    """What counts of the administrator's options: name and value, in the names' order; see `inventories.sharing_of`."""
+    """The administrator's options that apply: (name, value), sorted by name; see `inventories.sharing_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is taken on one GPU by everybody. `exclusive`: its holder shares it with nobody."""
+    """What all pods take of one GPU. `exclusive`: one pod holds the whole GPU."""
 
     memory: int = 0
     cores: int = 0
@@ -320,7 +320,7 @@ FREE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Amounts of what kubelet itself admits by: CPU in thousandths, bytes of memory and ephemeral storage, pods."""
+    """The amounts by which kubelet admits: CPU in thousandths, bytes of memory and ephemeral storage, pods."""
 
     cpu: int = 0
     memory: int = 0
@@ -331,7 +331,7 @@ class Compute:
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """
-    One node as a decision sees it: what it has, and what is taken.
+    One node for a decision: what it has, and what is taken.
 
     `usage` runs parallel to `gpus`. `host_ports` holds (ip, protocol, port) in use, ip empty for all addresses.
     """

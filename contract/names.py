@@ -1,11 +1,10 @@
 """
-Every name that we put on, or read from, a Kubernetes object: one documented registry.
+Every name that we write on, or read from, a Kubernetes object: one documented registry.
 
-These strings are what other people's manifests, quotas, dashboards and policies depend on, so a change here is a
-change of contract. Nothing outside this module may spell one of them out. Names of the older systems live with
-their dialect, because only that dialect understands them.
+Other people's manifests, quotas, dashboards and policies depend on these strings, so a change here is a change of
+contract. Other modules use these constants and no literals. The names of an older system are in its dialect.
 
-This module must hold no behaviour beyond making a name from a container's name.
+Must not: do more than make a name from a container's name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ VERSION = "v1alpha1"
 
 
 class Key(str):
-    """A name of ours, with who writes it and what it means. It is a `str`, so it is used wherever a name is."""
+    """A name of ours, a `str`. `on`: the kind of object or field; `writer`: who writes it; `doc`: its meaning."""
 
     doc: str
     on: str
@@ -31,12 +30,12 @@ class Key(str):
         return key
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """A copy is plain text: a `Key` inside a pod's JSON is a name there, not a second entry of the registry."""
+        """A copy is plain text, not a second entry of the registry."""
         return str, (str(self),)
 
 
 REGISTRY: list[Key] = []
-"""Every `Key`, in the order of definition; the documentation's table is made from it."""
+"""Every `Key` in the order of definition, for the documentation."""
 
 # -- labels, gate -------------------------------------------------------------------------------------------------
 
@@ -55,7 +54,7 @@ GPUS_LABEL = Key(
 )
 UNGUARDED = "unguarded"
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
-"""Never served, whatever their labels: what runs there must start while the webhook is down."""
+"""Never served, whatever their labels: pods there must start while the webhook is down."""
 
 GATE = Key(
     f"{GROUP}/allocation",
@@ -95,6 +94,16 @@ GPU_COUNT = Key(
 
 # -- annotations on pods ------------------------------------------------------------------------------------------
 
+
+def _by_tenant(name: str, doc: str) -> Key:
+    return Key(f"{GROUP}/{name}", on="Pod annotation", writer="tenant", doc=doc)
+
+
+def _of_container(name: str, doc: str) -> Key:
+    writer = "webhook or allocator, with the allocation"
+    return Key(f"{GROUP}/{name}.", on="Pod annotation, one per container", writer=writer, doc=doc)
+
+
 REQUEST = Key(
     f"{GROUP}/request",
     on="Pod annotation",
@@ -112,119 +121,87 @@ FENCE = Key(
     f"{GROUP}/fence",
     on="Pod annotation",
     writer="allocator",
-    doc="On a pod that waited when the leader changed: a word of the new leader's. Only that it was written matters, "
-    "since no write of the leader before can take effect after it.",
+    doc="On a pod that waited when the leader changed: a token of the new leader. The write itself is the fence: no "
+    "write of the leader before can take effect after it.",
 )
 PIN = Key(
     f"{GROUP}/pin",
     on="Pod annotation",
     writer="webhook",
-    doc="What the webhook tied the pod to its node with, `nodeName` or `affinity`; absent where the pod was tied to it "
-    "already. When the pod is admitted again, that is taken out and a node is chosen as if it had never been there.",
+    doc="How the webhook pinned the pod to its node, `nodeName` or `affinity`; absent where the pod named the node "
+    "itself. When the pod is admitted again, the pin is removed before a node is chosen.",
 )
 RETURNED = Key(
     f"{GROUP}/returned",
     on="Pod annotation",
     writer="webhook",
-    doc="On a pod that was given a share when it was admitted and then had to wait after all: the id of that "
-    "allocation, which is released when the pod is seen.",
+    doc="On a pod that got a share at its first admission and must wait after its second: the id of the first "
+    "allocation, which is released when the allocator sees the pod.",
 )
-PLACEMENT = Key(
-    f"{GROUP}/placement",
-    on="Pod annotation",
-    writer="tenant",
-    doc="How the node is pinned: `auto` (the default), `nodeName` or `affinity`.",
+PLACEMENT = _by_tenant(
+    "placement",
+    "How the node is pinned: `auto` (the default), `nodeName` or `affinity`.",
 )
-NODE_POLICY = Key(
-    f"{GROUP}/node-policy",
-    on="Pod annotation",
-    writer="tenant",
-    doc="`binpack` or `spread` over nodes; the administrator's default where it is absent.",
+NODE_POLICY = _by_tenant(
+    "node-policy",
+    "`binpack` or `spread` over nodes; the administrator's default where it is absent.",
 )
-GPU_POLICY = Key(
-    f"{GROUP}/gpu-policy",
-    on="Pod annotation",
-    writer="tenant",
-    doc="`binpack` or `spread` over the GPUs of a node; the administrator's default where it is absent.",
+GPU_POLICY = _by_tenant(
+    "gpu-policy",
+    "`binpack` or `spread` over the GPUs of a node; the administrator's default where it is absent.",
 )
-USE_MODELS = Key(
-    f"{GROUP}/gpu-models",
-    on="Pod annotation",
-    writer="tenant",
-    doc="Comma list: only GPUs whose model contains one of these words (`H100,A100`), whatever their case; the first "
+USE_MODELS = _by_tenant(
+    "gpu-models",
+    "Comma list: only GPUs whose model contains one of these words (`H100,A100`), whatever their case; the first "
     "that has room is taken.",
 )
-LEAST_MEMORY = Key(
-    f"{GROUP}/min-gpu-memory",
-    on="Pod annotation",
-    writer="tenant",
-    doc="Only GPUs that have at least this much memory in all, a quantity of bytes such as `40Gi`.",
+LEAST_MEMORY = _by_tenant(
+    "min-gpu-memory",
+    "Only GPUs that have at least this much memory in all, a quantity of bytes such as `40Gi`.",
 )
-AVOID_MODELS = Key(
-    f"{GROUP}/avoid-gpu-models",
-    on="Pod annotation",
-    writer="tenant",
-    doc="Comma list: no GPU whose model contains one of these words, whatever their case.",
+AVOID_MODELS = _by_tenant(
+    "avoid-gpu-models",
+    "Comma list: no GPU whose model contains one of these words, whatever their case.",
 )
-USE_UUIDS = Key(
-    f"{GROUP}/gpu-uuids", on="Pod annotation", writer="tenant", doc="Comma list: only these GPUs, by exact UUID."
-)
-AVOID_UUIDS = Key(
-    f"{GROUP}/avoid-gpu-uuids", on="Pod annotation", writer="tenant", doc="Comma list: none of these GPUs."
+USE_UUIDS = _by_tenant("gpu-uuids", "Comma list: only these GPUs, by exact UUID.")
+AVOID_UUIDS = _by_tenant("avoid-gpu-uuids", "Comma list: none of these GPUs.")
+
+ISOLATION = _by_tenant(
+    "isolation",
+    "The weakest isolation that the pod accepts between itself and the pods on its GPUs: `driver`, `mps`, `preload` or "
+    "`watch`, in this order, the strongest first. Only nodes that enforce it or a stronger one are taken.",
 )
 
-ISOLATION = Key(
-    f"{GROUP}/isolation",
-    on="Pod annotation",
-    writer="tenant",
-    doc="The least that must hold others to their shares beside the pod, and the pod to its own: `driver`, `mps`, "
-    "`preload` or `watch`, each of which stands for those before it too. Only nodes that enforce it are taken.",
+NUMA_BIND = _by_tenant(
+    "numa-bind",
+    "`true`: all GPUs of a container on one NUMA node of their machine; the pod goes where there are enough.",
 )
 
-NUMA_BIND = Key(
-    f"{GROUP}/numa-bind",
-    on="Pod annotation",
-    writer="tenant",
-    doc="`true`: all GPUs of a container on one NUMA node of their machine; the pod goes where there are enough.",
-)
-
-DEVICES_PREFIX = Key(
-    f"{GROUP}/devices.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="Comma list of GPU UUIDs, as CDI device names where the node needs that; the container's "
+DEVICES_PREFIX = _of_container(
+    "devices",
+    "Comma list of GPU UUIDs, as CDI device names where the node needs that; the container's "
     "`NVIDIA_VISIBLE_DEVICES` reads it through `fieldRef`.",
 )
-MEMORY_MIB_PREFIX = Key(
-    f"{GROUP}/memory-mib.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="Memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` and "
+MEMORY_MIB_PREFIX = _of_container(
+    "memory-mib",
+    "Memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` and "
     "`_LIMIT` read it.",
 )
-MEMORY_LIMIT_PREFIX = Key(
-    f"{GROUP}/memory-limit.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="Memory on each GPU as `<MiB>m`, the only form that HAMi-core reads without a trap.",
+MEMORY_LIMIT_PREFIX = _of_container(
+    "memory-limit",
+    "Memory on each GPU as `<MiB>m`, the only form that HAMi-core reads without ambiguity.",
 )
-CORES_LIMIT_PREFIX = Key(
-    f"{GROUP}/cores-limit.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="Percent of each GPU's multiprocessors for `CUDA_DEVICE_SM_LIMIT`; 0 is no limit.",
+CORES_LIMIT_PREFIX = _of_container(
+    "cores-limit",
+    "Percent of each GPU's multiprocessors for `CUDA_DEVICE_SM_LIMIT`; 0 is no limit.",
 )
-MPS_MEMORY_PREFIX = Key(
-    f"{GROUP}/mps-memory.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="`0=<MiB>M,1=<MiB>M`: one key for each visible GPU, all alike, for `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
+MPS_MEMORY_PREFIX = _of_container(
+    "mps-memory",
+    "`0=<MiB>M,1=<MiB>M`: one key for each visible GPU, all alike, for `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
 )
-MPS_THREADS_PREFIX = Key(
-    f"{GROUP}/mps-threads.",
-    on="Pod annotation, one per container",
-    writer="webhook or allocator, with the allocation",
-    doc="Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 where no cores were asked.",
+MPS_THREADS_PREFIX = _of_container(
+    "mps-threads",
+    "Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 where no cores were asked.",
 )
 CONTAINER_PREFIXES = (
     DEVICES_PREFIX,
@@ -236,40 +213,40 @@ CONTAINER_PREFIXES = (
 )
 
 CONTAINER_WISHES = (USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS, LEAST_MEMORY)
-"""Wishes of the whole pod; `<name>.<container>` is the same for one container, which then does not follow the pod's."""
+"""Wishes of the whole pod. `<name>.<container>` replaces the pod's wish for one container."""
 
 _NAME_PART_MAX = 63
-"""An annotation's name part may have 63 characters (Kubernetes, qualified names); a container's name may too."""
+"""Characters of an annotation's name after the slash (Kubernetes, qualified names); a container's name has as many."""
 DEVICE_ANNOTATION_PREFIXES = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
 """
-Annotations by which a pod names devices to its container runtime past everybody (CDI; NVIDIA's NRI plugin reads
-`nvidia.cdi.k8s.io/container.<name>` in any namespace). Dropped from pods with a share: they could name every GPU.
+Annotations by which a pod names devices to its container runtime (CDI; NVIDIA's NRI plugin reads
+`nvidia.cdi.k8s.io/container.<name>` in any namespace). Admission removes them from pods with a share, since they could
+name every GPU.
 """
 
 
 def nri_annotation(container: str) -> str:
     """
     The annotation by which NVIDIA's NRI plugin gives CDI devices to one container; empty where the container's name is
-    too long for one, and the container then gets none.
+    too long, and then it gets none.
     """
     name = f"container.{container}"
     return f"nvidia.cdi.k8s.io/{name}" if len(name) <= _NAME_PART_MAX else ""
 
 
 RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION)
-"""Whole annotation names that only we write; with `CONTAINER_PREFIXES` everything that a tenant may not choose."""
+"""Annotations that only we write, besides those with `CONTAINER_PREFIXES`."""
 
 _DIGEST = 32
-"""Characters of the hash: 128 bits, since a tenant chooses container names and gains if two of them are one."""
+"""Characters of the hash: 128 bits, since a tenant chooses container names and could profit from a collision."""
 
 
 def per_container(prefix: str, container: str) -> str:
     """
-    The annotation `prefix` for one container, always a valid name and distinct for distinct containers.
+    The annotation `prefix` for one container: always a valid name, and different for different containers.
 
-    A container whose name does not fit behind the prefix is known by the start of its name and a hash of all of it,
-    long enough that nobody can find two names alike. The `_` between them cannot occur in a container's name, so no
-    short name equals a hashed one.
+    A container's name that is too long is replaced by its beginning and a hash of it, long enough that nobody can find
+    a collision. The `_` between them cannot occur in a container's name, so no short name equals a hashed one.
     """
     room = _NAME_PART_MAX - len(prefix.split("/", 1)[1])
     if len(container) <= room:
@@ -317,8 +294,8 @@ BEYOND = Key(
     f"{GROUP}/held-beyond",
     on="GPUNode annotation",
     writer="allocator",
-    doc="What pods hold beyond what the node's GPUs promise, of GPUs that are gone or promise less: bytes of memory, "
-    "percent of cores, and a digest of that promise. The agent adds it to the Node's capacity.",
+    doc="What pods hold beyond the promise of the node's GPUs, because GPUs were removed or promise less: bytes of "
+    "memory, percent of cores, and a digest of that promise. The agent adds it to the Node's capacity.",
 )
 
 # -- conditions, Events, the custom resource ----------------------------------------------------------------------
@@ -330,7 +307,7 @@ ALLOCATED_CONDITION = Key(
     doc="`True` when the pod has its share; `False` with the reason while it waits.",
 )
 SHARE_TAKEN = "GPUShareTaken"
-"""Told of a pod that is failed in its first second, since its share had been given away before it was stored."""
+"""The reason of a pod that is failed in its first second, because its share was allocated to another before."""
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",
@@ -347,7 +324,7 @@ RECLAIM = Key(
     f"{GROUP}/reclaim-policy",
     on="ElasticGPU annotation",
     writer="allocator",
-    doc="`Delete` or `Retain`: what becomes of it with its claim, as its class said when it was made.",
+    doc="`Delete` or `Retain`: what happens to it when its claim is deleted, from its class when it was made.",
 )
 GPUNODE_KIND = "GPUNode"
 GPUNODE_PLURAL = "gpunodes"
@@ -370,7 +347,7 @@ VISIBLE_DEVICES = Key(
     doc="Which GPUs the NVIDIA runtime injects. `void` in a container of a GPU pod that asked for none.",
 )
 NO_DEVICES = "void"
-"""The value of `NVIDIA_VISIBLE_DEVICES` that injects nothing, not even the driver (NVIDIA container toolkit)."""
+"""The value of `NVIDIA_VISIBLE_DEVICES` for no injection, not even of the driver (NVIDIA container toolkit)."""
 
 ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     (VISIBLE_DEVICES, DEVICES_PREFIX),
@@ -381,7 +358,7 @@ ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", MPS_MEMORY_PREFIX),
     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_THREADS_PREFIX),
 )
-"""Environment of a container with a share: the variable, and the per-container annotation that it reads."""
+"""Environment of a container with a share: the variable, and the prefix of the annotation that it reads."""
 
 RESERVED_ENVIRONMENT = (
     "NVIDIA_VISIBLE_DEVICES",
@@ -394,9 +371,9 @@ RESERVED_ENVIRONMENT = (
 )
 RESERVED_ENVIRONMENT_PREFIXES = ("CUDA_MPS_", "NVIDIA_GPU_MEMORY_", "CUDA_DEVICE_")
 """
-Variables that widen a share if a tenant sets them, so ours replace them. The MIG ones have NVIDIA's runtime hand out
-the right to change a card; the last three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
+Variables by which a tenant could enlarge a share, so ours replace them. By the MIG ones NVIDIA's runtime grants the
+right to change a card; the last three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
 under the prefix; without it CUDA orders by speed, which among the cards of one container is a stable order too.
 """
 LIMITER_LIBRARY = "libvgpu.so"
-"""HAMi-core's limiter, which is loaded into every program where a node has it: `LD_PRELOAD` must not name another."""
+"""HAMi-core's limiter, which a node with it loads into every program: `LD_PRELOAD` must not name another."""

@@ -1,17 +1,15 @@
 """
-Which pods reach the webhook at all: matchConditions in CEL, made from the table of dialects.
+Which pods reach the webhook: matchConditions in CEL, made from the table of dialects.
 
-With failurePolicy Fail a webhook that is down stops every pod that reaches it. So the API server itself asks first
-whether a pod names a resource or an annotation of some dialect, and pods that do not are none of our business, up or
-down. The answer is the same as that of `contract.dialects.asked`; a test holds the two together. A pod with our request
-annotation or our gate comes too: it was with us before, in an earlier pass or in the backup it was restored from, and
-nobody but we can tell whether what it carries still holds.
+With failurePolicy Fail, a webhook that is down stops every pod that the API server sends it. So the API server itself
+checks first whether a pod names a resource or an annotation of a dialect, and admits all other pods without us. A test
+holds the conditions equal to `contract.dialects.asked`. A pod with our request annotation or our gate is sent too: it
+was admitted before, or restored from a backup, and only we can check whether its annotations are still valid. So is a
+pod that only misspells a dialect's resource, found by the prefix of the name, so that its author gets a message.
 
-Conditions of one webhook are ANDed, hence there is one expression for all dialects. Names are looked up in the pod's
-maps, which costs CEL one step each. A pod that only misspells a dialect's resource comes as well, by what such names
-start with, so that its author can be told. Only prefixes of annotations are looked for one annotation after the other;
-all of a pod's may have 256 KiB together, which stays below what CEL allows an expression. Beyond that the pod is
-refused.
+Conditions of one webhook are ANDed, hence the single expression for all dialects. A name is looked up in the pod's
+maps, which costs CEL one step. Only prefixes of annotations need a loop over all of them; 256 KiB of annotations, all
+that a pod may have, stay below CEL's cost limit for an expression.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ OTHERS_NAME = "asks-for-no-gpu-share"
 
 def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
     """
-    The `matchConditions` of a webhook for pods, as `{name, expression}`; `object` in them is the pod.
+    The `matchConditions` of the webhook for pods with a share, as `{name, expression}`; `object` in them is the pod.
 
-    `renamed`: what a cluster calls resources of the dialects besides. Raises ValueError for what is no resource's name.
+    `renamed`: a cluster's own names of the dialects' resources. Raises ValueError for an invalid name.
     """
     table = tuple(dialects)
     resources = [*(resource for dialect in table for resource in dialect.resources), *renamed]
@@ -40,7 +38,7 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[s
     if resources:
         ways.append(_any(resources, f"{_in_some('containers')} ||\n  {_in_some('initContainers')}"))
     if stems:
-        # Few containers name anything with a domain, so most cost one step here.
+        # Few containers name a resource with a domain, so most cost one step here.
         starts = " || ".join(f"r.startsWith({_literal(stem)})" for stem in stems)
         ways.append(_stems(starts))
     ways.append(_any(annotations, "has(object.metadata.annotations) && name in object.metadata.annotations"))
@@ -54,30 +52,30 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[s
 
 
 def other_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
-    """The `matchConditions` for all other pods, where an administrator has those changed too."""
+    """The `matchConditions` of the webhook for all other pods, where an administrator wants their GPUs hidden."""
     [ours] = match_conditions(dialects, renamed)
     return [{"name": OTHERS_NAME, "expression": f"!({ours['expression']})"}]
 
 
 def unnamed(expression: str, resources: Iterable[str]) -> tuple[str, ...]:
-    """Those of the resources that an expression, made here or by hand, does not name."""
+    """The resources that an expression, made here or by hand, does not name."""
     return tuple(resource for resource in resources if _literal(resource) not in expression)
 
 
 def _any(wanted: Iterable[str], found: str) -> str:
-    """Whether the condition `found` holds of any of the names."""
+    """An expression: does the condition `found` hold for any of the names?"""
     listed = ",\n  ".join(_literal(text) for text in wanted)
     return f"[\n  {listed}\n].exists(name,\n  {found})"
 
 
 def _in_some(kind: str) -> str:
-    """Whether some container of a kind names it, in limits or, as dialects are read, in requests alone."""
+    """An expression: does a container of this kind have `name` in its limits or requests?"""
     named = " || ".join(f"has({path}) && name in {path}" for path in ("c.resources.limits", "c.resources.requests"))
     return f"has(object.spec.{kind}) && object.spec.{kind}.exists(c, has(c.resources) && (\n    {named}))"
 
 
 def _stems(starts: str) -> str:
-    """Whether some container of either kind names a resource that may be misspelt."""
+    """An expression: does any container name a resource that may be misspelt?"""
     each = (
         f"has(object.spec.{kind}) && object.spec.{kind}.exists(c, has(c.resources) && (\n    "
         + " ||\n    ".join(
@@ -91,7 +89,7 @@ def _stems(starts: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A CEL string. Names of resources and annotations have no quotes or backslashes; anything else is a bug here."""
+    """A CEL string. Raises ValueError for quotes and backslashes, which no name of a resource or annotation has."""
     if not text.isascii() or not text.isprintable() or "'" in text or "\\" in text:
         raise ValueError(f"{text!r} is not the name of a resource or an annotation")
     return f"'{text}'"

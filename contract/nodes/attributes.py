@@ -1,5 +1,5 @@
 """
-What a decision needs of a Node object, GPUs aside.
+What a decision needs of a Node object besides GPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING = Compute()
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a Node says of itself, GPUs aside."""
+    """The fields of a Node that decisions read, without its GPUs."""
 
     name: str
     labels: dict[str, str] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class NodeFacts:
     ready: bool = False
     allocatable: Compute = _NOTHING
     vendors: frozenset[str] = frozenset()
-    """Resources by which NVIDIA's own plugin hands out GPUs here (`contract.nodes.capacity`)."""
+    """Resources by which NVIDIA's own plugin offers GPUs here (`contract.nodes.capacity`)."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:
-    """The node with only the fields that `facts` reads: a node's images alone can be 50 KiB."""
+    """The node with only the fields that `facts` reads: its list of images alone can have 50 KiB."""
     metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
     return {
@@ -45,7 +45,7 @@ def trim(node: Mapping[str, Any]) -> JSON:
 
 
 def facts(node: Mapping[str, Any]) -> NodeFacts:
-    """Read a Node. An amount that is no quantity counts as none: the node then takes no pod that needs it."""
+    """Read a Node. An amount that is not a quantity counts as 0, so the node takes no pod that needs it."""
     metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
     return NodeFacts(
         name=metadata.get("name", ""),
@@ -62,7 +62,7 @@ def _taints(listed: list[JSON]) -> tuple[Taint, ...]:
     """
     The node's taints; of more than `MOST_TAINTS` the first ones, and one that stands for the others.
 
-    Each is compared with every toleration of every pod, and kubelets write what they like of their nodes.
+    Each is compared with every toleration of every pod, and a kubelet can write any number of them.
     """
     found = tuple(Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in listed[:MOST_TAINTS])
     return found if len(listed) <= MOST_TAINTS else (*found, TOO_MANY)
@@ -83,5 +83,5 @@ def _allocatable(amounts: Mapping[str, Any]) -> Compute:
 
 
 def _within(amount: Fraction) -> int:
-    """The whole of an amount, within what is counted: kubelets write what they like of their nodes."""
+    """The amount as a whole number within the bounds of counting: a kubelet can write any amount."""
     return max(0, min(int(amount), MOST_COMPUTE))

@@ -1,13 +1,12 @@
 """
-What a node's GPUs promise, and what pods hold beyond that: by both the agent says how much capacity the Node has.
+A Node's capacity of GPU shares: what its GPUs promise, and what pods hold beyond that.
 
-The kubelet of a node counts all pods there, those too whose GPU is gone, was replaced, or promises less than it did.
-Their amounts must not be taken from the GPUs that are well. So a Node's capacity is what its GPUs promise, and on top
-what is held beyond that, GPU by GPU. The agent knows the first. The allocator knows the second, and writes it onto the
-GPUNode as a `Beyond`; a digest there names the promise that it was counted against, so that no old word is taken for a
-new one.
+A kubelet counts all pods of its node, also those whose GPU is removed, replaced, or promises less than before. Their
+amounts must not be taken from the healthy GPUs. So a Node's capacity is the promise of its GPUs, plus what is held
+beyond it, GPU by GPU. The agent knows the promise. The allocator knows the rest and writes it to the GPUNode as a
+`Beyond`, with a digest of the promise that it was computed from, so that an outdated one is recognized.
 
-NVIDIA's own device plugin may hand out GPUs of the node beside our shares, under names of its own.
+NVIDIA's own device plugin may offer GPUs of the node beside our shares, under its own resource names.
 
 Pure. Must not: know who writes, or when.
 """
@@ -27,13 +26,13 @@ from contract.model import MOST_MEMORY, WHOLE, WITHHELD, Gpu, Usage
 
 _NOT_SHARED = WITHHELD[1]
 _MOST = MOST_MEMORY << 10
-"""As which more counts; no node holds as much."""
+"""A larger amount counts as this; no node has as much."""
 VENDOR_GPU = "nvidia.com/gpu"
 _VENDOR_GPUS = re.compile(r"nvidia\.com/(gpu|mig-[0-9][a-z0-9.-]{0,50})(\.shared)?")
 """
-By which NVIDIA's device plugin hands out GPUs (its README): `nvidia.com/gpu`; with MIG strategy `mixed` one name for
-each profile; with time-slicing or MPS and `renameByDefault` the same with `.shared`. Other names under `nvidia.com`
-stand for no GPU: NICs, channels, or what somebody made up.
+The resources by which NVIDIA's device plugin offers GPUs (its README): `nvidia.com/gpu`; with MIG strategy `mixed` one
+for each profile; with time-slicing or MPS and `renameByDefault` the same with `.shared`. Other names under `nvidia.com`
+are not GPUs: NICs, channels, or invented names.
 """
 
 
@@ -49,7 +48,7 @@ class Amounts:
         return Amounts(self.memory + other.memory, self.cores + other.cores)
 
     def above(self, other: Amounts) -> Amounts:
-        """What of this is more than the other, of each resource; nothing where it is less."""
+        """The difference to `other` of each resource, at least 0."""
         return Amounts(max(0, self.memory - other.memory), max(0, self.cores - other.cores))
 
     def at_least(self, other: Amounts) -> Amounts:
@@ -62,7 +61,7 @@ NOTHING = Amounts()
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What pods hold beyond what the GPUs promise. `of`: the digest of that promise."""
+    """What pods hold beyond the promise of the GPUs. `of`: the digest of that promise."""
 
     of: str
     amounts: Amounts = NOTHING
@@ -74,8 +73,8 @@ Promises = Mapping[str, Amounts]
 
 def promises(gpus: Iterable[Gpu]) -> Promises:
     """
-    Every GPU counts, the sick and the cordoned too, since pods hold shares of them; not what a vendor's device plugin
-    has, which is counted under that plugin's own resource.
+    What each GPU promises. Unhealthy and cordoned GPUs count too, since pods hold shares of them. GPUs of a vendor's
+    device plugin promise nothing: they count under the plugin's own resource.
     """
     return {
         gpu.uuid: NOTHING if gpu.withheld == _NOT_SHARED else Amounts(gpu.sharing.promised(gpu.usable), WHOLE)
@@ -84,30 +83,30 @@ def promises(gpus: Iterable[Gpu]) -> Promises:
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """All together."""
+    """The sum."""
     return sum(amounts, NOTHING)
 
 
 def digest(promised: Promises) -> str:
-    """The same text for the same promise, in whatever order."""
+    """A text that is equal for equal promises."""
     lines = (f"{uuid} {amounts.memory} {amounts.cores}\n" for uuid, amounts in sorted(promised.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def beyond(promised: Promises, used: Mapping[str, Usage]) -> Beyond:
-    """What is used beyond the promise: of each GPU what it does not promise, and all of a GPU that is not there."""
+    """What is used beyond the promise: of each GPU what exceeds its promise, and all of a GPU that is removed."""
     held = ((uuid, Amounts(usage.memory, usage.cores)) for uuid, usage in used.items())
     more = total(amounts.above(promised.get(uuid, NOTHING)) for uuid, amounts in held)
     return Beyond(digest(promised), Amounts(min(more.memory, _MOST), more.cores))
 
 
-def to_text(said: Beyond) -> str:
-    """As the annotation says it."""
-    return json.dumps({"of": said.of, "memory": said.amounts.memory, "cores": said.amounts.cores})
+def to_text(held: Beyond) -> str:
+    """The value of the annotation."""
+    return json.dumps({"of": held.of, "memory": held.amounts.memory, "cores": held.amounts.cores})
 
 
 def from_text(text: object) -> Beyond | None:
-    """The inverse; None for what cannot be read, as where nobody has said anything."""
+    """The inverse of `to_text`; None for a missing or unreadable annotation."""
     try:
         found = Reader(json.loads(text if isinstance(text, str) else ""), "beyond")
         return Beyond(found.text("of"), Amounts(found.amount("memory", most=_MOST), found.amount("cores", most=_MOST)))
@@ -116,7 +115,7 @@ def from_text(text: object) -> Beyond | None:
 
 
 def vendor_gpus(amounts: Mapping[str, Any]) -> frozenset[str]:
-    """Of a node's allocatable amounts, or of a container's, the plugin's GPUs of which there is at least one."""
+    """The plugin's resources with at least one GPU, among a node's allocatable or a container's amounts."""
     return frozenset(
         name for name, amount in amounts.items() if _VENDOR_GPUS.fullmatch(name) and quantity.integer_or(amount, 0) > 0
     )

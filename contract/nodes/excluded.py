@@ -1,11 +1,11 @@
 """
-The cards that an administrator of Aliyun gpushare keeps out: the ConfigMap `unhealthy-gpu-<node>` of kube-system.
+The cards that an administrator of Aliyun gpushare excludes: the ConfigMap `unhealthy-gpu-<node>` of kube-system.
 
-Its `gpus` is a comma list of cards by index; a UUID is read too, since an index changes with the machine. That system's
-scheduler took what it could not read for card 0. Here such a list keeps every card of its node out, and says so: it was
-written to keep pods away from a card, and nobody can tell from which. An empty list keeps out none.
+Its `gpus` is a comma list of cards by index; UUIDs are read too, since an index changes with the machine. That system's
+scheduler read an unreadable entry as card 0. Here a list with such an entry excludes every card of its node, and says
+so: it was written to keep pods away from a card, and it is unknown from which. An empty list excludes none.
 
-Pure. Must not: know what becomes of the cards.
+Pure. Must not: know how the cards are excluded.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _CORDONED = WITHHELD[0]
 
 @dataclass(frozen=True, slots=True)
 class KeptOut:
-    """One node's list: indexes and UUIDs as text. `wrong`: why it cannot be read, empty if it can."""
+    """One node's list: indexes and UUIDs as text. `wrong`: why it cannot be read; empty if it can."""
 
     node: str
     cards: frozenset[str] = frozenset()
     wrong: str = ""
     uid: str = field(default="", compare=False)
-    """The ConfigMap's."""
+    """The uid of the ConfigMap."""
 
     def covers(self, gpu: Gpu) -> bool:
-        """Whether the list means this card, or the card that it is a slice of."""
+        """Whether the list has this card, or the card of which it is a slice."""
         return bool(self.wrong) or bool(self.cards & ({str(gpu.index), gpu.uuid, gpu.parent} - {""}))
 
     def strangers(self, gpus: tuple[Gpu, ...]) -> str:
-        """What of the list names none of these cards, so that it keeps none out, and what would; empty where all do."""
+        """A message about entries that name none of these cards, and what would; empty without such entries."""
         known = {word for gpu in gpus for word in (str(gpu.index), gpu.uuid, gpu.parent)}
         found = sorted(self.cards - known)
         if not found or not gpus:
@@ -52,7 +52,7 @@ class KeptOut:
         )
 
     def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """The cards with those that are meant taking no new pods; the same tuple where none is."""
+        """The cards, of which the listed ones take no new pods; the same tuple where none is listed."""
         if not any(gpu.healthy and self.covers(gpu) for gpu in gpus):
             return gpus
         why = f"named in the ConfigMap {NAMESPACE}/{PREFIX}{self.node}"
@@ -83,7 +83,7 @@ def _is_card(word: str) -> bool:
 
 
 def trim(configmap: dict[str, Any]) -> dict[str, Any]:
-    """Only what is read here: other ConfigMaps may be large and are nobody's business."""
+    """The fields that `read` needs: other ConfigMaps may be large, and secret."""
     metadata = {k: v for k, v in (configmap.get("metadata") or {}).items() if k in ("name", "resourceVersion", "uid")}
     ours = str(metadata.get("name") or "").startswith(PREFIX)
     data = (configmap.get("data") or {}) if ours else {}

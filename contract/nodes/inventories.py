@@ -1,9 +1,9 @@
 """
-What a GPUNode says of its node's GPUs, to the model and back.
+The status of a GPUNode, to the model and back.
 
-The GPUNode is written by the node's agent and read by everybody else, old and new versions of us among them. Total:
-an object that somebody damaged gives `Malformed`, never another exception. It is the part that programs read; what
-stands there for people beside it, and when it is written, is the agent's.
+The node's agent writes the GPUNode; all other programs read it, in older and newer versions too. Whatever the object
+is, reading it raises `Malformed` and no other exception. This is the part that programs read; the agent adds fields for
+people, and decides when to write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def inventory_to_status(inventory: Inventory) -> dict[str, Any]:
 
 
 def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
-    """`modes` is for people; programs read the rest."""
+    """The delivery as JSON. `modes` is for people; programs read the rest."""
     if delivery is None:
         return None
     modes = {
@@ -115,7 +115,7 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
 
 
 def published_options(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The options in a GPUNode's status; none where there is nothing that could be read."""
+    """The options in a GPUNode's status; none where they cannot be read."""
     try:
         return _options(Reader(status, "status"))
     except Malformed:
@@ -127,7 +127,7 @@ def _options(status: Reader) -> tuple[tuple[str, str], ...]:
 
 
 def sharing_of(options: Mapping[str, str]) -> PoolSharing:
-    """What options by their names say about sharing. Raises `Malformed`."""
+    """How GPUs are shared, from options by name. Raises `Malformed`."""
     try:
         sharers = quantity.integer(options.get("deviceSplitCount", "0"))
         factor = float(quantity.parse(options.get("deviceMemoryScaling", "0")))
@@ -149,7 +149,7 @@ def _gpu_from_json(item: Reader, sharing: PoolSharing) -> Gpu:
         model=item.text("model", ""),
         memory=memory,
         usable=min(memory, item.amount("usableBytes", memory)),
-        # A word of a newer agent means that something is wrong, whatever it is.
+        # An unknown word of a newer agent means that something is wrong.
         healthy=health == "Healthy",
         reason=item.text("reason", ""),
         withheld=health if health in WITHHELD else "",

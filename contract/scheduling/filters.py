@@ -1,8 +1,8 @@
 """
-Filter: whether a node, and which of its GPUs, can take a pod.
+Filter: whether a node can take a pod, and which of its GPUs can.
 
-Pure functions of frozen values. A "no" is a `Reason` with figures. The node's side repeats kube-scheduler's rules
-because a pod pinned by nodeName never meets kube-scheduler.
+Pure functions of frozen values. A "no" is a `Reason` with figures. The rules for nodes repeat kube-scheduler's, because
+kube-scheduler never sees a pod that is pinned by nodeName.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contract.scheduling.reasons import Code, Reason, of_withheld
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the administrator allows on one GPU where the options of its node's pool (`Gpu.sharing`) do not say."""
+    """The administrator's limits for one GPU, where the options of its node's pool (`Gpu.sharing`) have none."""
 
     max_sharers: int = 48
     """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""
@@ -42,12 +42,12 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def node_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
-    """Why the node cannot take the pod, its GPUs aside, in the order in which a person would fix it; None if it can."""
+    """Why the node, apart from its GPUs, cannot take the pod; None if it can. What to cure first comes first."""
     return lasting_reason(node, needs) or compute_reason(node, needs)
 
 
 def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
-    """The part of `node_reason` that pods coming and going do not change, their host ports aside."""
+    """The part of `node_reason` that other pods do not change, except by their host ports."""
     if not node.gpus:
         return Reason(Code.NO_GPUS)
     if needs.node_name and needs.node_name != node.name:
@@ -74,14 +74,14 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
 
 
 def delivers(node: NodeState, needs: PodNeeds) -> bool:
-    """Whether its GPUs reach the pod's containers there; where the agent could not tell, they are taken to."""
+    """Whether the node's GPUs reach the pod's containers; True where that is unknown."""
     if node.delivery is None:
         return True
     return needs.runtime_class in node.delivery.classes and not (needs.several and node.delivery.single)
 
 
 def isolates(node: NodeState, needs: PodNeeds) -> bool:
-    """Whether the node enforces the isolation that the pod requires, or a stronger one; an unknown word none does."""
+    """Whether the node enforces the pod's level of isolation or a stronger one; no node enforces an unknown level."""
     if not needs.isolation:
         return True
     enough = ISOLATION[: ISOLATION.index(needs.isolation) + 1] if needs.isolation in ISOLATION else ()
@@ -106,8 +106,8 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     """
     Why one more pod cannot take this share of this GPU; None if it can.
 
-    A GPU whose cores are all promised takes no pod without cores of its own: nothing would hold it back from the cores
-    that others were promised.
+    A GPU whose cores are all promised takes no pod without a request for cores, since nothing would keep that pod from
+    using the cores of others.
     """
     if not gpu.healthy:
         return Reason(of_withheld(gpu))
@@ -133,8 +133,8 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
 
 def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[int, int, int]:
     """
-    What must be given back of the GPU before it bears the demand, by the rules of `gpu_reason`: bytes, percent of its
-    cores, and pods. Nothing where it is <= 0; a pod that holds the GPU whole is not counted.
+    What must be released on the GPU before the demand fits, by the rules of `gpu_reason`: bytes, percent of cores, and
+    pods. A figure <= 0 needs no release. A pod that holds the whole GPU is not considered.
     """
     return (
         usage.memory + demand.memory - limits.capacity(gpu),
@@ -144,14 +144,14 @@ def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[in
 
 
 def free(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[int, int]:
-    """Bytes and percent of cores that pods may still be given of the GPU."""
+    """Bytes and percent of cores of the GPU that can still be allocated."""
     if usage.exclusive or not gpu.healthy:
         return 0, 0
     return max(0, limits.capacity(gpu) - usage.memory), max(0, WHOLE - usage.cores)
 
 
 def overcommitment(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[Reason, ...]:
-    """What is booked on the GPU beyond what there is, as (booked, most); `EXCLUSIVE`: a whole-GPU pod is not alone."""
+    """What is allocated beyond the GPU's limits, as (allocated, limit); `EXCLUSIVE`: a whole-GPU pod is not alone."""
     if usage.memory <= limits.capacity(gpu) and usage.cores <= WHOLE and usage.sharers <= limits.sharers(gpu):
         return (Reason(Code.EXCLUSIVE, usage.sharers, 1),) if usage.exclusive and usage.sharers > 1 else ()
     found = (
@@ -164,16 +164,16 @@ def overcommitment(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[Reason, ...]
 
 
 def wishes_for_kind(fraction: FractionRequest) -> bool:
-    """Whether some GPUs are not accepted for what they are."""
+    """Whether the wishes depend on the kind of GPU."""
     wishes = fraction.wishes
     return bool(wishes.use_models or wishes.avoid_models or wishes.least_memory)
 
 
 def kind_accepted(model: str, memory: int, fraction: FractionRequest) -> bool:
     """
-    Whether a GPU of this model and this much memory in all is one that is wished for.
+    Whether the wishes accept a GPU of this model with this much memory in all.
 
-    Its model contains one of the words, and none of those to avoid, whatever their case.
+    The model must contain one of the wished words, and none of those to avoid, whatever their case.
     """
     lowered = model.lower()
     wishes = fraction.wishes

@@ -1,10 +1,10 @@
 """
-Fit one pod onto the GPUs of one node: which GPUs each container gets, or why it cannot be.
+Fit one pod onto the GPUs of one node: which GPUs each container gets, or why none fit.
 
-Pure. The common case, one container on one GPU, is a single pass. Several containers or GPUs are searched depth first
-in the policy's order of preference, so that a greedy first choice never turns a pod away that fits; the search is
-bounded, and a node on which it gives up counts as not fitting. It is a loop and not a recursion: how many containers
-there are is whoever creates the pod's to say.
+Pure. The common case, one container on one GPU, is a single pass. For several containers or GPUs the search goes depth
+first in the policy's order of preference, so a greedy first choice cannot turn away a pod that fits. The search is
+bounded, and a node on which it gives up counts as not fitting. It is a loop rather than a recursion, since tenants
+choose the number of containers. At last `connected` exchanges like GPUs for those with the best paths between them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from contract.scheduling.filters import Limits, gpu_reason
 from contract.scheduling.reasons import Code, Reason
 
 _MOST_STEPS = 2_000
-"""Containers put on GPUs for a try on one node before giving up: some ten milliseconds. 8 GPUs and 3 containers need a
-few hundred at worst."""
+"""Steps of the search on one node, each one container on its GPUs: some ten milliseconds. 8 GPUs and 3 containers need
+a few hundred at worst."""
 MOST_STEPS_IN_ALL = 8_000
-"""The same for all nodes that one decision looks at. A pod whose containers fit alone and never together would
-otherwise cost the bound of one node on each."""
+"""The same for all nodes of one decision. A pod whose containers fit alone and never together would otherwise use up
+the bound on each node."""
 
 GpuScore = Callable[[int, Usage], int]
 """(usable bytes, usage) -> preference among the GPUs of one node that fit; the smallest wins."""
@@ -51,7 +51,7 @@ GpuChoice = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where the pod goes on one node, and how much of the node's GPUs it takes in all."""
+    """The pod's GPUs on one node, and how much it takes of them in all."""
 
     chosen: GpuChoice
     memory: int
@@ -60,13 +60,13 @@ class Fit:
 
 @dataclass(slots=True)
 class Steps:
-    """How much of the search over several nodes is left."""
+    """The steps that are left for the search over several nodes."""
 
     left: int = MOST_STEPS_IN_ALL
 
     @property
     def spent(self) -> bool:
-        """Whether the nodes that are left are not searched any more."""
+        """Whether none are left, so further nodes are not searched."""
         return self.left <= 0
 
 
@@ -74,9 +74,9 @@ def fit(
     node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps | None = None
 ) -> Fit | Reason:
     """
-    The preferred GPUs for each container, or the reason why the node's GPUs do not do.
+    The preferred GPUs for each container, or the reason why the node's GPUs do not fit.
 
-    `steps` is shared by the nodes that one decision looks at, where that is to be bounded.
+    `steps` bounds the search over all nodes of one decision; None: only the search on this node is bounded.
     """
     containers = request.containers
     if len(containers) == 1 and containers[0].count == 1:
@@ -88,10 +88,10 @@ def fit(
 
 def allocate(node: NodeState, request: PodRequest, chosen: GpuChoice) -> tuple[ContainerAllocation, ...]:
     """
-    The shares that a choice of GPUs means, each container's in the order of the GPUs' index.
+    The shares on the chosen GPUs, each container's sorted by the GPUs' index.
 
-    That is the order in which the container sees them, whatever order it is given them in, and limits by position
-    (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the same card.
+    A container sees its GPUs in that order, and limits by position (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the
+    same card.
     """
     return tuple(
         ContainerAllocation(
@@ -133,14 +133,14 @@ def _fit_one(node: NodeState, fraction: FractionRequest, limits: Limits, score: 
 
 
 def further(first: Reason | None, second: Reason) -> Reason:
-    """The reason of the GPU on which the pod came further; of two alike, the one with more room."""
+    """The reason of the GPU that passed more checks; of equal codes, the one with more room."""
     if first is None or (second.code, second.most, second.wanted) > (first.code, first.most, first.wanted):
         return second
     return first
 
 
 def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore) -> Fit | Reason:
-    """All containers on the same GPUs: they are fitted as the one share that they add up to."""
+    """All containers on the same GPUs: the sum of their shares is fitted as one share."""
     whole = combined(request)
     found = _search(node, replace(request, containers=(whole,), same_gpus=False), limits, score)
     if isinstance(found, Reason):
@@ -149,7 +149,7 @@ def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: G
 
 
 def combined(request: PodRequest) -> FractionRequest:
-    """The one share that containers on the same GPUs add up to; all ask by bytes, or all by percent."""
+    """The sum of the shares of containers on the same GPUs; all ask by bytes, or all by percent."""
     by_bytes = bool(request.containers[0].memory)
     demand = per_gpu(request, ((f.container, "all", f.memory if by_bytes else f.percent) for f in request.containers))[
         "all"
@@ -166,9 +166,9 @@ def combined(request: PodRequest) -> FractionRequest:
 
 def joined(request: PodRequest) -> PodRequest | None:
     """
-    The pod with its containers on the same GPUs, where that may be; None where only GPUs of their own will do.
+    The pod with its containers on the same GPUs; None where that is not possible.
 
-    All ask for the same number of GPUs of the same kind, in one unit, and no GPU is too small for what they add up to.
+    It is possible if all ask for the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
     """
     containers = request.containers
     if len(containers) < 2 or request.same_gpus:
@@ -206,7 +206,7 @@ def _search(
 def _candidates(
     node: NodeState, fraction: FractionRequest, limits: Limits, score: GpuScore
 ) -> tuple[list[int], Reason | None]:
-    """The GPUs that bear the container alone, preferred first, and the reason of the best of the others."""
+    """The GPUs on which the container alone fits, preferred first, and the reason of the best of the others."""
     fitting, reason = [], None
     for position, (gpu, usage) in enumerate(zip(node.gpus, node.usage, strict=True)):
         refused = gpu_reason(gpu, usage, fraction, limits)
@@ -225,7 +225,7 @@ def _shortfall(node: NodeState, fraction: FractionRequest, reason: Reason | None
 
 
 def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
-    """The positions by NUMA node, in their order; the group of the first of them first."""
+    """The positions grouped by NUMA node, in the order of each group's first position."""
     groups: dict[int, list[int]] = {}
     for position in positions:
         groups.setdefault(node.gpus[position].numa, []).append(position)
@@ -240,7 +240,7 @@ def choices(node: NodeState, request: PodRequest, candidates: Sequence[Sequence[
 def _choices(
     node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None
 ) -> Iterator[GpuChoice]:
-    """The same; with a load only those that it bears, until it is spent."""
+    """As `choices`; with a load, only those that it accepts, until its steps are used up."""
     if not candidates:
         yield ()
         return
@@ -271,8 +271,8 @@ def _options(
     node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], place: int, used: Mapping[int, int]
 ) -> Iterator[tuple[int, ...]]:
     """
-    The GPUs that one container may get. Those that the pod is on already come first: fewer cards are touched, and init
-    shares cost nothing there.
+    The GPUs that one container may get. GPUs that the pod uses already come first: then it uses fewer cards, and init
+    containers need nothing more there.
     """
     fraction = request.containers[place]
     preferred = sorted(candidates[place], key=lambda position: not used.get(position))
@@ -282,9 +282,9 @@ def _options(
 
 class _Load:
     """
-    What the GPUs of a node bear with the containers that were put on them so far, in the order of the request.
+    What the GPUs of a node have to take with the containers that are on them so far, in the order of the request.
 
-    It only grows with each container, so a choice is given up at the first one that is too much.
+    It grows with each container, so a choice is given up at the first container that is too much.
     """
 
     def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:
@@ -298,7 +298,7 @@ class _Load:
         return self._here <= 0 or self._steps.spent
 
     def put(self, taken: tuple[int, ...]) -> bool:
-        """Put the next container there. False if that is too much; then it is not put."""
+        """Put the next container there; False, and no change, if that is too much."""
         self._here -= 1
         self._steps.left -= 1
         fraction = self._request.containers[len(self._before)]
@@ -315,7 +315,7 @@ class _Load:
         return True
 
     def take_back(self) -> None:
-        """Take the last container off again."""
+        """Remove the last container."""
         self._restore(self._before.pop())
 
     def _restore(self, before: Mapping[int, ConcurrentDemand | None]) -> None:
@@ -327,7 +327,7 @@ class _Load:
 
 
 def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[int, Demand]:
-    """What the pod takes of each GPU of that choice, by the GPU's position."""
+    """What the pod takes of each chosen GPU, by the GPU's position."""
     positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
     placed = (
         (fraction.container, node.gpus[position].uuid, fraction.memory_on(node.gpus[position].usable))
@@ -338,7 +338,7 @@ def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[
 
 
 def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bool:
-    """Whether the GPU bears the pod's containers together; each alone was checked before."""
+    """Whether the pod's containers together fit on the GPU; each alone was checked before."""
     # The rule of `filters.shortage`, written out: this is the innermost step of the search.
     usage = node.usage[position]
     return (
@@ -348,24 +348,28 @@ def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bo
     )
 
 
-# -- GPUs that reach each other best -------------------------------------------------------------------------------
+# -- GPUs with the best paths between them --------------------------------------------------------------------------
+#
+# The policy has chosen the node and the kinds of GPUs. Here GPUs are only exchanged for others of the same node that
+# are equal to every policy, in kind and in usage, so no score changes. The search is exact within a bound that nodes of
+# 8 GPUs never reach and nodes of 16 rarely do; beyond it the best set found so far stays.
 
 _MOST_EXCHANGES = 4_000
-"""GPUs taken up or passed over in one search: some milliseconds."""
+"""Steps of one search, each one GPU taken or skipped: some milliseconds."""
 _MORE_THAN_PAIRS = 1 << 12
-"""So many times worse is a path than the next nearer one: one slow pair is worse than any number of faster ones."""
+"""The factor between a path and the next nearer one: one slow pair is worse than any number of faster ones."""
 _SAME_NUMA, _FARTHEST = LINKS.index("NumaNode"), len(LINKS) - 1
 
 Paths = list[list[int]]
-"""By two positions how far the GPUs are apart; only sums of it mean anything."""
+"""The distance of two GPUs by their positions; only sums have a meaning."""
 
 
 def connected(node: NodeState, request: PodRequest, chosen: GpuChoice, limits: Limits) -> GpuChoice:
     """
-    The choice with GPUs exchanged for like ones: the fewest pairs over the farthest path, then over the next nearer.
+    The choice with GPUs exchanged for equal ones: with the fewest pairs over the farthest path, then over the next one.
 
-    Only where all containers are on the same GPUs, which one container always is. Ties go to the lowest positions. A
-    pod whose GPUs must be on one NUMA node keeps the one that was chosen.
+    Only a choice with all containers on the same GPUs changes, as that of a single container. Ties go to the lowest
+    positions. A pod whose GPUs must be on one NUMA node stays on the chosen one.
     """
     if len(set(chosen)) != 1 or len(chosen[0]) < 2:
         return chosen
@@ -388,13 +392,13 @@ def connected(node: NodeState, request: PodRequest, chosen: GpuChoice, limits: L
 
 
 def far(gpus: tuple[Gpu, ...], positions: tuple[int, ...]) -> int:
-    """How far a set of GPUs is apart: what `connected` makes least."""
+    """The sum of distances within a set of GPUs, which `connected` minimizes."""
     paths = _paths(gpus)
     return sum(paths[a][b] for a in positions for b in positions if a < b)
 
 
 def _paths(gpus: tuple[Gpu, ...]) -> Paths:
-    """Two GPUs that tell nothing of each other count as on one NUMA node where they are, else as the farthest apart."""
+    """Distances from the published paths. Without one, two GPUs count as on one NUMA node if so, else as farthest."""
     told = {(gpu.uuid, peer): LINKS.index(path) for gpu in gpus for peer, path in gpu.links if path in LINKS}
 
     def between(one: Gpu, other: Gpu) -> int:
@@ -406,7 +410,7 @@ def _paths(gpus: tuple[Gpu, ...]) -> Paths:
 
 
 class _Search:
-    """Sets with so many GPUs of each sort, the lowest positions first. `sorts` has -1 for what may not be taken."""
+    """The best set with `wanted` GPUs of each sort. `sorts` has -1 for GPUs that may not be taken."""
 
     def __init__(self, paths: Paths, sorts: list[int], size: int) -> None:
         self.wanted = [0] * size
@@ -418,7 +422,7 @@ class _Search:
         self._steps = 0
 
     def go(self, position: int, so_far: int, taken: int) -> None:
-        """Decide on the GPU at this position and those after it."""
+        """Take or skip the GPU at this position and those after it."""
         if taken == self._size:
             if self._best_far is None or so_far < self._best_far:
                 self.best, self._best_far = tuple(self._taken), so_far

@@ -1,10 +1,12 @@
 """
 What a pod needs of a node besides GPUs, and whether a node has it: the rules of kube-scheduler and kubelet.
 
-A pod that we pin with `nodeName` never meets kube-scheduler, so its rules are repeated here: effective requests with
-init containers and sidecars, tolerations, selectors, required node affinity, host ports. Sources: the Kubernetes
-documentation of "Sidecar Containers: resource sharing within containers", "Assign Pod-level CPU and memory resources",
-"Taints and Tolerations" and "Assigning Pods to Nodes". Pure; reads a pod's JSON and never changes it.
+kube-scheduler never sees a pod that we pin with `nodeName`, so its rules are repeated here: effective requests with
+init containers and sidecars, tolerations, selectors, required node affinity, host ports. `SchedulingRequest` is a pod's
+share together with its needs, for the scheduler. Pure; reads a pod's JSON and never changes it.
+
+Sources: the Kubernetes documentation of "Sidecar Containers: resource sharing within containers", "Assign Pod-level CPU
+and memory resources", "Taints and Tolerations" and "Assigning Pods to Nodes".
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
 _NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
 _INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
 ONE_POD = Compute(pods=1)
-"""What every pod takes of its node, whatever else."""
+"""What every pod takes of its node."""
 _SHORT = 8
 _POD_LEVEL = frozenset((CPU, MEMORY))  # what a pod's own `spec.resources` may name that is counted here
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what a hostIP means that binds every address
@@ -42,7 +44,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers `taint`; with an operator unknown to us it covers none."""
+        """Whether this toleration covers `taint`; an unknown operator covers none."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -62,7 +64,7 @@ class Requirement:
     field: bool = False
 
     def holds(self, node: NodeState) -> bool:
-        """Whether `node` satisfies the expression; an operator or a field unknown to us is not satisfied."""
+        """Whether `node` satisfies the expression; an unknown operator or field is not satisfied."""
         if self.field and self.key != _NAME_FIELD:
             return False
         value = node.name if self.field else node.labels.get(self.key)
@@ -93,7 +95,7 @@ def _compares(value: str | None, operator: str, values: tuple[str, ...]) -> bool
 
 
 def _integer(text: object) -> int | None:
-    """A whole number as Kubernetes reads one here: 64 bits, no `1_000`, no blanks, which Python would accept."""
+    """A whole number as Kubernetes reads one here: 64 bits, without the `1_000` and blanks that Python accepts."""
     if not isinstance(text, str) or not _INTEGER.fullmatch(text):
         return None
     value = int(text)
@@ -106,9 +108,9 @@ Term = tuple[Requirement, ...]
 
 class Hashed(tuple[T, ...]):
     """
-    A tuple that works out its hash once; equal to the plain one, and with the same hash.
+    A tuple that computes its hash once. It equals the plain tuple and has the same hash.
 
-    Needs are looked up many times in each decision, and those of one pod may have a thousand parts.
+    Each decision looks needs up many times, and those of one pod may have a thousand parts.
     """
 
     _hash: int
@@ -123,14 +125,14 @@ class Hashed(tuple[T, ...]):
 
 
 def _hashed(items: Iterable[T]) -> tuple[T, ...]:
-    """The items as a tuple that is quick to look up; a short one is that already."""
+    """The items as a tuple that is fast to look up, as a short plain one is."""
     found = tuple(items)
     return Hashed(found) if len(found) > _SHORT else found
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """What a pod needs of its node besides GPUs. Hashable, so that equal needs are judged once."""
+    """What a pod needs of its node besides GPUs. Hashable, so that equal needs are evaluated once."""
 
     compute: Compute = ONE_POD
     node_name: str = ""
@@ -168,8 +170,7 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
 
 
 def pinned(affinity: tuple[Term, ...] | None, node: str) -> tuple[Term, ...]:
-    """Required node affinity with a pin to one node, in the form and place in which `contract.scheduling.node_pin`
-    writes it."""
+    """Required node affinity with a pin to one node, as `contract.scheduling.node_pin` writes it."""
     pin = Requirement(_NAME_FIELD, "In", (node,), field=True)
     if affinity is None:
         return ((pin,),)
@@ -197,7 +198,7 @@ def with_containers(spec: Mapping[str, Any], change: Callable[[Any], Any]) -> JS
 
 def effective(spec: Mapping[str, Any], amount: Any, *, overhead: int = 0) -> int:
     """
-    A pod's effective request of one resource: the larger of everything that runs together.
+    A pod's effective request of one resource: the most that runs at one time.
 
     `amount(container) -> int` gives a container's own request. An init container runs beside the sidecars that
     started before it; at the end all sidecars and app containers run together.
@@ -224,8 +225,8 @@ def request_of(container: Mapping[str, Any], resource: str) -> object:
 
 def effective_compute(spec: Mapping[str, Any]) -> Compute:
     """
-    The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod. No amount is
-    counted as more than `MOST_COMPUTE`, which no node has.
+    The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod. An amount above
+    `MOST_COMPUTE`, which no node has, counts as that.
     """
     return Compute(
         cpu=min(requested(spec, CPU, quantity.milli), MOST_COMPUTE),
@@ -237,9 +238,9 @@ def effective_compute(spec: Mapping[str, Any]) -> Compute:
 
 def requested(spec: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
     """
-    A pod's effective request of one resource, `read` from quantities.
+    A pod's effective request of one resource; `read` parses quantities.
 
-    What the pod itself requests stands for all its containers; overhead comes on top.
+    A request of the pod itself replaces those of its containers; overhead is added.
     """
     overhead = read((spec.get("overhead") or {}).get(resource, 0))
     resources = spec.get("resources") or {}
@@ -287,13 +288,13 @@ def _tolerations(spec: Mapping[str, Any]) -> Iterator[Toleration]:
 
 
 MOST_PORTS = 512
-"""Ports of its node that are told apart of one pod."""
+"""Host ports of one pod that are compared one by one."""
 EVERY_PORT = ("", "*", 0)
-"""Stands for the ports of a pod that takes more than these: whoever needs any port does not go beside it."""
+"""Stands for all ports of a pod with more than `MOST_PORTS`: no pod that needs any host port fits beside it."""
 
 
 def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, str, int]]:
-    """The ports of its node that the pod takes: address (empty for all), protocol and number; or `EVERY_PORT`."""
+    """The pod's host ports: address (empty for all), protocol and number; or `EVERY_PORT`."""
     found = frozenset(islice(_host_ports(spec), MOST_PORTS + 1))
     return found if len(found) <= MOST_PORTS else frozenset((EVERY_PORT,))
 
@@ -314,7 +315,7 @@ def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 
 def untolerated(node: NodeState, tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps the pod off the node; `PreferNoSchedule` keeps nobody off."""
+    """The first taint that keeps the pod off the node; `PreferNoSchedule` never does."""
     accepted = tuple(tolerations)
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(t.tolerates(taint) for t in accepted):
@@ -346,19 +347,19 @@ def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | No
 # -- a pod to place -----------------------------------------------------------------------------------------------
 
 MOST_MODELS = 8
-"""Models that are tried one after the other; those named later are accepted, in no order."""
+"""Models that are tried one after the other; later ones are accepted in no order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """One pod to place: its share, and what else it needs of a node. Hashable: equal asks have equal answers."""
+    """One pod to place: its share, and what else it needs of a node. Hashable: equal requests have equal answers."""
 
     request: PodRequest
     needs: PodNeeds
 
     @property
     def together(self) -> bool:
-        """Whether all containers are on the same GPUs, as a single one always is."""
+        """Whether all containers use the same GPUs, as a single container always does."""
         return len(self.request.containers) <= 1 or self.request.same_gpus
 
     @property
@@ -376,7 +377,12 @@ def queue_order(priority: int, request: PodRequest, created: str) -> tuple[int, 
 
 
 def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
-    """The same pod for its most preferred models alone, then for the next; nothing where no order was wished for."""
+    """
+    The pod limited to its most preferred models, then to the next ones; nothing where it has no order of models.
+
+    The caller tries these first, and at last the pod itself, which may mix models. So the engines need one rule only,
+    whether a GPU is accepted, and only pods with such a wish cost more.
+    """
     containers = ask.request.containers
     choices = max((len(f.wishes.use_models) for f in containers if f.wishes.ordered), default=0)
     for rank in range(min(choices, MOST_MODELS)):

@@ -1,12 +1,12 @@
 """
 Tying a pod to one node by required node affinity, so that kube-scheduler still judges everything else.
 
-The pin is `metadata.name In [node]` as a field requirement, ANDed into every term that the pod has: terms are ORed, so
-a term left out would be a way around the pin. A term without requirements matches no node (Kubernetes, "Assigning Pods
-to Nodes"); it is left alone, since a pin put into it would make it match. Requirements are appended, because that is
-the one change that the API server allows on a gated pod.
+The pin is the field requirement `metadata.name In [node]`, added to every term of the pod: terms are ORed, so a term
+without it would be a way around the pin. A term without requirements matches no node (Kubernetes, "Assigning Pods to
+Nodes"); it stays empty, since the pin would make it match. Requirements are appended, because that is the only change
+that the API server allows on a gated pod.
 
-Pure; arguments are never changed. `spec.nodeName` needs none of this.
+Pure; arguments are never changed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ JSON = dict[str, Any]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOME: list[JSON] = [{}]
-"""Stands for requirements of which it only matters that there are some."""
+"""Stands for any requirements, where only their existence matters."""
 
 
 def requirement(node: str) -> JSON:
-    """The field requirement that only the node of this name satisfies."""
+    """The field requirement that only this node satisfies."""
     return {"key": "metadata.name", "operator": "In", "values": [node]}
 
 
 def pinned(spec: Mapping[str, Any], node: str) -> JSON:
-    """The pod spec's `affinity` with the node pinned; as it is where it was pinned to this node already."""
+    """The pod spec's `affinity` with the pin to the node; unchanged where it has the pin already."""
     affinity = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     required = node_affinity.get(_REQUIRED)
@@ -42,7 +42,7 @@ def pinned(spec: Mapping[str, Any], node: str) -> JSON:
 
 
 def pin_operations(spec: Mapping[str, Any], node: str) -> list[JSON]:
-    """The pin as JSON patch operations (RFC 6902) on a pod that waits behind a scheduling gate."""
+    """The pin as JSON patch operations (RFC 6902) on a gated pod."""
     path, found = "/spec", spec
     for key in ("affinity", "nodeAffinity", _REQUIRED):
         path, below = f"{path}/{key}", found.get(key)
@@ -54,9 +54,9 @@ def pin_operations(spec: Mapping[str, Any], node: str) -> list[JSON]:
 
 def outline(spec: Mapping[str, Any]) -> JSON:
     """
-    Of a pod's spec as much as `pin_operations` reads: the operations are the same, and the outline is small.
+    The part of a pod's spec that `pin_operations` reads, which yields the same operations and is small.
 
-    Which terms there are, which of them are empty, and which are pinned to one node already; nothing of what they ask.
+    It has the terms, whether each is empty, and the pins that they have; nothing else of their requirements.
     """
     affinity = spec.get("affinity")
     if affinity is None:
@@ -77,7 +77,7 @@ def _term_outline(term: Mapping[str, Any]) -> JSON:
         slim["matchExpressions"] = _SOME
     if fields is not None:
         pins = [field for field in fields if _is_pin(field)]
-        # A term with two different pins matches no node; one more of ours changes nothing there.
+        # A term with two different pins matches no node, so another pin changes nothing.
         slim["matchFields"] = pins[:1] if all(pin == pins[0] for pin in pins) and pins else _SOME if fields else []
     return slim
 
@@ -88,7 +88,7 @@ def _is_pin(field: Mapping[str, Any]) -> bool:
 
 
 def is_pinned(spec: Mapping[str, Any], node: str) -> bool:
-    """Whether the spec's own affinity lets the pod onto this node only (or onto none at all)."""
+    """Whether the spec's affinity allows this node only, or no node at all."""
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
     if required is None:
         return False
@@ -97,10 +97,9 @@ def is_pinned(spec: Mapping[str, Any], node: str) -> bool:
 
 def without_pin(spec: Mapping[str, Any], node: str) -> JSON | None:
     """
-    The spec's `affinity` without the pin to `node`, which is known to be ours; None where nothing is left of it.
+    The spec's `affinity` without the pin to `node`, which is known to be ours; None where nothing is left.
 
-    Others may have added terms since: a term that was the pin alone goes, since without the pin it would match every
-    node or, empty, none.
+    Others may have added terms since. A term that was only the pin is removed, since an empty term matches no node.
     """
     affinity = dict(spec.get("affinity") or {})
     required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED)
@@ -116,10 +115,10 @@ def without_pin(spec: Mapping[str, Any], node: str) -> JSON | None:
 
 def unpinned(spec: Mapping[str, Any], node: str) -> JSON | None:
     """
-    The spec's `affinity` without the pin to `node`, None where nothing is left of it.
+    The spec's `affinity` without the pin to `node`; None where nothing is left.
 
-    For an allocation that no longer counts, such as a restored backup's: its pin would forbid every other node. Only a
-    pin in every term is taken out; anything less was not made here.
+    It is for an allocation that is no longer valid, such as a restored backup's, whose pin would exclude every other
+    node. Only a pin in every term is removed; anything less was not written here.
     """
     affinity = dict(spec.get("affinity") or {})
     if not is_pinned(spec, node):
@@ -128,7 +127,7 @@ def unpinned(spec: Mapping[str, Any], node: str) -> JSON | None:
     before = node_affinity[_REQUIRED].get("nodeSelectorTerms") or []
     after = [_without(term, node) for term in before]
     if any(_empty(new) and not _empty(old) for old, new in zip(before, after, strict=True)):
-        # A term that was the pin alone accepts every node without it, and so do all terms together.
+        # A term that was only the pin accepts every node without it, and so do all terms together.
         del node_affinity[_REQUIRED]
     else:
         node_affinity[_REQUIRED] = {**node_affinity[_REQUIRED], "nodeSelectorTerms": after}

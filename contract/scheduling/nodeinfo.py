@@ -1,8 +1,7 @@
 """
-A node's state with one pod more on it, or with some of its pods gone: what decisions imagine without touching the
-ledger.
+A node's state with one more pod, or without some of its pods, for decisions that do not change the ledger.
 
-Pure. The rule of what a pod takes of a GPU is `contract.scheduling.demand`'s.
+Pure. `contract.scheduling.demand` has the rule for what a pod takes of a GPU.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ class AllocatedPod:
     node: str
     priority: int
     created: int
-    """Its creation time as one number, of the digits of the RFC 3339 text in UTC: later is greater."""
+    """Its creation time as one number, the digits of the RFC 3339 text in UTC: later is greater."""
     demands: Mapping[str, Demand]
-    """What comes back when it goes, by GPU UUID; nothing where its share is a claim's."""
+    """What its end releases, by GPU UUID; nothing where its share is a claim's."""
     compute: Compute
-    """What it takes of the node besides."""
+    """What it takes of the node besides GPUs."""
     ending: float | None = None
-    """Since when it has been seen to be on its way out, by the injected clock; None while it is not."""
+    """When it was first seen to terminate, by the injected clock; None while it does not."""
 
     @property
     def worth(self) -> tuple[int, int, str]:
@@ -63,7 +62,7 @@ def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds
 
 
 def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[AllocatedPod]) -> NodeState:
-    """The node without those who go. `sharers` are all its known holders, they among them; host ports stay taken."""
+    """The node without the pods `gone`, which are among all its known `sharers`; host ports stay taken."""
     going = {sharer.uid: sharer for sharer in gone}
     staying = [sharer for sharer in sharers if sharer.uid not in going]
     usage = tuple(
@@ -77,10 +76,10 @@ def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[Al
 
 
 def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iterable[AllocatedPod]) -> Usage:
-    """What is taken on a GPU when some of its holders go and others stay."""
+    """The usage of a GPU after the pods `going` end and the pods `staying` remain."""
     back = [sharer.demands[gpu.uuid] for sharer in going if gpu.uuid in sharer.demands]
     held_whole = any(gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive for s in staying)
-    # A reservation whose pod has not been seen is nobody's here; it may be the one that holds the GPU whole.
+    # A reservation without a pod so far is not among the sharers; it may be the one that holds the whole GPU.
     unknown = not any(demand.exclusive for demand in back)
     return Usage(
         taken.memory - sum(demand.memory for demand in back),

@@ -1,8 +1,8 @@
 """
-Why a node, or the cluster, cannot take a pod: codes, figures, and the one sentence that a tenant reads.
+Why a node, or the cluster, cannot take a pod: codes, figures, and the sentence that a tenant reads.
 
-A reason is a value. The sentence is made here and nowhere else, so that kubectl's warning, the pod's condition, the
-Event and the command line say the same. It names no other tenant.
+A reason is a value. Only this module makes the sentence, so kubectl's warning, the pod's condition, the Event and the
+command line agree. It names no other tenant.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contract.model import WITHHELD, Gpu
 
 class Code(IntEnum):
     """
-    What a node lacks. The order is how far the pod came: of several reasons on one node, the highest is reported.
+    What a node lacks, in the order of the checks: of several reasons on one node, the highest is reported.
 
-    From `EXCLUSIVE` on, a share that is given back can cure it.
+    From `EXCLUSIVE` on, a released share can cure it.
     """
 
     NO_GPUS = 1
@@ -52,13 +52,13 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one node does not fit: what was wanted and the most that was there, in the code's unit (0 for none)."""
+    """Why one node does not fit: the amount wanted and the most that is free, in the code's unit (0 for none)."""
 
     code: Code
     wanted: int = 0
     most: int = 0
     what: str = ""
-    """The taint or port that stands in the way; empty otherwise."""
+    """The taint or port in the way; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ def summary(tallies: Iterable[ReasonCount]) -> str:
 
 
 def of_one(reason: Reason) -> str:
-    """What one node lacks, to stand after its name."""
+    """What one node lacks, as a phrase after its name."""
     return _sentence(tally((reason,))[0]).removeprefix("1 ")
 
 
 def leading(tallies: Iterable[ReasonCount]) -> Code:
     """
-    The code of the node on which the pod came furthest, since that would have to change first, however many nodes gave
-    another; `NO_GPUS` where there are no nodes.
+    The code of the node that passed the most checks, since that node needs the least change, however many nodes have
+    another code; `NO_GPUS` without nodes.
     """
     return max((found.code for found in tallies), default=Code.NO_GPUS)
 
@@ -165,7 +165,7 @@ def name_of(code: Code) -> str:
 
 
 def of_withheld(gpu: Gpu) -> Code:
-    """Why a GPU takes no new pods, which is not well or is withheld."""
+    """The code of a GPU that takes no new pods, because it is unhealthy or withheld."""
     return _WITHHELD.get(gpu.withheld, Code.UNHEALTHY)
 
 
