@@ -72,11 +72,10 @@ def advise(
     allowed: Mapping[str, int],
     *,
     priority: int | None = None,
-    most: int = MOST,
     steps: int = MOST_STEPS,
 ) -> Advice | Nothing:
     """The evictions for what is wanted at this priority; None, without a waiting pod, is below all priorities."""
-    return _Search(hosts, wanted, allowed, priority, steps).run(most)
+    return _Search(hosts, wanted, allowed, priority, steps).run()
 
 
 @dataclass(slots=True)
@@ -89,13 +88,13 @@ class _Search:
     _places: dict[RoomRequest, list[NodeWithPods]] = field(default_factory=dict)
     _returning: dict[str, bool] = field(default_factory=dict)
 
-    def run(self, most: int) -> Advice | Nothing:
+    def run(self) -> Advice | Nothing:
         for host in self.hosts:
             chosen = room.takes(host.without(()), self.wanted)
             if chosen is not None:
                 return Advice(host.name, _indexes(host, chosen))
         bounds = [(host, self._least(host, ())) for host in self.hosts if self._ever(host)]
-        for size in range(1, most + 1):
+        for size in range(1, MOST + 1):
             found = [
                 (self._rank(host, evicted), host, evicted)
                 for host, bound in bounds

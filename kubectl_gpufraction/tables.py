@@ -75,16 +75,16 @@ def _coloured(text: str) -> str:
     return f"{found}{text}{_PLAIN}" if found else text
 
 
-def tabwriter(text: str, *, padding: int = 2) -> str:
+def tabwriter(text: str) -> str:
     """
-    The text as Go's `text/tabwriter` writes it with minimal width 0, `padding` and spaces.
+    The text as Go's `text/tabwriter` writes it with minimal width 0, padding 2 and spaces.
 
     A cell ends with a tab; the text after a line's last tab belongs to no column. A column's width is that of its
     widest cell among neighbouring lines that all have the cell.
     """
     lines = [line.split("\t") for line in text.split("\n")]
     return "\n".join(
-        "".join(each.ljust(_block(lines, row, column) + padding) for column, each in enumerate(line[:-1])) + line[-1]
+        "".join(each.ljust(_block(lines, row, column) + 2) for column, each in enumerate(line[:-1])) + line[-1]
         for row, line in enumerate(lines)
     )
 

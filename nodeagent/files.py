@@ -12,11 +12,11 @@ from pathlib import Path
 _MOST_BYTES = 1 << 20
 
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Readers see all of the old text or all of the new. Raises OSError."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, encoding="utf-8")
-    new.chmod(mode)
+    new.chmod(0o644)
     os.replace(new, path)
 
 

@@ -23,7 +23,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,11 +82,10 @@ class _PerThread(threading.local):
 class UnixClient:
     """HTTP to one unix socket. Safe to share between threads; make it (or first use it) after a fork."""
 
-    def __init__(self, path: Path, *, max_answer: int = 4 << 20, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, *, max_answer: int = 4 << 20) -> None:
         """max_answer: bytes of body that are accepted."""
         self._path = path
         self._max_answer = max_answer
-        self._clock = clock
         self._mine = _PerThread()
 
     def get(self, target: str, *, timeout: float) -> Answer:
@@ -100,7 +98,7 @@ class UnixClient:
 
     def request(self, method: str, target: str, body: bytes, *, timeout: float) -> Answer:
         """One request with a JSON body; answered or failed within `timeout` seconds. Raises SocketError."""
-        until = self._clock() + timeout
+        until = time.monotonic() + timeout
         message = (
             f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -189,8 +187,9 @@ class UnixClient:
             raise BadAnswer(f"{self._path}: body of {length} bytes, at most {self._max_answer} are accepted")
         return status, length, version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
 
-    def _left(self, until: float) -> float:
-        left = until - self._clock()
+    @staticmethod
+    def _left(until: float) -> float:
+        left = until - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return left

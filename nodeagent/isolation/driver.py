@@ -115,9 +115,9 @@ def possible(driver: str, cgroup: str) -> str:
     return "" if cgroup == "v2" else "the node has no cgroup v2"
 
 
-def container_groups(root: Path, pods: Collection[str], *, seen_as: str = "/sys/fs/cgroup") -> dict[str, Group]:
+def container_groups(root: Path, pods: Collection[str]) -> dict[str, Group]:
     """
-    The control groups of the containers of these pods below `root`, by container id. `seen_as`: `root` on the host.
+    The control groups of these pods' containers by container id. `root` is the host's /sys/fs/cgroup.
 
     A pod's group has its uid in its name, below `kubepods` or `kubepods.slice` and its class of service:
     `kubepods/burstable/pod<uid>`, or `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice` with
@@ -133,7 +133,7 @@ def container_groups(root: Path, pods: Collection[str], *, seen_as: str = "/sys/
         for inner in _folders(folder):
             cid = container_of(f"/{inner.name}")
             if cid:
-                found[cid] = Group(uid, f"{seen_as}/{inner.relative_to(root)}")
+                found[cid] = Group(uid, f"/sys/fs/cgroup/{inner.relative_to(root)}")
     return found
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
 _MOST_BYTES = 1 << 20
 """Read from one file: a configuration is a few KiB, and another program's file must not fill our memory."""
 _MOST_FILES = 64
@@ -32,9 +31,9 @@ class HostSystem:
 UNKNOWN = HostSystem()
 
 
-def read_host(*, cgroups: Path = CGROUPS) -> HostSystem:
+def read_host() -> HostSystem:
     """Kernel and cgroup mode, which a container shares with its node and which do not change while it runs."""
-    return HostSystem(kernel=os.uname().release, cgroup=cgroup_mode(cgroups))
+    return HostSystem(kernel=os.uname().release, cgroup=cgroup_mode(Path("/sys/fs/cgroup")))
 
 
 def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapping[str, str]:

@@ -52,8 +52,8 @@ def trim(pod: JSON) -> JSON:
     return {"metadata": slim, "status": {"phase": status.get("phase", ""), "containerStatuses": statuses}}
 
 
-def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
-    """Read a trimmed pod; None if it has ended or has no share and no held GPU. `namespace`: that of the holders."""
+def resident(pod: Mapping[str, Any]) -> Resident | None:
+    """Read a trimmed pod; None if it has ended or has no share and no held GPU."""
     if pods.finished(pod):
         return None
     metadata = pod.get("metadata") or {}
@@ -62,7 +62,7 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
         allocation = codec.allocation_from_text(annotations[names.ALLOCATION])
     except (KeyError, Malformed):
         allocation = None
-    held = _held(pod, namespace)
+    held = _held(pod)
     if allocation is None and not held:
         return None
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -78,13 +78,13 @@ def resident(pod: Mapping[str, Any], namespace: str) -> Resident | None:
     )
 
 
-def _held(pod: Mapping[str, Any], namespace: str) -> frozenset[str]:
+def _held(pod: Mapping[str, Any]) -> frozenset[str]:
     """
     The UUIDs that a holder reports. Only pods of our own namespace count, where tenants may not create any. A holder
     that is being deleted does not count, since the plugin gives its GPUs to other pods a moment later.
     """
     metadata = pod.get("metadata") or {}
-    ours = metadata.get("namespace") == namespace and (metadata.get("labels") or {}).get(names.HOLDER) == "true"
+    ours = metadata.get("namespace") == names.NAMESPACE and (metadata.get("labels") or {}).get(names.HOLDER) == "true"
     if not ours or metadata.get("deletionTimestamp") or (pod.get("status") or {}).get("phase") != "Running":
         return frozenset()
     text = pods.annotations_of(pod).get(names.HELD_GPUS, "")
@@ -97,12 +97,11 @@ class Residents:
     def __init__(
         self,
         *,
-        namespace: str = names.NAMESPACE,
         on_change: Callable[[], None] = lambda: None,
         known: bool = False,
         followed: bool = True,
     ) -> None:
-        self._namespace, self._on_change = namespace, on_change
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._by_key: dict[str, Resident] = {}
         self.known = known
@@ -129,7 +128,7 @@ class Residents:
             self._on_change()
 
     def _put(self, pod: Mapping[str, Any]) -> None:
-        found = resident(pod, self._namespace)
+        found = resident(pod)
         if found is None:
             self._by_key.pop(pods.key(pod), None)
         else:

@@ -87,17 +87,10 @@ class Kube:
         self._timeout = timeout
 
     @classmethod
-    def connect(
-        cls,
-        *,
-        kubeconfig: str | None = None,
-        context: str | None = None,
-        timeout: float = 10.0,
-        user_agent: str = USER_AGENT,
-    ) -> Kube:
+    def connect(cls, *, kubeconfig: str | None = None, timeout: float = 10.0, user_agent: str = USER_AGENT) -> Kube:
         """Reach a cluster: the given kubeconfig; else, in a pod, its service account; else the user's
         ($KUBECONFIG, ~/.kube/config). Rotated tokens are picked up. Raises KubeConfigError."""
-        transport = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=user_agent)
+        transport = connect_transport(kubeconfig=kubeconfig, context=None, user_agent=user_agent)
         return cls(transport, timeout=timeout)
 
     def __repr__(self) -> str:
@@ -175,16 +168,11 @@ class Kube:
         return self._call("POST", path, query, body, timeout=timeout)
 
     def replace(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
-        """PUT: with metadata.resourceVersion in the body, only if nobody wrote in between."""
+        """PUT. With metadata.resourceVersion in the body it fails if the object has changed since."""
         return self._call("PUT", path, query, body, timeout=timeout)
 
     def delete(
-        self,
-        path: str,
-        body: JSON | None = None,
-        query: Query | None = None,
-        *,
-        timeout: float | None = None,
+        self, path: str, body: JSON | None = None, query: Query | None = None, *, timeout: float | None = None
     ) -> JSON:
         """DELETE; `body` is a DeleteOptions, such as a uid precondition or a grace period."""
         return self._call("DELETE", path, query, body, timeout=timeout)
@@ -199,11 +187,9 @@ class Kube:
         """Apply an RFC 7386 merge patch; None removes a key, lists are replaced whole."""
         return self._call("PATCH", path, query, body, _MERGE_PATCH, timeout=timeout)
 
-    def patch_strategic(
-        self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None
-    ) -> JSON:
+    def patch_strategic(self, path: str, body: JSON, query: Query | None = None) -> JSON:
         """Apply a strategic merge patch; built-in kinds only, lists merge by their key."""
-        return self._call("PATCH", path, query, body, _STRATEGIC_PATCH, timeout=timeout)
+        return self._call("PATCH", path, query, body, _STRATEGIC_PATCH)
 
     def watch(
         self,

@@ -194,7 +194,6 @@ class Leader:
         on_change: Callable[[bool], None] | None = None,
         clock: Callable[[], float] = boottime,
         wall: Callable[[], str] = _utc_now,
-        rng: random.Random | None = None,
     ) -> None:
         self.identity = identity
         self._kube = kube
@@ -203,7 +202,6 @@ class Leader:
         self._on_change = on_change
         self._clock = clock
         self._wall = wall
-        self._rng = rng or random.Random()
         # A round must end early enough for another to save the term.
         self._call_timeout = self._timing.renew_deadline / 2
         self._observed = Observed()  # replaced whole, so readers on other threads need no lock
@@ -272,7 +270,7 @@ class Leader:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self.tick()
-            self._stopping.wait(self._timing.retry_period * (1.0 + 0.2 * self._rng.random()))
+            self._stopping.wait(self._timing.retry_period * (1.0 + 0.2 * random.random()))
 
     def _play(self, rounds: Generator[Call, JSON | None, Observed]) -> Observed:
         answer: JSON | None = None

@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,7 +102,6 @@ class PooledTransport:
         configuration: Any,
         *,
         user_agent: str = USER_AGENT,
-        clock: Callable[[], float] = time.monotonic,
         answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         """
@@ -119,7 +118,6 @@ class PooledTransport:
         except Exception as error:
             raise KubeConfigError(f"{self._host}: cannot set up TLS: {type(error).__name__}") from error
         self._user_agent = user_agent
-        self._clock = clock
         self._answer_timeout = answer_timeout
         self._credentials_lock = threading.Lock()
 
@@ -133,7 +131,7 @@ class PooledTransport:
         what, timeout = str(request), request.timeout
         query = f"?{urlencode(request.query)}" if request.query else ""
         sent = {"User-Agent": self._user_agent, **request.headers, **self._authorization(what)}
-        deadline = self._clock() + timeout
+        deadline = time.monotonic() + timeout
         patience = min(timeout, self._answer_timeout) if request.stream else timeout
         try:
             raw = self._pool.request(
@@ -151,7 +149,7 @@ class PooledTransport:
         sock = _socket_of(raw) if request.stream else None
         if sock is not None:
             sock.settimeout(timeout)
-        return _PooledResponse(raw, what=what, deadline=deadline, clock=self._clock)
+        return _PooledResponse(raw, what=what, deadline=deadline)
 
     def _authorization(self, what: str) -> dict[str, str]:
         try:
@@ -165,11 +163,10 @@ class PooledTransport:
 
 
 class _PooledResponse:
-    def __init__(self, raw: Any, *, what: str, deadline: float, clock: Callable[[], float]) -> None:
+    def __init__(self, raw: Any, *, what: str, deadline: float) -> None:
         self._raw = raw
         self._what = what
         self._deadline = deadline
-        self._clock = clock
         self._closed = False
         self._reading = False
         self.status: int = raw.status
@@ -185,7 +182,7 @@ class _PooledResponse:
                 self.close()
                 raise TooLong
             # The socket's timeout limits each silence only, so a server that drips bytes would hold us for ever.
-            if self._clock() > self._deadline:
+            if time.monotonic() > self._deadline:
                 self.close()
                 raise KubeTimeout(f"{self._what}: the answer did not end in time")
         return b"".join(pieces)

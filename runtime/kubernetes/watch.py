@@ -48,6 +48,7 @@ from runtime.kubernetes.errors import error_from_status
 from runtime.supervision import Workers
 
 log = logging.getLogger(__name__)
+_LIST_TIMEOUT = 60.0  # seconds for one page
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,6 @@ class Informer:
         name: str,
         query: Mapping[str, str | int | bool] | None = None,
         trim: Callable[[JSON], JSON] | None = None,
-        timing: Timing | None = None,
-        list_timeout: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         wait: Callable[[float], object] | None = None,
@@ -249,12 +248,11 @@ class Informer:
         self._handler = handler
         self._query = dict(query or {})
         self._trim = trim
-        self._list_timeout = list_timeout
         self._clock = clock
         self._on_restart = on_restart
         self._parts, self._page = parts, page
         self._optional = optional
-        self._reflector = Reflector(timing, rng=rng or random.Random())
+        self._reflector = Reflector(rng=rng or random.Random())
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._close_lock = threading.Lock()
@@ -321,7 +319,7 @@ class Informer:
 
     def _list_whole(self) -> None:
         try:
-            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=self._list_timeout)
+            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=_LIST_TIMEOUT)
         except KubeNotFound:
             if self._optional:
                 self._handler(Replaced([]))
@@ -330,8 +328,8 @@ class Informer:
         self._handler(self._reflector.listed(listing, self._clock()))
 
     def _list_in_parts(self) -> None:
-        query, seconds = self._query, self._list_timeout
-        for page in self._kube.pages(self._path, query, self._page, trim=self._trim, timeout=seconds):
+        read = self._kube.pages(self._path, self._query, self._page, trim=self._trim, timeout=_LIST_TIMEOUT)
+        for page in read:
             if self._stopping.is_set():
                 return
             if page.last:

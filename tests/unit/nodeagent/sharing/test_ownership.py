@@ -116,7 +116,7 @@ def test_a_pod_with_shares_is_a_resident_with_its_containers() -> None:
             ],
         },
     }
-    assert resident(trim(pod), OURS) == Resident("u", "team", "p", allocation, containers=(("abc", "main"),))
+    assert resident(trim(pod)) == Resident("u", "team", "p", allocation, containers=(("abc", "main"),))
 
 
 def test_residents_follow_the_watch_and_tell_changes_only() -> None:
