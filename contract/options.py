@@ -32,7 +32,6 @@ from contract.scheduling.needs import Requirement
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """An extended resource's name: a DNS name, a slash, and at most 63 characters (Kubernetes, qualified names)."""
 OURS, VENDOR = "ours", "vendor"
-WHOLE_GPUS = (OURS, VENDOR)
 MIG_STRATEGIES = ("none", "single", "mixed")
 OPTIONS_SETTING = (
     "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "

@@ -25,6 +25,7 @@ from contract.dialects.base import (
     ReadingRefused,
     Refusal,
     Rendering,
+    annotation_field,
     object_of,
 )
 from contract.encoding import quantity
@@ -79,11 +80,11 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
                 yield container.field(resource)
     for annotation in dialect.annotations:
         if annotation in context.annotations:
-            yield f"metadata.annotations[{annotation}]"
+            yield annotation_field(annotation)
     for prefix in dialect.annotation_prefixes:
         for annotation in context.annotations:
             if annotation.startswith(prefix):
-                yield f"metadata.annotations[{annotation}]"
+                yield annotation_field(annotation)
 
 
 def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Refusal | None:

@@ -1,13 +1,13 @@
 """
 Aliyun gpushare: `aliyun.com/gpu-mem` in GiB (or MiB), on ONE GPU for all containers of the pod.
 
-`aliyun.com/gpu-count: 1` beside it is neutral, as the accounts of its users show it. N above 1, in the limits or in the
-commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
+`aliyun.com/gpu-count: 1` beside it has no effect, as reported by users of that system. N above 1, in the limits or in
+the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
 those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A card's
-units are its MiB divided down, so that a T4 of 15109 MiB has 14.
+units are its MiB rounded down, so a T4 of 15109 MiB has 14.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run, which is when that
-system's device plugin had handed the card over. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
+`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run: by then that
+system's device plugin had assigned the card. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def _read(context: PodReader) -> PodRequest | None:
 
 
 def _together(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
-    """One count for all, and at no moment more cores than a GPU has: init containers end before the next starts."""
+    """
+    All containers need one count, and at no time more cores than a GPU has. Each init container ends before the next.
+    """
     askings = {asking.name: asking for asking in context.containers()}
     together = peak = 0
     for fraction in fractions:

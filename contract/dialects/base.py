@@ -95,7 +95,7 @@ class PodReader:
 
     def annotation(self, key: str) -> str:
         """The text of an annotation, empty where it is absent. Raises `ReadingRefused` for another type."""
-        return _text(self.annotations.get(key), f"metadata.annotations[{key}]")
+        return _text(self.annotations.get(key), annotation_field(key))
 
     def label(self, key: str) -> str:
         """The text of a label, as `annotation` reads it."""
@@ -278,6 +278,11 @@ class Dialect:
     examples: tuple[Example, ...] = ()
 
 
+def annotation_field(key: str) -> str:
+    """The path of a pod's annotation for messages."""
+    return f"metadata.annotations[{key}]"
+
+
 def too_large(largest: str) -> str:
     """The cure for an amount of memory that no GPU has."""
     return f"too large, no GPU has as much: give at most {largest}"
@@ -290,7 +295,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def wished(key: str, text: str) -> tuple[str, ...]:
     """The words of an annotation's comma list. Raises `ReadingRefused` for too many or too long words."""
-    field, cure = f"metadata.annotations[{key}]", f"give at most {MOST_WORDS} words of {LONGEST_WORD} characters each"
+    field, cure = annotation_field(key), f"give at most {MOST_WORDS} words of {LONGEST_WORD} characters each"
     if len(text) > MOST_WORDS * (LONGEST_WORD + 2):  # before it is split
         raise ReadingRefused(field, f"{len(text)} characters", cure)
     found = words(text)
@@ -333,9 +338,9 @@ def _least_memory(key: str, text: str) -> int:
     cure = "give the memory of a whole GPU with its unit, from 1Mi up, such as 40Gi"
     least = quantity.integer_or(text, -1) if text else 0
     if least > MOST_MEMORY:
-        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
+        raise ReadingRefused(annotation_field(key), shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
     if text and least < quantity.MIB:
-        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), cure)
+        raise ReadingRefused(annotation_field(key), shown(text), cure)
     return least
 
 
@@ -343,7 +348,7 @@ def policy(context: PodReader, key: str) -> str:
     """A policy annotation: empty, `binpack` or `spread`. Raises `ReadingRefused`."""
     value = context.annotation(key)
     if value not in ("", *POLICIES):
-        raise ReadingRefused(f"metadata.annotations[{key}]", shown(value), f"use {' or '.join(POLICIES)}")
+        raise ReadingRefused(annotation_field(key), shown(value), f"use {' or '.join(POLICIES)}")
     return value
 
 
@@ -351,7 +356,7 @@ def flag(context: PodReader, key: str) -> bool:
     """Whether an annotation is `true`. Raises `ReadingRefused` unless it is `true`, `false` or empty."""
     text = context.annotation(key)
     if text.lower() not in ("", "true", "false"):
-        raise ReadingRefused(f"metadata.annotations[{key}]", shown(text), "give true or false")
+        raise ReadingRefused(annotation_field(key), shown(text), "give true or false")
     return text.lower() == "true"
 
 
@@ -378,7 +383,7 @@ def pod_request(
     for key, known in ((names.ISOLATION, ISOLATION), (names.PLACEMENT, PINS)):
         found = context.annotation(key)
         if found not in ("", *known):
-            raise ReadingRefused(f"metadata.annotations[{key}]", shown(found), f"give one of {', '.join(known)}")
+            raise ReadingRefused(annotation_field(key), shown(found), f"give one of {', '.join(known)}")
     bound = flag(context, names.NUMA_BIND)
     request = PodRequest(
         dialect=dialect,

@@ -1,10 +1,10 @@
 """
 Elastic GPU's claims: the pod annotation `egpuc.elasticgpu.io/<key>: <name>` gives a pod an ElasticGPUClaim's share.
 
-The key is free, as it was there. The claim says how much (see [claims.md](claims.md)), so the pod's containers name no
-resources: every app container sees the claim's GPUs, init containers and sidecars among them see none. A pod has one
-claim; several annotations may name the same one. A claim that is not there yet is waited for. Several pods may name
-one claim: they have its one share together, which is booked once.
+The key is free, as in that system. The claim has the amounts (see [claims.md](claims.md)), so the pod's containers name
+no resources: every app container sees the claim's GPUs; init containers and sidecars see none. A pod has one claim;
+several annotations may name the same one. A pod waits for a claim that does not exist yet. Several pods may name one
+claim: they have its one share together, which counts once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contract.dialects.base import (
     PodReader,
     ReadingRefused,
     Word,
+    annotation_field,
     assumed,
     pod_request,
 )
@@ -36,26 +37,24 @@ def _read(context: PodReader) -> PodRequest | None:
         return None
     for key, name in found.items():
         if not _NAME.fullmatch(name):
-            raise ReadingRefused(_path(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace")
+            raise ReadingRefused(
+                annotation_field(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace"
+            )
     first, *others = found
     for key in others:
         if found[key] != found[first]:
             raise ReadingRefused(
-                _path(key),
+                annotation_field(key),
                 f"{shown(found[key])} beside {shown(found[first])}",
                 "a pod has one claim: keep one, or ask for the sum of both in one claim",
             )
     containers = [FractionRequest(a.name) for a in context.containers() if a.path.startswith("spec.containers")]
     warnings = [
-        f"{_path(key)}: not counted, since the claim chooses the GPU"
+        f"{annotation_field(key)}: not counted, since the claim chooses the GPU"
         for key in names.CONTAINER_WISHES
         if context.annotation(key)
     ]
     return pod_request("claims", context, containers, claim=found[first], warnings=warnings)
-
-
-def _path(key: str) -> str:
-    return f"metadata.annotations[{key}]"
 
 
 DIALECT = Dialect(

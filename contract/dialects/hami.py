@@ -1,9 +1,10 @@
 """
 4paradigm's vGPU scheduler, today HAMi: `nvidia.com/gpu` GPUs, and on each `gpumem` MiB and `gpucores` percent.
 
-`nvidia.com/gpu` and nothing else is a whole card, as the vendor's plugin and HAMi 2.10 both have it. Memory left out is
-the whole card's; 100 cores is an exclusive card; more than 100 is taken for 100. `gpumem: 3Gi`, which HAMi silently
-turns into an empty request, is 3 GiB here. Units and defaults as in HAMi's `pkg/device/nvidia/device.go`.
+`nvidia.com/gpu` alone is a whole card, as in the vendor's plugin and in HAMi 2.10. A share without an amount of memory
+has the whole card's; 100 cores are an exclusive card, and more than 100 count as 100. `gpumem: 3Gi`, which HAMi
+silently reads as an empty request, is 3 GiB here. Units and defaults are those of HAMi's
+`pkg/device/nvidia/device.go`.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ def _read(context: PodReader) -> PodRequest | None:
 
 
 def _priority(asking: Asking) -> int:
-    """1 where the container is of high priority, which is 0 in that system's words."""
+    """1 for a container of high priority, which that system writes as 0."""
     named = asking.amount(PRIORITY, least=0, most=1, cure="give 0 for high priority or 1 for low")
     return 1 if named == 0 else 0
 
 
 def _policy(context: PodReader, key: str) -> str:
-    """The first of a comma chain that we have too; HAMi's other sort keys say nothing that binpack contradicts."""
+    """The first policy of a comma list that we have too; HAMi's other sort keys do not contradict binpack."""
     return next((word for word in words(context.annotation(key)) if word in POLICIES), "")
 
 
@@ -99,7 +100,7 @@ def _fraction(asking: Asking, context: PodReader, wished: Wishes, alone: bool) -
 
 
 def _cores(asking: Asking) -> int | None:
-    """Percent of each GPU, clamped to 100; None where it is not named."""
+    """Percent of each GPU, at most 100; None where it is absent."""
     cure = "give a whole percentage from 0 to 100"
     named = asking.amount(CORES, least=0, most=1 << 31, cure=cure)
     if named is None:
@@ -108,7 +109,7 @@ def _cores(asking: Asking) -> int | None:
 
 
 def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
-    """Low priority is what the limiter takes where nothing is said."""
+    """The limiter's priority; without the variable it is low."""
     return [{"name": TASK_PRIORITY, "value": "0"}] if request.priority else []
 
 

@@ -1,10 +1,10 @@
 """
 KAI-Scheduler: annotations of the pod, `gpu-fraction` of one card's memory or `gpu-memory` in MiB.
 
-The share is one container's: the first app container's, or the one that `gpu-fraction-container-name` names, which may
-be an init container. `gpu-fraction-num-devices` asks for the same share of several cards. Fraction and memory exclude
-each other, and whole cards by `nvidia.com/gpu` exclude both, as that system's own admission has it. It counts no cores,
-so none are reserved. Names as in its `pkg/common/constants/constants.go`. A fraction is served in whole percents.
+One container gets the share: the first app container, or the one that `gpu-fraction-container-name` names, which may be
+an init container. `gpu-fraction-num-devices` asks for the same share of several cards. Fraction and memory exclude each
+other, and whole cards by `nvidia.com/gpu` exclude both, as in that system's own admission. It counts no cores, so none
+are reserved. Names are those of its `pkg/common/constants/constants.go`. A fraction is rounded down to whole percents.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contract.dialects.base import (
     PodReader,
     ReadingRefused,
     Word,
+    annotation_field,
     pod_request,
     too_large,
     wishes,
@@ -36,12 +37,12 @@ _MOST_MIB = quantity.mib(MOST_MEMORY)
 def _read(context: PodReader) -> PodRequest | None:
     named = [key for key in (FRACTION, MEMORY) if context.annotation(key)]
     if len(named) > 1:
-        raise ReadingRefused(_path(MEMORY), f"beside {FRACTION}", "keep one of the two")
+        raise ReadingRefused(annotation_field(MEMORY), f"beside {FRACTION}", "keep one of the two")
     if not named:
         for key in (FRACTION, MEMORY):
             if key in context.annotations:
                 raise ReadingRefused(
-                    _path(key), shown(context.annotation(key)), "give an amount, or remove the annotation"
+                    annotation_field(key), shown(context.annotation(key)), "give an amount, or remove the annotation"
                 )
         return None
     warnings: list[str] = []
@@ -60,21 +61,19 @@ def _read(context: PodReader) -> PodRequest | None:
     return pod_request("kai", context, [fraction], warnings=warnings)
 
 
-def _path(key: str) -> str:
-    return f"metadata.annotations[{key}]"
-
-
 def _percent(context: PodReader, warnings: list[str]) -> int:
     text, cure = context.annotation(FRACTION), "give a number between 0 and 1, from 0.01 up, such as 0.5"
     try:
         exact = quantity.parse(text) * WHOLE
     except quantity.BadQuantity:
-        raise ReadingRefused(_path(FRACTION), shown(text), cure) from None
+        raise ReadingRefused(annotation_field(FRACTION), shown(text), cure) from None
     if not 1 <= exact < WHOLE:
-        raise ReadingRefused(_path(FRACTION), shown(text), cure)
+        raise ReadingRefused(annotation_field(FRACTION), shown(text), cure)
     percent = math.floor(exact)
     if percent != exact:
-        warnings.append(f"{_path(FRACTION)}: {shown(text)} is served as {percent} percent of the card's memory")
+        warnings.append(
+            f"{annotation_field(FRACTION)}: {shown(text)} is served as {percent} percent of the card's memory"
+        )
     return percent
 
 
@@ -83,10 +82,10 @@ def _number(context: PodReader, key: str, most: int, what: str) -> int:
     number = quantity.integer_or(text, 0)
     if number > most == _MOST_MIB:
         raise ReadingRefused(
-            _path(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}")
+            annotation_field(key), shown(text), too_large(f"{most}, which is {quantity.format_bytes(MOST_MEMORY)}")
         )
     if not 1 <= number <= most:
-        raise ReadingRefused(_path(key), shown(text), f"give a whole number of {what}")
+        raise ReadingRefused(annotation_field(key), shown(text), f"give a whole number of {what}")
     return number
 
 
@@ -98,7 +97,7 @@ def _container(context: PodReader) -> Asking:
         found = [asking for asking in all_of_them if asking.name == wanted]
     if not found:
         raise ReadingRefused(
-            _path(CONTAINER), shown(wanted) if wanted else "nothing", "name one of the pod's containers"
+            annotation_field(CONTAINER), shown(wanted) if wanted else "nothing", "name one of the pod's containers"
         )
     return found[0]
 

@@ -1,8 +1,8 @@
 """
 nano-gpu: `nano-gpu/gpu-percent`, 1 to 100, of one card's memory and cores alike.
 
-The same resource was called `elastic-gpu/gpu-percent` for some months of 2022. More than 100 could never be scheduled
-there (`pkg/types`: 100 percent is a card), and is refused here with what would work.
+The resource was called `elastic-gpu/gpu-percent` for some months of 2022. That system never scheduled more than 100
+(`pkg/types`: 100 percent is a card); here more is refused, with a value that works.
 """
 
 from __future__ import annotations

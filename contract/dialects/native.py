@@ -1,9 +1,9 @@
 """
 Our own dialect: quantities with units, percent or bytes, cores, count, per container.
 
-It says what the older systems can say, in the words of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by percent
-takes that percent of memory and of cores, unless `gpu-cores` says other; cores alone take memory in proportion; a count
-alone takes whole GPUs. Each amount is per GPU.
+It expresses all that the older systems can, in the units of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by
+percent takes that percent of memory and of cores, unless `gpu-cores` gives another; cores alone take memory in
+proportion; a count alone takes whole GPUs. Each amount is per GPU.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ DIALECT = Dialect(
         Word(
             names.ISOLATION,
             ANNOTATION,
-            "isolation required: `driver`, `mps`, `preload` or `watch`, each of which stands for those before it too; "
-            "the pod goes to a node that enforces it, or waits with that reason; goes with every dialect",
+            "isolation required: `driver`, `mps`, `preload` or `watch`, in this order, the strongest first; the pod "
+            "goes to a node that enforces it or a stronger one, or waits with that reason; valid in every dialect",
         ),
         Word(
             names.NUMA_BIND,
             ANNOTATION,
-            "`true`: all GPUs of a container on one NUMA node of their machine; goes with every dialect",
+            "`true`: all GPUs of a container on one NUMA node of their machine; valid in every dialect",
         ),
     ),
     examples=(

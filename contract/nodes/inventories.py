@@ -94,7 +94,7 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
         raise Malformed("the GPUNode is not an object")
     name = Reader(gpunode.get("metadata"), "metadata").text("name")
     status = Reader(gpunode.get("status") or {}, "status")
-    options = _options(status)
+    options = tuple((item.text("name"), item.text("value")) for item in status.objects("options"))
     sharing = sharing_of(dict(options))
     gpus = [_gpu_from_json(item, sharing) for item in status.objects("gpus", most=MOST_ON_NODE)]
     if len({gpu.uuid for gpu in gpus}) != len(gpus):
@@ -112,18 +112,6 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
         pool=status.text("pool", ""),
         options=options,
     )
-
-
-def published_options(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The options in a GPUNode's status; none where they cannot be read."""
-    try:
-        return _options(Reader(status, "status"))
-    except Malformed:
-        return ()
-
-
-def _options(status: Reader) -> tuple[tuple[str, str], ...]:
-    return tuple((item.text("name"), item.text("value")) for item in status.objects("options"))
 
 
 def sharing_of(options: Mapping[str, str]) -> PoolSharing:

@@ -21,6 +21,7 @@ from webhook.serving.http1 import RequestParser, WholeRequest
 
 T = TypeVar("T")
 _CHUNK = 64 << 10
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +61,32 @@ class State(enum.IntEnum):
     WORKING = 8  # a thread answers it
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """One client's TLS connection. `source` is the address that it counts for."""
 
-    __slots__ = (
-        "asked",
-        "counted",
-        "deadline",
-        "keep",
-        "mask",
-        "out",
-        "parser",
-        "request",
-        "since",
-        "sock",
-        "source",
-        "state",
-        "stranger",
-        "waits_for",
-    )
-
-    def __init__(self, sock: ssl.SSLSocket, source: str, parser: RequestParser, now: float, patience: float) -> None:
-        self.sock, self.source, self.parser = sock, source, parser
-        self.state, self.since, self.deadline = State.SHAKING, now, now + patience
-        self.mask = 0
-        """The events for which the selector watches the socket."""
-        self.waits_for = selectors.EVENT_READ
-        """The event that the last step needs before it can go on."""
-        self.out = memoryview(b"")
-        self.counted = 0
-        """The bytes that `Connections` has counted for it."""
-        self.request: WholeRequest | None = None
-        self.keep = True
-        """Whether the connection stays open after the answer."""
-        self.asked = False
-        """Whether it has had a request."""
-        self.stranger = False
-        """Whether its certificate has none of the names that may ask."""
+    sock: ssl.SSLSocket
+    source: str
+    parser: RequestParser
+    state: State = State.SHAKING
+    since: float = 0.0
+    """When the state began."""
+    deadline: float = 0.0
+    mask: int = 0
+    """The events for which the selector watches the socket."""
+    waits_for: int = selectors.EVENT_READ
+    """The event that the last step needs before it can go on."""
+    out: memoryview = _NOTHING
+    """What is left to send."""
+    counted: int = 0
+    """The bytes that `Connections` has counted for it."""
+    request: WholeRequest | None = None
+    keep: bool = True
+    """Whether the connection stays open after the answer."""
+    asked: bool = False
+    """Whether it has had a request."""
+    stranger: bool = False
+    """Whether its certificate has none of the names that may ask."""
 
     @property
     def held(self) -> int:
@@ -125,7 +115,7 @@ class Connection:
         sent = self._attempt(lambda: self.sock.send(self.out[:_CHUNK]))
         if sent is None:
             return None
-        self.out = self.out[sent:] or memoryview(b"")  # an empty slice would keep the whole answer in memory
+        self.out = self.out[sent:] or _NOTHING  # an empty slice would keep the whole answer in memory
         return not self.out
 
     def _attempt(self, step: Callable[[], T]) -> T | None:
@@ -140,7 +130,7 @@ class Connection:
     def close(self) -> None:
         """Free what is stored, and end the connection."""
         self.parser.forget()
-        self.out = memoryview(b"")
+        self.out = _NOTHING
         self.request = None
         if self.state > State.SHAKING:
             with contextlib.suppress(OSError, ValueError):

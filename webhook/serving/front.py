@@ -241,7 +241,8 @@ class Front:
         if plain.family != socket.AF_UNIX:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         secured = self._context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        connection = Connection(secured, source, RequestParser(bounds.max_body), self._clock(), bounds.silence)
+        connection = Connection(secured, source, RequestParser(bounds.max_body))
+        self._enter(connection, State.SHAKING, bounds.silence)
         self._connections.add(connection)
         self._watch(connection, selectors.EVENT_READ)
 
