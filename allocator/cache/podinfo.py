@@ -45,6 +45,10 @@ class LastReported:
     reason: str
     at: float = float("-inf")
 
+    def says_the_same(self, other: LastReported) -> bool:
+        """Whether both say the same, whenever that was reported."""
+        return self.reason == other.reason and self.code == other.code and self.allocated == other.allocated
+
 
 class WaitingPod(NamedTuple):
     """What is read of a pod behind our gate."""
@@ -307,7 +311,7 @@ class AllocatedPods:
             key=holding.pod,
             node=node,
             priority=pod.priority,
-            created=int(_NOT_DIGITS.sub("", pod.created) or 0),
+            created=known.created if known is not None else int(_NOT_DIGITS.sub("", pod.created) or 0),
             demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
             compute=pod.compute,
             ending=since if pod.deleting else None,

@@ -366,7 +366,7 @@ class PodRecords:
         told, repair = record.reported, record.repair
         if told is None:
             self._expect(uid, None)
-        elif stands is not None and replace(stands, at=told.at) == told:
+        elif stands is not None and stands.says_the_same(told):
             self._expect(uid, repair.shown(now) if repair is not None else None)
         else:
             turned = stands is None or stands.allocated != told.allocated
