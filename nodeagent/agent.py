@@ -156,7 +156,7 @@ class Agent:
             self._published = None
             self._trouble = f"there is no Node named {self._behaviour.node!r}; the agent's node name must be its Node's"
             return
-        if published.node.choice == HOLDING and report.pods_unknown:
+        if published.node.ownership.choice == HOLDING and report.pods_unknown:
             # Without the holders the agent would take every GPU out of sharing at each start.
             self._trouble = report.pods_unknown
             return
@@ -190,7 +190,7 @@ class Agent:
             self._refused = None
         elif self._refused != wanted:
             self._refused = wanted
-            log.warning("the API server did not keep all that was written; is its CustomResourceDefinition ours?")
+            log.warning("the API server dropped a part of the write; is its CustomResourceDefinition of this release?")
 
     def _read(self) -> Published:
         node = self._get(nodes(self._behaviour.node))

@@ -16,8 +16,7 @@ from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
 from nodeagent.isolation.delivery import HANDLERS
 from nodeagent.isolation.limiters import LimiterSettings
-from runtime.settings import setting
-from runtime.settingvalues import parse_address
+from runtime.settings import parse_address, setting
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """
-Strict settings: frozen dataclasses in, one checked value out.
+Strict settings: frozen dataclasses in, one checked value out; and single values from text or YAML and back.
 
 A program declares its settings as a frozen dataclass, in groups if it likes, each field with its meaning:
 
@@ -7,14 +7,14 @@ A program declares its settings as a frozen dataclass, in groups if it likes, ea
     class Admission:
         timeout: float = setting(2.0, "How long to wait for the allocator.", unit="duration", minimum=0.1)
 
-and `load` fills it from, in this order, the defaults, a YAML file (`admission: {timeout: 1s}`), the environment
-(`GPUFRACTION_ADMISSION_TIMEOUT=1s`) and flags (`--admission-timeout=1s`). What is not understood is an error, and all
-errors are reported at once: a typo must not quietly mean the default.
+and `load` fills it, in this order, from the defaults, a YAML file (`admission: {timeout: 1s}`), the environment
+(`GPUFRACTION_ADMISSION_TIMEOUT=1s`) and flags (`--admission-timeout=1s`). An unknown name or value is an error, and all
+errors are reported together: a typing error must not silently mean the default.
 
-Units are read at the edge: a field with unit "duration" holds seconds and is written "1m30s", one with unit "bytes"
-holds bytes and is written "256Mi".
+A field with unit "duration" holds seconds and is written "1m30s", one with unit "bytes" holds bytes and is written
+"256Mi".
 
-Must not: read the environment or argv by itself (they are given), or know any program's settings.
+Must not: read the environment or argv itself (they are passed in), or know any program's settings.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ import dataclasses
 import difflib
 import operator
 import re
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 
-from runtime.settingvalues import Unit, choices_of, convert, write
+from contract.encoding import quantity
 
 ENV_PREFIX = "GPUFRACTION_"
 _FILE_FLAG = "--settings"
 NOT_YAML = (ValueError, AttributeError, RecursionError)
-"""What PyYAML raises besides its own: for a day that is none, a tag that does not fit, for what is nested too deep."""
+"""What PyYAML raises besides its own errors: for an impossible date, a wrong tag, or too deep nesting."""
 T = TypeVar("T")
+Unit = Literal["", "duration", "bytes"]
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; `errors` has a line for each thing that is wrong."""
+    """The settings cannot be used; `errors` has a line for each error."""
 
     def __init__(self, errors: Sequence[str]) -> None:
         super().__init__("settings:\n" + "\n".join(f"  {error}" for error in errors))
@@ -59,17 +61,11 @@ def setting(
     formerly: str = "",
 ) -> Any:
     """
-    A field of a settings dataclass. doc: what it does, why this default. secret: never shown. formerly: the name that
-    it had in its group; a value under that name is refused, and the error names the new one.
+    A field of a settings dataclass. doc: what it does, why this default. secret: never shown. formerly: its old name in
+    its group; a value under that name is refused, and the error has the new name.
     """
-    metadata = {
-        "doc": doc,
-        "unit": unit,
-        "minimum": minimum,
-        "maximum": maximum,
-        "secret": secret,
-        "formerly": formerly,
-    }
+    bounds = {"minimum": minimum, "maximum": maximum}
+    metadata = {"doc": doc, "unit": unit, "secret": secret, "formerly": formerly, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -100,7 +96,7 @@ class _Leaf:
 
     @property
     def former(self) -> _Leaf | None:
-        """The setting under its old name; None where it never had another."""
+        """The setting under its old name; None if it has none."""
         old = self.metadata.get("formerly")
         return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={}) if old else None
 
@@ -128,9 +124,7 @@ def load(cls: type[T], *, file: Path | None, env: Mapping[str, str], argv: Seque
 
 def settings_file(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
     """
-    The file that `--settings FILE` names, and the flags without it: it says where settings are, and is none itself.
-
-    Raises SettingsError where the file's name is missing.
+    The file of the flag `--settings FILE`, and the other flags. Raises SettingsError if the file's name is missing.
     """
     flags = list(argv)
     for position, flag in enumerate(flags):
@@ -147,7 +141,7 @@ def settings_file(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def effective(settings: Any) -> dict[str, Any]:
-    """The settings as plain data, as they would be written in the file, to be logged once at the start."""
+    """The settings as plain data, as in the file, for the log at the start."""
     shown: dict[str, Any] = {}
     for leaf in _leaves(type(settings)):
         value = settings
@@ -233,7 +227,7 @@ def _from_file(
     return found
 
 
-# A Service named gpufraction-* makes kubelet put variables of this shape into our containers.
+# For a Service named gpufraction-* kubelet puts such variables into our containers.
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
@@ -265,7 +259,7 @@ def _from_flags(
         flag, equals, text = rest.pop(0).partition("=")
         if flag not in by_name:
             errors.append(f"flag {flag}: {_stranger(flag, leaves.values(), operator.attrgetter('flag'))}")
-            # Its value would otherwise be reported as a second unknown flag.
+            # Skip its value, which is no second unknown flag.
             if not equals and rest and not rest[0].startswith("--"):
                 rest.pop(0)
             continue
@@ -283,18 +277,18 @@ def _from_flags(
 
 
 def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str]) -> str:
-    """What is wrong with a name that no setting has; `name` is a setting's name in that source."""
+    """The error for a name without a setting. `name`: a setting's name in that source."""
     known = {}
     for leaf in leaves:
         if leaf.former and name(leaf.former) == given:
             return f"renamed to {name(leaf)}"
-        known[name(leaf).removeprefix(ENV_PREFIX)] = name(leaf)  # a prefix that all share would make all look alike
+        known[name(leaf).removeprefix(ENV_PREFIX)] = name(leaf)  # a common prefix would make all names similar
     near = difflib.get_close_matches(given.removeprefix(ENV_PREFIX), list(known), n=1)
     return f"unknown; did you mean {known[near[0]]}?" if near else "unknown"
 
 
 def _build(cls: type[Any], prefix: tuple[str, ...], values: Mapping[tuple[str, ...], Any], errors: list[str]) -> Any:
-    """The dataclass and those in it; what their own checks say is an error like any other."""
+    """The dataclass with those in it; the errors of their own checks count like any other."""
     hints = typing.get_type_hints(cls)
     before, arguments = len(errors), {}
     for one in dataclasses.fields(cls):
@@ -342,3 +336,133 @@ def _figure(leaf: _Leaf, value: Any) -> str:
 
 def _written(leaf: _Leaf, value: Any) -> Any:
     return "(secret)" if leaf.metadata.get("secret") else write(leaf.unit, value)
+
+
+# -- values: strict both ways, since a number without a unit leaves open whether 5 means seconds -------------------
+
+
+def convert(kind: Any, unit: str, raw: Any) -> Any:
+    """`raw`, from YAML or as text, as a value of the annotated type `kind`. Raises ValueError."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        if raw is None or raw == "none":
+            return None
+        kind = next(arm for arm in typing.get_args(kind) if arm is not type(None))
+    if unit == "duration":
+        return parse_duration(raw)
+    if unit == "bytes":
+        return _bytes(raw)
+    if choices := choices_of(kind):
+        if raw not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return raw
+    if typing.get_origin(kind) is tuple:
+        return _strings(raw)
+    converter = _CONVERTERS.get(kind)
+    if converter is None:
+        raise TypeError(f"settings cannot hold {kind!r}")
+    return converter(raw)
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """The texts that a Literal allows; empty for every other type."""
+    return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+
+
+def _bool(raw: Any) -> bool:
+    known = {"true": True, "false": False}
+    if isinstance(raw, bool):
+        return raw
+    if not isinstance(raw, str) or raw.lower() not in known:
+        raise ValueError("expected true or false")
+    return known[raw.lower()]
+
+
+def _int(raw: Any) -> int:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str) and re.fullmatch(r"[+-]?[0-9]+", raw):
+        return int(raw)
+    raise ValueError("expected a whole number")
+
+
+def _float(raw: Any) -> float:
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        return float(raw)
+    if isinstance(raw, str) and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", raw):
+        return float(raw)
+    raise ValueError("expected a number such as 1.5")
+
+
+def _str(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise ValueError("expected a text; quote it in YAML")
+    return raw
+
+
+def _strings(raw: Any) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if isinstance(raw, list) and all(isinstance(part, str) for part in raw):
+        return tuple(raw)
+    raise ValueError("expected a list of texts")
+
+
+def _bytes(raw: Any) -> int:
+    try:
+        return quantity.integer(raw)
+    except quantity.BadQuantity as error:
+        raise ValueError("expected bytes such as 268435456 or 256Mi") from error
+
+
+_CONVERTERS: Mapping[Any, Callable[[Any], Any]] = {
+    bool: _bool,
+    int: _int,
+    float: _float,
+    str: _str,
+    Path: lambda raw: Path(_str(raw)),
+}
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+
+
+def parse_duration(raw: Any) -> float:
+    """Seconds in a text such as "500ms", "30s", "1m30s" or "1h". Raises ValueError."""
+    match = _DURATION.fullmatch(raw) if isinstance(raw, str) and raw else None
+    if match is None:
+        raise ValueError("expected a duration such as 500ms, 30s or 1m30s")
+    hours, minutes, seconds, millis = (float(group or 0) for group in match.groups())
+    return hours * 3600 + minutes * 60 + seconds + millis / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest of our own forms: 90.0 is "1m30s", 0.5 is "500ms"."""
+    whole = round(seconds * 1000)
+    if whole < 1000 and whole:
+        return f"{whole}ms"
+    minutes, rest = divmod(whole, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
+    return text + (f"{rest / 1000:g}s" if rest or not text else "")
+
+
+def parse_address(text: str, name: str, example: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`. Raises ValueError with the setting's name and an example."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{name} is {text!r}; give address and port such as {example}")
+    return host.strip("[]"), int(port)
+
+
+def write(unit: str, value: Any) -> Any:
+    """`value` as it would be written in a settings file: plain data, with its unit."""
+    if value is None or isinstance(value, bool):
+        return value
+    if unit == "duration":
+        return format_duration(value)
+    if unit == "bytes":
+        return quantity.format_bytes(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if value == Path():
+        return ""  # the form of an optional path that is not set
+    return str(value) if isinstance(value, Path) else value

@@ -13,8 +13,7 @@ from typing import Literal
 from contract import names
 from contract.encoding import quantity
 from contract.options import OPTIONS_SETTING, Options
-from runtime.settings import setting
-from runtime.settingvalues import parse_address
+from runtime.settings import parse_address, setting
 from webhook.admission.admit import Configuration
 from webhook.admission.containers import MPS, PRELOAD, Volumes
 from webhook.certificates.authority import service_names

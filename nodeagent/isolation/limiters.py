@@ -213,6 +213,6 @@ class Limiters:
             except OSError as error:
                 error_text = str(error)
         if error_text and self._complaints.get(file) != error_text:
-            log.warning("not written", extra={"file": str(file), "reason": error_text})
+            log.warning("file not written", extra={"file": str(file), "reason": error_text})
         self._complaints[file] = error_text
         return not error_text

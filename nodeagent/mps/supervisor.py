@@ -197,7 +197,9 @@ class Supervisor:
                     if self._set_mode(uuid, exclusive=False):
                         daemon.claim(False)
         except OSError as error:
-            log.warning("not done", extra={"what": str(action), "gpu": uuid, "reason": str(error)})
+            log.warning(
+                "action on the MPS daemon failed", extra={"what": str(action), "gpu": uuid, "reason": str(error)}
+            )
 
     def _set_mode(self, uuid: str, *, exclusive: bool) -> bool:
         trouble = self._library.set_exclusive(uuid, exclusive)

@@ -34,6 +34,7 @@ from nodeagent.conditions import seconds
 from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.publishing.status import JSON, Desired, content_of, says, status_of
 from nodeagent.sharing import ownership
+from nodeagent.sharing.ownership import Ownership
 
 LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-nodeagent"}
 """On every GPUNode, so that `kubectl get -l` and a clean-up find them."""
@@ -50,10 +51,7 @@ class NodeView:
     allocatable: Amounts
     cordoned: frozenset[str] = frozenset()
     """The words of the cordon annotation."""
-    choice: str = ""
-    """The label for whether we or a vendor's device plugin hand out the GPUs."""
-    offered: int = 0
-    """GPUs that such a plugin offers."""
+    ownership: Ownership = field(default_factory=Ownership)
     labels: Mapping[str, str] = field(default_factory=dict)
     """They decide which pool the node is in."""
 
@@ -211,14 +209,12 @@ def jittered(interval: float, node: str) -> float:
 def node_view(node: Mapping[str, Any]) -> NodeView:
     """Read a Node."""
     status = node.get("status") or {}
-    ours = ownership.read(node)
     return NodeView(
         uid=_uid(node),
         capacity=_amounts(status.get("capacity") or {}),
         allocatable=_amounts(status.get("allocatable") or {}),
         cordoned=_listed(_annotations(node).get(names.CORDON)),
-        choice=ours.choice,
-        offered=ours.offered,
+        ownership=ownership.read(node),
         labels=(node.get("metadata") or {}).get("labels") or {},
     )
 

@@ -22,7 +22,7 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.reconcile import NodeView
 from nodeagent.publishing.status import Reserve, Terms
 from nodeagent.sharing import cordoning
-from nodeagent.sharing.ownership import Ownership, decide
+from nodeagent.sharing.ownership import decide
 
 REFUSED = "OptionsRefused"
 _SAID = 512
@@ -54,7 +54,7 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
     """The terms of this round. `own`: those of the agent's settings. `published`: the GPUNode's present status."""
     cards = report.observation.cards
     whole = (card.uuid for card in cards if card.uuid and not card.parent)
-    sharing = decide(Ownership(node.choice, node.offered), report.held, whole)
+    sharing = decide(node.ownership, report.held, whole)
     cordon = cordoning.read(node.cordoned, cards)
     terms = pooled(own, report.options, node.labels, published)
     return replace(

@@ -52,7 +52,7 @@ class HolderReporter:
             except KubeError as error:
                 self.trouble = f"the GPUs are not reported: {error}"
                 return False
-            log.info("reported", extra={"gpus": text})
+            log.info("held GPUs reported", extra={"gpus": text})
             self._reported = text
         self.trouble = ""
         return True

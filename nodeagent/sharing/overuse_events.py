@@ -82,7 +82,10 @@ class OveruseReporter:
             try:
                 self._do(step, now)
             except KubeError as error:
-                log.warning("not done", extra={"what": step.reason, "pod": _key(step), "reason": str(error)})
+                log.warning(
+                    "pod not warned or not evicted",
+                    extra={"what": step.reason, "pod": _key(step), "reason": str(error)},
+                )
 
     def _do(self, step: OveruseStep, now: float) -> None:
         pod = step.resident

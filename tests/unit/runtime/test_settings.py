@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.settings import SettingsError, describe, effective, load, setting, settings_file
-from runtime.settingvalues import format_duration, parse_duration
+from runtime.settings import (
+    SettingsError,
+    describe,
+    effective,
+    format_duration,
+    load,
+    parse_duration,
+    setting,
+    settings_file,
+)
 
 
 @dataclass(frozen=True)

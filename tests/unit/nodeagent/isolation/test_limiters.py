@@ -323,7 +323,7 @@ def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained
         found, levels = node.round(BY_CDI, gpu())
         assert (found, levels) == (replace(BY_CDI, single=True), ())
         assert node.limiters.conditions()[0].reason == "NotWritten"
-    assert [record.getMessage() for record in caplog.records] == ["not written"]
+    assert [record.getMessage() for record in caplog.records] == ["file not written"]
     node.cdi.mkdir()
     assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi", single=True), ("mps",))
     shutil.rmtree(node.cdi)
