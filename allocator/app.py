@@ -39,7 +39,7 @@ from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
 from runtime.metrics import Metrics
-from runtime.process import Health, Process, health_routes
+from runtime.process import HealthChecks, Process, health_routes
 
 log = logging.getLogger(__name__)
 OLDEST_KUBERNETES = (1, 30)
@@ -110,7 +110,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         workers=workers,
         faulted=faulted,
     )
-    ready = Health(
+    ready = HealthChecks(
         cache=lambda: controller.ready() or None,
         watch=functools.partial(_stale, fed),
     )
@@ -127,7 +127,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.listen:
         figures = gauges.AllocatorGauges(controller, metrics, leading)
         host, port = settings.listen.rsplit(":", 1)
-        routes = health_routes(metrics, ready=ready, alive=Health(workers=workers.broken))
+        routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
         health = serve_probes(gauges.scraped(routes, figures.refresh), (host, int(port)), name="health")
         doors.append(health)
     recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)

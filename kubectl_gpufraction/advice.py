@@ -151,12 +151,12 @@ class _Search:
         A lower bound of the further evictions: each removes one pod from each of its GPUs.
         """
         gone = {each.uid for each in evicted}
-        state = host.without(gone)
+        state, staying = host.without(gone), [each for each in host.holders if each.uid not in gone]
         span = max((len(each.shares) for each in host.holders), default=1)
         most = 0
         for fraction in self.wanted.request.containers:
             needed = sorted(
-                _needed(gpu, used, fraction, [h.shares[gpu.uuid] for h in host.holders if _on(h, gpu, gone)])
+                _needed(gpu, used, fraction, [h.shares[gpu.uuid] for h in staying if gpu.uuid in h.shares])
                 for gpu, used in zip(state.gpus, state.usage, strict=True)
             )
             if len(needed) < fraction.count:
@@ -222,10 +222,6 @@ class _Search:
                         break
             self._places[wanted] = found
         return self._places[wanted]
-
-
-def _on(holder: ShareHolder, gpu: Gpu, gone: set[str]) -> bool:
-    return gpu.uuid in holder.shares and holder.uid not in gone
 
 
 def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Demand]) -> int:

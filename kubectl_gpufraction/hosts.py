@@ -82,7 +82,7 @@ def advice_input(
             pod, needs = pod_of(raw), scheduling.needs_of(raw)
         except quantity.BadQuantity:
             continue
-        node = pod.node if pod is not None and pod.allocation is not None else _node_of(raw)
+        node = pod.node if pod is not None and pod.allocation is not None else (raw.get("spec") or {}).get("nodeName")
         if pod is not None and pod.request.claim:
             pod = None  # its claim has the share
         if pod is not None and pod.allocation is None:
@@ -93,20 +93,13 @@ def advice_input(
             holders[node].append(_holder(raw, pod, needs, budgets))
         elif node in states:
             states[node] = holding(states[node], [({}, needs)])
+    here = ((states[name], sorted(holders[name], key=lambda holder: holder.pod.key)) for name in sorted(states))
     return AdviceInput(
-        tuple(NodeWithPods(state, tuple(sorted(holders[name], key=_by_key))) for name, state in sorted(states.items())),
+        tuple(NodeWithPods(state, tuple(found)) for state, found in here),
         tuple(sorted(queue, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
         {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
         tuple(sorted(leaving)),
     )
-
-
-def _by_key(holder: ShareHolder) -> str:
-    return holder.pod.key
-
-
-def _node_of(raw: JSON) -> str:
-    return str((raw.get("spec") or {}).get("nodeName") or "")
 
 
 def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> ShareHolder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from contract.model import NodeState, PodRequest, Usage
+from contract.model import NodeState, PodRequest
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, node_reason
@@ -78,7 +78,7 @@ def takes(state: NodeState, wanted: RoomRequest) -> GpuChoice | None:
     """The GPUs for each container, the fullest GPUs that fit first; None if there is no room."""
     if not (state.ready and not state.cordoned if wanted.bare else node_reason(state, wanted.needs) is None):
         return None
-    found = fit.fit(state, wanted.request, NO_LIMITS, _least_free)
+    found = fit.fit(state, wanted.request, NO_LIMITS, lambda usable, usage: usable - usage.memory)
     return None if isinstance(found, Reason) else found.chosen
 
 
@@ -90,7 +90,3 @@ def booked(state: NodeState, wanted: RoomRequest, chosen: GpuChoice) -> NodeStat
 def taken(state: NodeState, request: PodRequest, chosen: GpuChoice) -> Mapping[str, Demand]:
     """What a pod takes on these GPUs, by their UUIDs."""
     return {state.gpus[at].uuid: demand for at, demand in fit.demands_of(state, request, chosen).items()}
-
-
-def _least_free(usable: int, usage: Usage) -> int:
-    return usable - usage.memory

@@ -261,13 +261,11 @@ def pod_of(pod: JSON) -> Pod | None:
         code=str(allocated.get("reason", "")) if waits else "",
         reason=str(allocated.get("message", "")).removeprefix("waiting: ") if waits else "",
         since=str(allocated.get("lastTransitionTime") or "") if waits else "",
-        unbound=str(bound.get("message") or bound.get("reason") or "") if _refused(bound) and not waits else "",
+        unbound=str(bound.get("message") or bound.get("reason") or "")
+        if bound.get("status") == "False" and not waits
+        else "",
     )
 
 
 def _condition(status: JSON, kind: str) -> JSON:
     return next((each for each in status.get("conditions") or [] if each.get("type") == kind), {})
-
-
-def _refused(scheduled: JSON) -> bool:
-    return scheduled.get("status") == "False"

@@ -48,7 +48,8 @@ def rendered(columns: Sequence[Column], rows: Sequence[Row], *, form: str, colou
         return empty + "\n"
     shown = [column for column in columns if form == "wide" or not column.wide]
     cells = [[column.heading for column in shown], *([cell(row[column.key]) for column in shown] for row in rows)]
-    return "".join(_line(line, _widths(cells), colour and number > 0) for number, line in enumerate(cells))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "".join(_line(line, widths, colour and number > 0) for number, line in enumerate(cells))
 
 
 def cell(value: object) -> str:
@@ -56,10 +57,6 @@ def cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
     return "-" if value in ("", None) else str(value)
-
-
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*cells, strict=True)]
 
 
 def _line(line: Sequence[str], widths: Sequence[int], colour: bool) -> str:

@@ -54,7 +54,7 @@ from runtime.kubernetes.paths import gpunodes, nodes, pods
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
-from runtime.process import Health, Process, health_routes
+from runtime.process import HealthChecks, Process, health_routes
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.supervision import Workers
 
@@ -275,7 +275,7 @@ def _watches(
 def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent, workers: Workers) -> HttpServer | None:
     if not settings.listen:
         return None
-    ready, alive = Health(published=lambda: agent.trouble or None), Health(workers=workers.broken)
+    ready, alive = HealthChecks(published=lambda: agent.trouble or None), HealthChecks(workers=workers.broken)
     routes = health_routes(metrics, ready=ready, alive=alive)
     try:
         return serve_probes(routes, address(settings.listen), name="metrics")

@@ -121,7 +121,7 @@ def _die_of_the_next(number: int, frame: Any) -> None:
 Check = Callable[[], str | None]
 
 
-class Health:
+class HealthChecks:
     """Named conditions; each gives the reason why it does not hold, or None."""
 
     def __init__(self, **checks: Check) -> None:
@@ -141,15 +141,15 @@ class Health:
         return found
 
 
-def health_routes(metrics: Metrics, *, ready: Health, alive: Health | None = None) -> Routes:
+def health_routes(metrics: Metrics, *, ready: HealthChecks, alive: HealthChecks | None = None) -> Routes:
     """`/healthz` (restart me?), `/readyz` (send me work?) and `/metrics`.
 
     Both probes answer 200, or 503 with the reasons. Liveness fails only for what a restart cures, so not while the API
     server is away.
     """
-    living = alive or Health()
+    living = alive or HealthChecks()
 
-    def probe(health: Health) -> Reply:
+    def probe(health: HealthChecks) -> Reply:
         reasons = health.reasons()
         return json_reply({"ok": not reasons, "reasons": reasons}, 503 if reasons else 200)
 

@@ -33,6 +33,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from contract.encoding import quantity
+from contract.encoding.reading import words
 
 ENV_PREFIX = "GPUFRACTION_"
 _FILE_FLAG = "--settings"
@@ -401,7 +402,7 @@ def _str(raw: Any) -> str:
 
 def _strings(raw: Any) -> tuple[str, ...]:
     if isinstance(raw, str):
-        return tuple(part.strip() for part in raw.split(",") if part.strip())
+        return words(raw)
     if isinstance(raw, list) and all(isinstance(part, str) for part in raw):
         return tuple(raw)
     raise ValueError("expected a list of texts")

@@ -15,7 +15,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding import quantity
-from contract.encoding.reading import shown
+from contract.encoding.reading import shown, words
 from contract.model import (
     ISOLATION,
     LONGEST_WORD,
@@ -286,11 +286,6 @@ def annotation_field(key: str) -> str:
 def too_large(largest: str) -> str:
     """The cure for an amount of memory that no GPU has."""
     return f"too large, no GPU has as much: give at most {largest}"
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The parts of a comma list without blanks and empty parts."""
-    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 
 def wished(key: str, text: str) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ from contract.dialects.base import (
     flag,
     pod_request,
     wishes,
-    words,
 )
 from contract.encoding import quantity
+from contract.encoding.reading import words
 from contract.model import MOST_GPUS, MOST_MEMORY, POLICIES, WHOLE, FractionRequest, PodRequest, Wishes
 
 GPU = "nvidia.com/gpu"

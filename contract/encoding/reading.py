@@ -40,6 +40,11 @@ def shown(value: object, *, most: int = _LONGEST_SHOWN) -> str:
     return f"{text[:half]}...{text[-half:]}"
 
 
+def words(text: object) -> tuple[str, ...]:
+    """The words of a text that is a list with commas, without spaces around them; none of an absent one."""
+    return tuple(word for word in (part.strip() for part in str(text or "").split(",")) if word)
+
+
 def is_label(text: str) -> bool:
     """Whether a namespace or a container can have this name."""
     return _LABEL.fullmatch(text) is not None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract.encoding.reading import shown
+from contract.encoding.reading import shown, words
 from contract.model import WITHHELD, Gpu
 
 NAMESPACE = "kube-system"
@@ -68,13 +68,12 @@ def read(configmap: Mapping[str, Any]) -> KeptOut | None:
     name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
     if not name.startswith(PREFIX):
         return None
-    text = (configmap.get("data") or {}).get(_KEY) or ""
-    words = [word.strip() for word in str(text).split(",") if word.strip()]
-    wrong = next((word for word in words if not _is_card(word)), None)
+    found = words((configmap.get("data") or {}).get(_KEY))
+    wrong = next((word for word in found if not _is_card(word)), None)
     if wrong is not None:
         cure = "give indexes or UUIDs separated by commas, such as 0,2"
         return KeptOut(name.removeprefix(PREFIX), wrong=f"data.{_KEY}: found {shown(wrong)}; {cure}", uid=uid)
-    cards = frozenset(str(int(word)) if word.isdecimal() else word for word in words)
+    cards = frozenset(str(int(word)) if word.isdecimal() else word for word in found)
     return KeptOut(name.removeprefix(PREFIX), cards, uid=uid)
 
 

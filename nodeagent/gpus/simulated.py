@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contract.encoding.reading import words
 from nodeagent.gpus import library
 from nodeagent.gpus.library import Card, LibraryBroken
 
@@ -112,7 +113,7 @@ def simulated_uuid(node: str, index: int) -> str:
 def cards_from_text(text: str, *, node: str) -> tuple[Card, ...]:
     """The cards that a text such as `2 x Tesla T4 15109MiB` describes; empty text is none. Raises `BadSimulation`."""
     cards: list[Card] = []
-    for group in (part.strip() for part in text.split(",") if part.strip()):
+    for group in words(text):
         match = _GROUP.fullmatch(group)
         if match is None:
             raise BadSimulation(f"{group!r} is not a count, a model and a memory, {_EXAMPLE}")

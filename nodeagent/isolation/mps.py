@@ -94,7 +94,8 @@ def wanted_gpus(
     for gpu in inventory.gpus:
         ours = gpu.withheld != _NOT_SHARED
         stays = gpu.uuid in standing and (ours or gpu.uuid in used)
-        if _can_have_daemon(gpu, inventory.driver) and (stays or (ours and reaches)):
+        limitable = not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, inventory.driver) > 0
+        if limitable and (stays or (ours and reaches)):
             wanted.add(gpu.uuid)
     return frozenset(wanted)
 
@@ -124,11 +125,6 @@ def without_servers(observation: Observation, mps: MpsState) -> Observation:
             for card in observation.cards
         ),
     )
-
-
-def _can_have_daemon(gpu: Gpu, driver: str) -> bool:
-    """Whether it is a whole card, of an architecture that MPS limits."""
-    return not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, driver) > 0
 
 
 class Faults:

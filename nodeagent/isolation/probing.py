@@ -9,7 +9,6 @@ Must not: conclude anything itself (`nodeagent.isolation.delivery` does).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from contract.model import Delivery
@@ -46,14 +45,11 @@ class Prober:
             return self._override
         if self._read_at is None or not 0 <= now - self._read_at < self._every:
             try:
-                classes = self._classes()
+                found = self._kube.list(runtimeclasses()).items
             except KubeError:
                 return self._known
+            classes = {item["metadata"]["name"]: str(item.get("handler", "")) for item in found}
             folders = (delivery.CONTAINERD, delivery.CRIO, *delivery.HOOKS, *delivery.CDI)
             self._known = delivery.conclude(read_files(self._root, delivery.TOOLKIT, folders), classes, self._handlers)
             self._read_at = now
         return self._known
-
-    def _classes(self) -> Mapping[str, str]:
-        found = self._kube.list(runtimeclasses()).items
-        return {item["metadata"]["name"]: str(item.get("handler", "")) for item in found}

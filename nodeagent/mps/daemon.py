@@ -150,16 +150,13 @@ class Daemon:
 
     def kill(self) -> None:
         """Kill it and its servers, also those that outlived it."""
-        leader = self.pid() or self._last_pid()
+        last = _number(read_text(self._folder / "daemon").partition(" ")[0])
+        # If the daemon has ended, another process may have its id by now.
+        leader = self.pid() or (last if last and not start_time(last) else 0)
         if leader:
             for pid in session(leader):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-    def _last_pid(self) -> int:
-        """The process id of a daemon that has ended, 0 if another process has it by now."""
-        pid = _number(read_text(self._folder / "daemon").partition(" ")[0])
-        return 0 if pid and start_time(pid) else pid
 
     @property
     def _keys(self) -> Path:

@@ -28,6 +28,7 @@ from typing import Any
 from contract import names
 from contract.backoff import backoff
 from contract.encoding.quantity import format_bytes, integer_or
+from contract.encoding.reading import words
 from contract.model import Gpu
 from contract.nodes.capacity import Amounts
 from nodeagent.conditions import seconds
@@ -165,7 +166,8 @@ def reconcile(
     stands = published.node.capacity == amounts == published.node.allocatable
     # Capacity that grows must be on the Node before the allocator learns of it from the status. Capacity that shrinks
     # must leave the status first.
-    grows = _below(published.node.allocatable, amounts)
+    here = published.node.allocatable
+    grows = here.memory < amounts.memory or here.cores < amounts.cores
     if not stands and grows and _may_write(wrote_capacity, amounts, now, pace):
         actions.append(WriteCapacity(_capacity_patch(amounts)))
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
@@ -179,17 +181,14 @@ def reconcile(
         actions.append(WriteCapacity(_capacity_patch(amounts)))
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     # Last, because a cluster may forbid a change of owners, which must not block the figures.
-    if found is not None and not _is_ours(found, published.node) and _may_write(wrote_metadata, metadata, now, pace):
+    ours = found is None or (found.owner == published.node.uid and LABELS.items() <= found.labels.items())
+    if not ours and _may_write(wrote_metadata, metadata, now, pace):
         actions.append(AdoptObject(metadata))
         wrote_metadata = _after(wrote_metadata, metadata, now, pace)
     before = history.gpus or published_gpus(standing)
     events = (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing))
     gpus = before if wanted.inventory.problem else wanted.inventory.gpus
     return PublishingPlan(tuple(actions), events, History(wrote_metadata, wrote_status, wrote_capacity, gpus))
-
-
-def _below(here: Amounts, wanted: Amounts) -> bool:
-    return here.memory < wanted.memory or here.cores < wanted.cores
 
 
 def settled(wanted: Desired, published: Published) -> bool:
@@ -208,14 +207,14 @@ def jittered(interval: float, node: str) -> float:
 
 def node_view(node: Mapping[str, Any]) -> NodeView:
     """Read a Node."""
-    status = node.get("status") or {}
+    metadata, status = node.get("metadata") or {}, node.get("status") or {}
     return NodeView(
-        uid=_uid(node),
+        uid=str(metadata.get("uid", "")),
         capacity=_amounts(status.get("capacity") or {}),
         allocatable=_amounts(status.get("allocatable") or {}),
-        cordoned=_listed(_annotations(node).get(names.CORDON)),
+        cordoned=frozenset(words(_annotations(node).get(names.CORDON))),
         ownership=ownership.read(node),
-        labels=(node.get("metadata") or {}).get("labels") or {},
+        labels=metadata.get("labels") or {},
     )
 
 
@@ -236,15 +235,6 @@ def _annotations(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return (item.get("metadata") or {}).get("annotations") or {}
 
 
-def _listed(text: object) -> frozenset[str]:
-    """The words of a comma list; spaces around them do not count."""
-    return frozenset(word.strip() for word in str(text or "").split(",")) - {""}
-
-
-def _uid(item: Mapping[str, Any]) -> str:
-    return str((item.get("metadata") or {}).get("uid", ""))
-
-
 def _amounts(resources: Mapping[str, Any]) -> Amounts:
     memory, cores = (resources.get(name, "0") for name in (names.GPU_MEMORY, names.GPU_CORES))
     return Amounts(integer_or(memory, _UNREADABLE), integer_or(cores, _UNREADABLE))
@@ -258,10 +248,6 @@ def _metadata(node: str, uid: str) -> JSON:
 def _capacity_patch(amounts: Amounts) -> JSON:
     resources = {str(names.GPU_MEMORY): format_bytes(amounts.memory), str(names.GPU_CORES): str(amounts.cores)}
     return {"status": {"capacity": resources, "allocatable": dict(resources)}}
-
-
-def _is_ours(found: ObjectView, node: NodeView) -> bool:
-    return found.owner == node.uid and LABELS.items() <= found.labels.items()
 
 
 def _heartbeat_due(standing: JSON, now: float, pace: PublishingPace) -> bool:

@@ -27,7 +27,7 @@ from nodeagent.conditions import Condition
 
 PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
 DEDICATED, HOLDING = "dedicated", "held"
-VENDOR = "nvidia.com/"
+_VENDOR = ("nvidia.com/gpu", "nvidia.com/mig-")
 _WAYS = (
     f"turn the plugin off here (the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false) and label the Node "
     f"{names.OWNERSHIP}={DEDICATED}, or leave it on, run holder pods and label the Node {names.OWNERSHIP}={HOLDING}"
@@ -55,7 +55,7 @@ def read(node: Mapping[str, Any]) -> Ownership:
     """Read a Node. Allocatable counts, because kubelet keeps the capacity of a plugin that was turned off."""
     labels = (node.get("metadata") or {}).get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    offered = sum(max(0, integer_or(value, 0)) for name, value in allocatable.items() if _of_vendor(name))
+    offered = sum(max(0, integer_or(value, 0)) for name, value in allocatable.items() if name.startswith(_VENDOR))
     return Ownership(str(labels.get(names.OWNERSHIP, "")), offered)
 
 
@@ -85,7 +85,3 @@ def _held(held: frozenset[str], cards: frozenset[str]) -> SharedGpus:
     message = f"{len(ours)} of {len(cards)} GPUs are held by holder pods and shared{strangers}"
     condition = Condition(bool(ours), "GpusHeld" if ours else "NothingHeld", message, HELD)
     return SharedGpus(ours, "no holder pod holds it against the device plugin", (condition,))
-
-
-def _of_vendor(resource: str) -> bool:
-    return resource.startswith(VENDOR) and resource.removeprefix(VENDOR).startswith(("gpu", "mig-"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from contract import names, pods
 from contract.encoding import codec
-from contract.encoding.reading import Malformed
+from contract.encoding.reading import Malformed, words
 from contract.model import Allocation
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.watch import Event, Gone, Put, Replaced
@@ -87,8 +87,7 @@ def _held(pod: Mapping[str, Any]) -> frozenset[str]:
     ours = metadata.get("namespace") == names.NAMESPACE and (metadata.get("labels") or {}).get(names.HOLDER) == "true"
     if not ours or metadata.get("deletionTimestamp") or (pod.get("status") or {}).get("phase") != "Running":
         return frozenset()
-    text = pods.annotations_of(pod).get(names.HELD_GPUS, "")
-    return frozenset(word.strip() for word in text.split(",")) - {""}
+    return frozenset(words(pods.annotations_of(pod).get(names.HELD_GPUS)))
 
 
 class Residents:

@@ -20,7 +20,7 @@ from contract.metrics.allocator import WAITING_PODS
 from runtime.httpserver import serve_http
 from runtime.logs import setup
 from runtime.metrics import Metrics
-from runtime.process import Health, Process, health_routes
+from runtime.process import HealthChecks, Process, health_routes
 
 
 @pytest.fixture
@@ -160,8 +160,10 @@ def test_health_says_why(logged: io.StringIO) -> None:
 
     metrics = Metrics(metrics_of("allocator"))
     metrics.gauge(WAITING_PODS).set(2)
-    ready = Health(cache=lambda: reasons["cache"])
-    server = serve_http(health_routes(metrics, ready=ready, alive=Health(disk=broken)), ("127.0.0.1", 0), name="health")
+    ready = HealthChecks(cache=lambda: reasons["cache"])
+    server = serve_http(
+        health_routes(metrics, ready=ready, alive=HealthChecks(disk=broken)), ("127.0.0.1", 0), name="health"
+    )
     try:
         assert ask(server.port, "/readyz") == (503, b'{"ok":false,"reasons":{"cache":"pods not listed yet"}}')
         reasons["cache"] = None

@@ -16,7 +16,7 @@ from contract.encoding.protocol import Placed
 from contract.metrics import metrics_of
 from runtime.httpserver import Request, serve_http
 from runtime.metrics import Metrics
-from runtime.process import Health, health_routes
+from runtime.process import HealthChecks, health_routes
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
@@ -28,7 +28,7 @@ def worker(name: str, size: str = "8Gi") -> PodBuilder:
 def scrape(controller: Controller) -> dict[str, float]:
     metrics = Metrics(metrics_of("allocator"))
     figures = gauges.AllocatorGauges(controller, metrics, lambda: True)
-    routes = gauges.scraped(health_routes(metrics, ready=Health()), figures.refresh)
+    routes = gauges.scraped(health_routes(metrics, ready=HealthChecks()), figures.refresh)
     text = routes["GET", "/metrics"](Request("GET", "/metrics", "", {}, b"")).body.decode()
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
