@@ -21,57 +21,57 @@ from runtime.settings import parse_address, setting
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Everything that can be set, whatever the command."""
+    """The settings of `run` and `inventory`."""
 
     node: str = setting(MISSING, "Name of the Node that this machine is; `spec.nodeName` of the agent's own pod.")
     kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
     simulate: str = setting(
         "",
-        "GPUs to pretend instead of asking a driver, such as `2 x Tesla T4 15109MiB`, or `@` and the path of a file, "
-        "which is read again at every look; empty: the real ones.",
+        "Simulated GPUs instead of a driver's, such as `2 x Tesla T4 15109MiB`, or `@` and the path of a file, which "
+        "is read again at every look; empty: the real ones.",
     )
     nvml_library: str = setting(
         "",
-        "Path of libnvidia-ml.so.1 where the dynamic linker would not find it, such as below a driver container's "
-        "root; empty: the linker's choice.",
+        "Path of libnvidia-ml.so.1 if the dynamic linker would not find it, such as below a driver container's root; "
+        "empty: the linker's choice.",
     )
     options: Path = setting(Path(), OPTIONS_SETTING)
     interval: float = setting(10.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
     driver_timeout: float = setting(
         60.0,
-        "How long a call into the driver may take before its earlier answer counts as outdated. Drivers are known to "
-        "need tens of seconds while one of several GPUs fails.",
+        "How long a call into the driver may take before the last answer is outdated. A driver may need tens of "
+        "seconds while one of several GPUs fails.",
         unit="duration",
         minimum=1.0,
         formerly="patience",
     )
     heartbeat: float = setting(
         300.0,
-        "Time between two writes of a status that stays the same, 10 % more or less by the node's name. 5,000 nodes "
-        "then cause 17 writes a second.",
+        "Time between two writes of an unchanged status, 10 % more or less by the node's name. 5,000 nodes then write "
+        "17 times a second.",
         unit="duration",
         minimum=10.0,
     )
     reserve: int = setting(
         0,
-        "Memory of each GPU that no pod gets. The driver's own reserve counts towards it and is always kept back, so "
-        "that 0 offers exactly what can be allocated. 256Mi with a reserve_percent of 3 is a margin for nodes on which "
-        "nothing enforces limits.",
+        "Memory of each GPU that no pod gets. It includes the driver's own reserve, which pods never get, so that 0 "
+        "offers exactly what can be allocated. 256Mi with a reserve_percent of 3 is a margin for nodes without "
+        "enforced limits.",
         unit="bytes",
         minimum=0,
     )
     reserve_percent: int = setting(
-        0, "The same in percent of each GPU's memory; the greater of the two counts.", minimum=0, maximum=50
+        0, "The same in percent of each GPU's memory; the greater of the two applies.", minimum=0, maximum=50
     )
     mig: Literal["none", "single", "mixed"] = setting(
         "mixed",
-        "Slices of cards in MIG mode: `mixed` publishes each as a GPU of its own, `single` only where all cards are "
-        "cut into slices of one kind, `none` not at all.",
+        "Slices of cards in MIG mode: `mixed` publishes each as a GPU of its own, `single` only if all cards are cut "
+        "into slices of one kind, `none` not at all.",
     )
     xid_ignore: tuple[str, ...] = setting(
         tuple(map(str, IGNORED_XIDS)),
-        "The driver's error numbers that are a program's fault and not the GPU's; by default those that NVIDIA's "
-        "device plugin ignores.",
+        "The driver's error numbers for faults of a program, not of the GPU; the default is that of NVIDIA's device "
+        "plugin.",
     )
     xid_quiet: float = setting(
         600.0,
@@ -81,35 +81,35 @@ class AgentSettings:
     )
     pods: bool = setting(
         False,
-        "Read this node's pods: what holder pods report, whose processes use a GPU, who is held to which share. Needs "
+        "Read this node's pods, to know the GPUs of holder pods, each container's use of a GPU, and its share. Needs "
         "the right of manifests/components/holders or node-access, which set it.",
     )
     host_root: str = setting(
         "",
-        "Where the host's /etc, /run, /var/run and /usr are mounted, as far as they set up container runtimes: from "
-        "them is concluded how GPUs reach containers here. Empty: nothing is concluded, and pods are placed as if "
-        "every way worked.",
+        "Where the host's /etc, /run, /var/run and /usr are mounted, with the files that configure container runtimes. "
+        "From them the agent concludes how GPUs reach containers here. Empty: that is unknown, and pods are placed as "
+        "if every way worked.",
     )
     delivery: str = setting(
         "",
-        "How GPUs reach containers here, instead of the conclusion: `none`, `env-plain`, `env-class:CLASS`, "
-        "`env-class-cdi:CLASS=KIND`, or `nri:KIND` where the toolkit's NRI plugin is on, which is not concluded.",
+        "How GPUs reach containers here, instead of the agent's conclusion: `none`, `env-plain`, `env-class:CLASS`, "
+        "`env-class-cdi:CLASS=KIND`, or `nri:KIND` if the toolkit's NRI plugin is on, which the agent cannot see.",
     )
     runtime_handlers: tuple[str, ...] = setting(
         HANDLERS,
-        "Names under which NVIDIA's runtime is configured in containerd or CRI-O, in the mode of its config.toml: the "
-        "handlers of RuntimeClasses, and of the node's default.",
+        "Names of NVIDIA's runtime in containerd or CRI-O, in the mode of its config.toml: the handlers of "
+        "RuntimeClasses, and of the node's default.",
     )
     overuse_slack: int = setting(
         512 << 20,
-        "GPU memory that a container may use beyond its share before that counts as overuse: every CUDA context needs "
+        "GPU memory that a container may use beyond its share before it counts as overuse: every CUDA context needs "
         "some that its program did not request.",
         unit="bytes",
         minimum=0,
     )
     overuse_grace: float = setting(
         30.0,
-        "How long a container may use more memory than its share before its pod is warned by an Event.",
+        "How long a container may use more memory than its share before its pod gets a warning Event.",
         unit="duration",
         minimum=0,
         formerly="overuse_patience",
@@ -122,8 +122,8 @@ class AgentSettings:
     )
     driver_limits: bool = setting(
         False,
-        "Have the driver (615 and later, cgroup v2) hold each container to its share of memory. The agent must run as "
-        "root and see the host's control groups below host_root. Not tried on a card by us, hence off.",
+        "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "
+        "root and see the host's control groups below host_root. Off, since we have not tried it on a card.",
     )
     limiters: LimiterSettings = LimiterSettings()
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
@@ -151,7 +151,7 @@ class HoldSettings:
     pod: str = setting(MISSING, "Name of the holder's own pod.")
     namespace: str = setting(NAMESPACE, "Namespace of that pod; the agent counts holders of its own namespace only.")
     kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
-    simulate: str = setting("", "GPUs to pretend, as for the agent; empty: the real ones.")
+    simulate: str = setting("", "Simulated GPUs, as for the agent; empty: the real ones.")
     interval: float = setting(60.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")

@@ -38,8 +38,8 @@ class MpsSettings:
     program: str = setting(PROGRAM, "The MPS control daemon: a path, or a name that is found on PATH.")
     multiuser: bool = setting(
         True,
-        "One server for clients of all users (the daemon's -multiuser-server), where the driver knows it (555 and on). "
-        "Without it a container whose user is another one waits until the clients before it have ended.",
+        "One server for clients of all users (the daemon's -multiuser-server), with driver 555 and later. Without it a "
+        "container of another user waits until the clients before it have ended.",
     )
     nvml_library: str = setting("", "Path of libnvidia-ml.so.1; empty: the linker's choice.")
     interval: float = setting(5.0, "Time between two looks at GPUs and daemons.", unit="duration", minimum=0.05)
