@@ -154,7 +154,9 @@ class Agent:
             published = self._published = self._read()
         if published.node is None:
             self._published = None
-            self._trouble = f"there is no Node named {self._behaviour.node!r}; the agent's node name must be its Node's"
+            self._trouble = (
+                f"there is no Node named {self._behaviour.node!r}; set node to the name of this machine's Node"
+            )
             return
         if published.node.ownership.choice == HOLDING and report.pods_unknown:
             # Without the holders the agent would take every GPU out of sharing at each start.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
 from nodeagent.gpus.observation import Observation
 
-_LOST = (6, "the GPUs are out of reach; the agent restarts to get them again")
+_LOST = (6, "the GPUs are out of reach; the agent restarts to reach them again")
 REASONS: dict[str, tuple[int, str]] = {
     LibraryOutdated.reason: (
         2,

@@ -153,8 +153,8 @@ class Faults:
             OveruseStep(
                 resident,
                 FAULT,
-                f"a program on GPU {gpu} brought its MPS server to a fault: the CUDA calls of all programs there fail; "
-                "new ones are served when all of them have ended. Restart this pod",
+                f"a program on GPU {gpu} caused a fault in its MPS server: the CUDA calls of all programs there fail. "
+                "It takes new programs only after all of them have ended. Restart this pod",
             )
             for (uid, gpu), resident in affected.items()
             if (uid, gpu) not in warned

@@ -1,8 +1,8 @@
 """
 What to do about one GPU's MPS control daemon, given what is seen of it.
 
-    off ──wanted, nobody else computes there──▶ claiming ──exclusive──▶ starting ──answers──▶ serving
-     ▲ └──somebody does──▶ blocked                 (the mode is asked for)        │              │ │
+    off ──wanted, no other process computes───▶ claiming ──exclusive──▶ starting ──answers──▶ serving
+     ▲ └──one computes──▶ blocked                  (the mode is asked for)        │              │ │
      │                                                                            └──────dies────┤ │ a server's fault
      │      resting ◀──the fifth failure in a row── paused ◀──gone── stopping ◀──silent too long─┘ ▼
      │         └──rested──▶ as from off             └──waited──▶ as from off    ◀──no client left── faulted
@@ -162,7 +162,7 @@ def _open(state: DaemonState, seen: Seen, now: float) -> Transition:
         # An earlier supervisor started it; adopt it.
         return _enter(state, Phase.STARTING, now), ()
     if seen.strangers:
-        why = "processes past MPS compute on the GPU, or it cannot be seen whether any do"
+        why = "processes that bypass MPS may compute on the GPU"
         return _enter(state, Phase.BLOCKED, now, why=why), _released(seen)
     return _claim(state, seen, now)
 
@@ -208,9 +208,11 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> T
     if silent is not None:
         return replace(state, silent=silent), _kept_exclusive(seen)
     if seen.faulted and not seen.clients:
-        return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault and is restarted"), (Action.QUIT,)
+        return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault; the daemon restarts it"), (
+            Action.QUIT,
+        )
     if seen.faulted:
-        why = "a client brought an MPS server to a fault; new ones come when all its clients have ended"
+        why = "a client caused a fault in an MPS server, which takes new clients after all present ones have ended"
         return _enter(state, Phase.FAULTED, now, why=why), _kept_exclusive(seen)
     served = state.phase is Phase.SERVING and now - state.since >= pace.stable
     failures = 0 if served else state.failures

@@ -140,7 +140,7 @@ class Supervisor:
         for action in actions:
             self._do(uuid, action)
         most = most_clients(card.capability, observation.driver) if card is not None else 0
-        full = f"all {most} clients of MPS are there; further processes fail" if 0 < most <= seen.clients else ""
+        full = f"all {most} clients of MPS are in use; further processes fail" if 0 < most <= seen.clients else ""
         return GpuReport(
             phase=str(after.phase),
             serving=after.serving,

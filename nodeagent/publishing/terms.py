@@ -93,5 +93,5 @@ def _earlier(published: Mapping[str, Any]) -> tuple[str, VgpuOptions]:
 def _refused(trouble: str) -> tuple[Condition, ...]:
     if not trouble:
         return ()
-    message = f"the options are not taken over, the earlier ones go on counting: {trouble[:_SAID]}"
+    message = f"the options are refused, and the earlier ones stay in use: {trouble[:_SAID]}"
     return (Condition(True, "CannotBeRead", message, REFUSED),)

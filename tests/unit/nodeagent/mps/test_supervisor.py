@@ -31,7 +31,7 @@ def test_servers_and_clients_are_told(node: Node) -> None:
     report = node.look()
     assert (report.servers, report.clients, node.supervisor.report.servers) == ((71, 81), 3, frozenset({71, 81}))
     node.scripted(servers={"71": list(range(100, 148))})
-    assert node.look().why == "all 48 clients of MPS are there; further processes fail"
+    assert node.look().why == "all 48 clients of MPS are in use; further processes fail"
 
 
 def test_a_new_supervisor_adopts_the_daemon(node: Node) -> None:

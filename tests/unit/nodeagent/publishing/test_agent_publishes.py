@@ -218,7 +218,7 @@ def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fate: F
 def test_a_name_that_no_node_has_is_told_and_waited_for(machine: Machine) -> None:
     machine.cluster.call("DELETE", nodes("n1"))
     machine.step()
-    assert machine.agent.trouble == "there is no Node named 'n1'; the agent's node name must be its Node's"
+    assert machine.agent.trouble == "there is no Node named 'n1'; set node to the name of this machine's Node"
     machine.cluster.add_node("n1")
     machine.step(after=10)
     assert (machine.written(), machine.agent.trouble) == (FIRST, "")

@@ -44,7 +44,7 @@ def test_a_pools_options_go_before_the_clusters_and_those_before_the_agents_own(
 
 
 REFUSED = Condition(
-    True, "CannotBeRead", "the options are not taken over, the earlier ones go on counting: f: x", "OptionsRefused"
+    True, "CannotBeRead", "the options are refused, and the earlier ones stay in use: f: x", "OptionsRefused"
 )
 
 
