@@ -67,10 +67,10 @@ class NodeWithPods:
         """The node's name."""
         return self.state.name
 
-    def without(self, gone: Collection[str]) -> NodeState:
+    def without(self, evicted: Collection[str]) -> NodeState:
         """The node with its holders, except those with these uids."""
         return nodeinfo.holding(
-            self.state, ((holder.shares, holder.needs) for holder in self.holders if holder.uid not in gone)
+            self.state, ((holder.shares, holder.needs) for holder in self.holders if holder.uid not in evicted)
         )
 
 

@@ -75,12 +75,12 @@ def nodes(state: ClusterView, now: datetime) -> list[Row]:
 
 def _node_state(node: Node, now: datetime) -> str:
     """The state, with a mark for a silent agent: pods are placed as before, but the node's figures may be old."""
-    standing = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
+    state = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
     try:
         silent = now - datetime.fromisoformat(node.seen) > _SILENT
     except (ValueError, TypeError):
-        return standing
-    return f"{standing},AgentSilent" if silent else standing
+        return state
+    return f"{state},AgentSilent" if silent else state
 
 
 def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:

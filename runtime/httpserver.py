@@ -470,17 +470,17 @@ def serve_probes(routes: Routes, address: Address, *, name: str) -> HttpServer:
 def cached(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:
     """The handler for requests that are all alike: it runs once at a time, and later clients get the same answer."""
     one_at_a_time = threading.Lock()
-    kept: Reply | None = None
+    cache: Reply | None = None
     until = 0.0
 
     def answer(request: Request) -> Reply:
-        nonlocal kept, until
+        nonlocal cache, until
         with one_at_a_time:
             started = clock()
-            if kept is None or started >= until:
-                kept = handler(request)
+            if cache is None or started >= until:
+                cache = handler(request)
                 now = clock()
                 until = now + min(_CACHED_TIMES * (now - started), _CACHED_MOST)
-            return kept
+            return cache
 
     return answer

@@ -181,9 +181,9 @@ class Limiters:
         """Write for the supervisor which GPUs need a daemon; nothing while no GPU can be seen."""
         if self._places is None or inventory.problem:
             return
-        standing = wanted_from_text(read_text(self._places.wanted)) or frozenset()
+        before = wanted_from_text(read_text(self._places.wanted)) or frozenset()
         used = {s.uuid for a in self._allocations() for container in a.containers for s in container.shares}
-        wanted = mps.wanted_gpus(inventory, standing, used, reaches=self.reaches)
+        wanted = mps.wanted_gpus(inventory, before, used, reaches=self.reaches)
         self._keep(self._places.wanted, wanted_to_text(wanted))
 
     def _describe(self, inventory: Inventory) -> bool:

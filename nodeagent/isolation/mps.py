@@ -80,10 +80,10 @@ def look(file: Path | None, *, now: float, patience: float) -> MpsState:
 
 
 def wanted_gpus(
-    inventory: Inventory, standing: Collection[str], used: Collection[str], *, reaches: bool
+    inventory: Inventory, before: Collection[str], used: Collection[str], *, reaches: bool
 ) -> frozenset[str]:
     """
-    The GPUs that need a daemon. `standing`: those that were wanted before; `used`: those with a pod's share; `reaches`:
+    The GPUs that need a daemon. `before`: those that were wanted before; `used`: those with a pod's share; `reaches`:
     whether new containers reach a daemon.
 
     The daemon of a GPU that is no longer wanted ends, and with it the programs on the GPU. So a daemon is requested
@@ -93,7 +93,7 @@ def wanted_gpus(
     wanted = set()
     for gpu in inventory.gpus:
         ours = gpu.withheld != _NOT_SHARED
-        stays = gpu.uuid in standing and (ours or gpu.uuid in used)
+        stays = gpu.uuid in before and (ours or gpu.uuid in used)
         limitable = not gpu.parent and gpu.usable > 0 and most_clients(gpu.capability, inventory.driver) > 0
         if limitable and (stays or (ours and reaches)):
             wanted.add(gpu.uuid)

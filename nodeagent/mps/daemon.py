@@ -172,9 +172,9 @@ class Daemon:
         return self._keys if (self._keys / _PRIVILEGED).exists() else self._folder / "pipe"
 
     def _environment(self, pipe: Path) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         log_folder = self._folder / "log"
-        return {**kept, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log_folder)}
+        return {**inherited, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log_folder)}
 
     def _make_folders(self) -> None:
         for name in ("pipe", "log"):

@@ -41,9 +41,9 @@ def published_gpus(status: Mapping[str, Any]) -> tuple[Gpu, ...]:
         return ()
 
 
-def new_warnings(conditions: Iterable[Condition], standing: Mapping[str, Any]) -> tuple[Change, ...]:
+def new_warnings(conditions: Iterable[Condition], status: Mapping[str, Any]) -> tuple[Change, ...]:
     """Events for conditions that need one and that the published status does not have yet."""
-    known = {(kind, item.get("message")) for kind, item in listed(standing).items()}
+    known = {(kind, item.get("message")) for kind, item in listed(status).items()}
     return tuple(
         Change(condition.kind, condition.message)
         for condition in conditions

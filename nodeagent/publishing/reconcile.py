@@ -155,38 +155,38 @@ def reconcile(
     if published.node is None:
         return PublishingPlan(history=history)
     found = published.gpunode
-    standing = found.status if found else {}
+    status = found.status if found else {}
     actions: list[Action] = []
     metadata = _metadata(wanted.inventory.node, published.node.uid)
     wrote_metadata, wrote_status, wrote_capacity = history.metadata, history.status, history.capacity
     if found is None:
         about = {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": names.GPUNODE_KIND}
         actions.append(CreateObject({**about, **metadata}))
-    amounts = wanted.amounts
-    stands = published.node.capacity == amounts == published.node.allocatable
+    amounts, here = wanted.amounts, published.node.allocatable
+    resize: list[Action] = []
+    if not published.node.capacity == amounts == here and _may_write(wrote_capacity, amounts, now, pace):
+        resize = [WriteCapacity(_capacity_patch(amounts))]
+        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     # Capacity that grows must be on the Node before the allocator learns of it from the status. Capacity that shrinks
     # must leave the status first.
-    here = published.node.allocatable
     grows = here.memory < amounts.memory or here.cores < amounts.cores
-    if not stands and grows and _may_write(wrote_capacity, amounts, now, pace):
-        actions.append(WriteCapacity(_capacity_patch(amounts)))
-        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
+    if grows:
+        actions += resize
     content = (content_of(wanted), wanted.condition, wanted.others)
-    due = not says(standing, wanted) or _heartbeat_due(standing, now, pace)
+    due = not says(status, wanted) or _heartbeat_due(status, now, pace)
     # A new object has no status that could have been undone.
     if found is None or (due and _may_write(wrote_status, content, now, pace)):
-        actions.append(WriteStatus({"status": status_of(wanted, previous=standing, now=now)}))
-        wrote_status = _after(None if says(standing, wanted) else wrote_status, content, now, pace)
-    if not stands and not grows and _may_write(wrote_capacity, amounts, now, pace):
-        actions.append(WriteCapacity(_capacity_patch(amounts)))
-        wrote_capacity = _after(wrote_capacity, amounts, now, pace)
+        actions.append(WriteStatus({"status": status_of(wanted, previous=status, now=now)}))
+        wrote_status = _after(None if says(status, wanted) else wrote_status, content, now, pace)
+    if not grows:
+        actions += resize
     # Last, because a cluster may forbid a change of owners, which must not block the figures.
     ours = found is None or (found.owner == published.node.uid and LABELS.items() <= found.labels.items())
     if not ours and _may_write(wrote_metadata, metadata, now, pace):
         actions.append(AdoptObject(metadata))
         wrote_metadata = _after(wrote_metadata, metadata, now, pace)
-    before = history.gpus or published_gpus(standing)
-    events = (*changes(before, wanted.inventory), *new_warnings(wanted.others, standing))
+    before = history.gpus or published_gpus(status)
+    events = (*changes(before, wanted.inventory), *new_warnings(wanted.others, status))
     gpus = before if wanted.inventory.problem else wanted.inventory.gpus
     return PublishingPlan(tuple(actions), events, History(wrote_metadata, wrote_status, wrote_capacity, gpus))
 
@@ -250,8 +250,8 @@ def _capacity_patch(amounts: Amounts) -> JSON:
     return {"status": {"capacity": resources, "allocatable": dict(resources)}}
 
 
-def _heartbeat_due(standing: JSON, now: float, pace: PublishingPace) -> bool:
-    observed = seconds(standing.get("observedAt"))
+def _heartbeat_due(status: JSON, now: float, pace: PublishingPace) -> bool:
+    observed = seconds(status.get("observedAt"))
     # A time in the future comes from a clock that was set back since; it would stop the heartbeat.
     return observed is None or not 0 <= now - observed < pace.heartbeat
 

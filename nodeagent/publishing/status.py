@@ -114,8 +114,8 @@ def usable(card: Card, reserve: Reserve) -> int:
 
     The reserve includes the driver's own, since no pod can allocate either.
     """
-    kept = max(reserve.least, card.memory_bytes * reserve.percent // WHOLE, card.reserved_bytes)
-    return max(0, card.memory_bytes - kept)
+    reserved = max(reserve.least, card.memory_bytes * reserve.percent // WHOLE, card.reserved_bytes)
+    return max(0, card.memory_bytes - reserved)
 
 
 def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:

@@ -80,8 +80,8 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
         for resident in here:
             for container, share, cores in _shares(resident, card.uuid):
                 used = by_container.pop((resident.uid, container), 0)
-                kept = None if card.busy is None else busy.get((resident.uid, container), 0)
-                uses.append(Use(resident, container, card.uuid, share, cores, used, kept))
+                percent = None if card.busy is None else busy.get((resident.uid, container), 0)
+                uses.append(Use(resident, container, card.uuid, share, cores, used, percent))
         strangers.append((card.uuid, unknown + sum(by_container.values())))
     return NodeUsage(tuple(uses), tuple(strangers))
 
