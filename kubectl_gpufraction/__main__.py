@@ -22,7 +22,7 @@ from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
 from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
 from kubectl_gpufraction.state import ClusterView
-from kubectl_gpufraction.tables import FORMS, Column, Row, joined, rendered
+from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeNotFound, KubeUnavailable
 from runtime.kubernetes.transport import connect_transport
@@ -71,9 +71,12 @@ class Session:
         where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
         return f"No {what}{where}."
 
-    def items(self, path: str) -> list[JSON]:
-        """A whole collection."""
-        return self.kube.list(path).items
+    def items(self, path: str, *absent: type[KubeError]) -> list[JSON]:
+        """A whole collection; none on one of the errors `absent`."""
+        try:
+            return self.kube.list(path).items
+        except absent:
+            return []
 
     def gpunodes(self) -> list[JSON]:
         """The inventories. Raises `Failed` if their kind is not installed."""
@@ -84,18 +87,12 @@ class Session:
 
     def elasticgpus(self) -> list[JSON]:
         """The shares of claims; none if the cluster does not serve them or the user may not list them."""
-        try:
-            return self.items(paths.path("elasticgpu.io/v1alpha1", "elasticgpus"))
-        except (KubeNotFound, KubeForbidden):
-            return []
+        return self.items(paths.path("elasticgpu.io/v1alpha1", "elasticgpus"), KubeNotFound, KubeForbidden)
 
     def kept_out(self) -> dict[str, KeptOut]:
         """The lists of cards that an administrator excludes, by node; none if the user may not see them."""
-        try:
-            found = map(excluded.read, self.items(paths.configmaps(excluded.NAMESPACE)))
-        except (KubeNotFound, KubeForbidden):
-            return {}
-        return {each.node: each for each in found if each is not None}
+        found = self.items(paths.configmaps(excluded.NAMESPACE), KubeNotFound, KubeForbidden)
+        return {each.node: each for each in map(excluded.read, found) if each is not None}
 
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""
@@ -179,20 +176,17 @@ def _version(session: Session) -> str:
     try:
         nodes = len(session.gpunodes())
     except (KubeError, Failed) as error:
-        raise Failed(str(error), shown=_versions(session.given, _version_row(kubernetes))) from error
-    return _versions(session.given, _version_row(kubernetes, nodes))
+        raise Failed(str(error), shown=_versions(session.given, kubernetes)) from error
+    return _versions(session.given, kubernetes, nodes)
 
 
-def _version_row(kubernetes: str | None = None, nodes: int | None = None) -> Row:
+def _versions(given: argparse.Namespace, kubernetes: str | None = None, nodes: int | None = None) -> str:
     """This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster."""
     try:
         plugin = metadata.version("gpufraction")
     except metadata.PackageNotFoundError:
         plugin = "unknown"
-    return {"plugin": plugin, "kubernetes": kubernetes, "nodes": nodes}
-
-
-def _versions(given: argparse.Namespace, row: Mapping[str, Any]) -> str:
+    row = {"plugin": plugin, "kubernetes": kubernetes, "nodes": nodes}
     return rendered(_VERSION, [row], form=given.output, colour=False, empty="")
 
 
@@ -201,10 +195,7 @@ def _inspect(session: Session) -> str:
     nodes = [session.kube.get(paths.nodes(given.node))] if given.node else session.items(paths.nodes())
     names = {node["metadata"]["name"] for node in nodes}
     all_pods = session.items(paths.pods())
-    try:
-        gpunodes = session.items(paths.gpunodes())
-    except KubeNotFound:
-        gpunodes = []
+    gpunodes = session.items(paths.gpunodes(), KubeNotFound)
     state = ClusterView.of(gpunodes, nodes, all_pods, session.elasticgpus())
     unit = gpushare.unit_of(state)
     found = [node for node in gpushare.gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
@@ -302,7 +293,7 @@ def main(
             out.write(f"Failed due to {error}\n")
             return 1
         if given.command == "version":
-            out.write(_versions(given, _version_row()))
+            out.write(_versions(given))
             unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
             what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
             print(f"{what}: {error}", file=err)
