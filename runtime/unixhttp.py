@@ -103,9 +103,9 @@ class UnixClient:
             f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("latin-1") + body
-        open_one, self._mine.held = self._mine.held, None
-        if open_one is not None:
-            answer = self._attempt(open_one, message, until, kept_alive=True)
+        held, self._mine.held = self._mine.held, None
+        if held is not None:
+            answer = self._attempt(held, message, until, kept_alive=True)
             if answer is not None:
                 return answer
         answer = self._attempt(self._connect(until), message, until, kept_alive=False)

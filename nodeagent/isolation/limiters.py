@@ -2,7 +2,7 @@
 MPS daemons and the preloaded library: how containers of this node get them, and which of the two limits them.
 
     look ──▶ LimiterState ──┐
-    inventory, delivery ────┴──▶ apply: writes the CDI description and the GPUs that are to have a daemon
+    inventory, delivery ────┴──▶ apply: writes the CDI description and the GPUs that need a daemon
                                    └──▶ levels, conditions: what is enforced, and why the rest is not
 
 A level counts only if new containers really get it: by CDI, or by the volumes that the webhook adds. Otherwise the

@@ -35,7 +35,7 @@ class Use:
     cores: int
     used: int
     busy: int | None = None
-    """Percent of the GPU's multiprocessors; None where the driver does not report it."""
+    """Percent of the GPU's multiprocessors; None if the driver does not report it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ MOST_PATIENCE = 60.0  # seconds; a server that asks us to wait a day must not en
 class KubeError(Exception):
     """A call to the Kubernetes API failed.
 
-    status: HTTP status, 0 where no answer came. reason: the machine-readable `Status.reason`, such as
-    AlreadyExists. retry_after: seconds the server asked to wait, None where it did not.
+    status: HTTP status, 0 if no answer came. reason: the machine-readable `Status.reason`, such as
+    AlreadyExists. retry_after: seconds the server asked to wait, None if it did not.
     """
 
     def __init__(

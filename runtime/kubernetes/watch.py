@@ -169,7 +169,7 @@ class Reflector:
         return made(obj) if made else None
 
     def ended(self, error: KubeError | None, now: float) -> None:
-        """A list failed or a watch ended; `error` is None where the server closed it in good order."""
+        """A list failed or a watch ended; `error` is None if the server closed it in good order."""
         lived = now - self._opened_at if self._opened_at is not None else 0.0
         watched = self._opened_at is not None
         self._opened_at = None
