@@ -32,7 +32,7 @@ from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTooMany
 
 JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
-_WEBHOOK = "gpufraction-webhook"
+_WEBHOOK = "zz-gpufraction-webhook"
 _PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
 DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""

@@ -175,7 +175,7 @@ class ConditionsSettings:
     """`python -m webhook conditions`."""
 
     options: Path = setting(Path(), _RENAMED)
-    configuration: str = setting("gpufraction-webhook", "Name of the MutatingWebhookConfiguration to patch.")
+    configuration: str = setting("zz-gpufraction-webhook", "Name of the MutatingWebhookConfiguration to patch.")
     hide_gpus: bool = setting(False, "Whether the component hide-gpus is used, which has an entry of its own.")
 
 

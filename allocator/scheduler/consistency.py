@@ -193,7 +193,7 @@ class OvercommitReporter:
 _UNCOUNTED = (
     "requests a GPU share and has no valid allocation: the admission webhook of gpufraction.io did not see it, or its "
     "annotations were changed. Delete it and create it again; if this happens again, check that the "
-    "MutatingWebhookConfiguration gpufraction-webhook exists"
+    "MutatingWebhookConfiguration zz-gpufraction-webhook exists"
 )
 
 

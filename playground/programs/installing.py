@@ -47,6 +47,12 @@ def shipped(base: Path = BASE) -> Iterator[JSON]:
         yield from shipped(base / component)
 
 
+def webhook_configuration() -> JSON:
+    """The base's webhook configuration: the one that has webhooks."""
+    (found,) = (each for each in shipped() if each["kind"] == "MutatingWebhookConfiguration" and each["webhooks"])
+    return found
+
+
 def documents(path: Path) -> Iterator[JSON]:
     """The objects of one YAML file."""
     for document in yaml.safe_load_all(path.read_text()):

@@ -19,7 +19,7 @@ from webhook.certificates.authority import Bundle, needs_renewal, service_names
 pytestmark = pytest.mark.hostile
 
 SECRET = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
-HOOK = paths.mutatingwebhookconfigurations("gpufraction-webhook")
+HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 SERVICE = service_names("gpufraction-webhook", names.NAMESPACE)
 
 
@@ -36,7 +36,7 @@ def keeper(hostile: Hostile, folder: Path) -> Program:
     config.write_text(hostile.cluster.control_plane.kubeconfig(account("gpufraction-certs")))
     arguments = [
         *("webhook", "certs", "--secret", "gpufraction-webhook-certs", "--authority", str(folder / "authority")),
-        *("--configuration", "gpufraction-webhook", "--names", "localhost"),
+        *("--configuration", "zz-gpufraction-webhook", "--names", "localhost"),
     ]
     return Program("keeper", arguments, log=folder / "keeper.log", environment={"KUBECONFIG": str(config)})
 

@@ -51,7 +51,7 @@ def hidden(hiding: Hostile) -> Iterator[Hostile]:
 
 def _hide_gpus(made: Hostile) -> None:
     """What the component adds to the webhook's configuration, and what the keeper of certificates then does."""
-    (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")
+    base = installing.webhook_configuration()
     (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
     whole, _ = made.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
     made.kube.patch_strategic(paths.mutatingwebhookconfigurations(base["metadata"]["name"]), whole)

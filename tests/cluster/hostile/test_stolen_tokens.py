@@ -298,7 +298,7 @@ def test_an_agent_reads_no_pods_without_the_components_that_need_it(hostile: Hos
 
 
 KEEPER = account("gpufraction-certs")
-HOOK = paths.mutatingwebhookconfigurations("gpufraction-webhook")
+HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 SECRET = paths.secrets(OURS, "gpufraction-webhook-certs")
 FIRST = "/webhooks/0"
 EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}

@@ -117,7 +117,7 @@ class RealNodeCluster:
 
     def _hide_gpus(self) -> None:
         """What the component changes of the webhook's configuration, and whoever looks after its certificates does."""
-        (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")
+        base = installing.webhook_configuration()
         (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
         whole, _ = self.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
         self.kube.patch_strategic(paths.mutatingwebhookconfigurations(base["metadata"]["name"]), whole)

@@ -21,7 +21,7 @@ from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
 # Webhooks are called in the order of their names, and this one comes after ours.
-NAME = "z-another"
+NAME = "zzz-another"
 Respond = Callable[[JSON], JSON]
 """From the review's request to what is in its response besides the uid."""
 

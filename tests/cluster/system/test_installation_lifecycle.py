@@ -29,7 +29,7 @@ from tests.clusters import control_planes
 pytestmark = pytest.mark.system
 JSON = dict[str, Any]
 HIDE_GPUS = installing.BASE.parent / "components" / "hide-gpus" / "webhook.yaml"
-CONFIGURATION = paths.mutatingwebhookconfigurations("gpufraction-webhook")
+CONFIGURATION = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 RENAMED = "resourceName: example.com/vgpu\nresourceMem: example.com/vgpumem\n"
 
 
@@ -70,7 +70,7 @@ def cluster(installed: Cluster) -> Iterator[Cluster]:
 
 def apply_configuration(cluster: Cluster) -> None:
     """What `kubectl apply -k` makes of it, with hide-gpus: what the manifests say is put back, the authority stays."""
-    (base,) = (each for each in installing.shipped() if each["kind"] == "MutatingWebhookConfiguration")
+    base = installing.webhook_configuration()
     (component,) = installing.documents(HIDE_GPUS)
     whole = {**base, "webhooks": [*base["webhooks"], *component["webhooks"]]}
     reached, _ = cluster.reached(whole)

@@ -14,7 +14,7 @@ from tests.unit.manifests.kube import JSON, sources
 
 VERSION = "1.30"
 """The oldest Kubernetes that we support; what is valid there stays valid."""
-CONFIGURATION = "gpufraction-webhook"
+CONFIGURATION = "zz-gpufraction-webhook"
 
 
 def pods() -> Iterator[JSON]:

@@ -42,7 +42,8 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
     assert one(sources(), "Secret", certs.secret)["metadata"]["name"] == volume["secret"]["secretName"] == certs.secret
     assert serve.socket == allocator_settings().socket
     assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)
-    assert (certs.service, certs.namespace, certs.configuration) == (CONFIGURATION, names.NAMESPACE, CONFIGURATION)
+    assert (certs.service, certs.namespace) == ("gpufraction-webhook", names.NAMESPACE)
+    assert certs.configuration == CONFIGURATION
     assert certs.every == 60
 
 

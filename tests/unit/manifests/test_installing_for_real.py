@@ -25,7 +25,7 @@ from webhook.certificates.authority import renewed
 
 pytestmark = [pytest.mark.realcluster, REAL]
 
-HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpufraction-webhook"
+HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpufraction-webhook"
 PODS = "/api/v1/namespaces/team-a/pods"
 STRATEGIC = "application/strategic-merge-patch+json"
 OVERLAYS = below("overlays")
@@ -101,7 +101,7 @@ def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(ins
     now = datetime.datetime.now(datetime.UTC)
     ca = renewed(None, now, ["n"]).ca
     kube = Kube.connect(kubeconfig=str(installed.config))
-    configuration.trust(kube, "gpufraction-webhook", ca, now=now)
+    configuration.trust(kube, "zz-gpufraction-webhook", ca, now=now)
     secret = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
     written = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
     kube.patch_merge(secret, {"data": written})
@@ -150,7 +150,7 @@ def test_with_hidden_gpus_every_pod_meets_the_webhook_once(installed: Installed)
 def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> None:
     """In the order of docs/operations.md, whose commands these are."""
     installed.apply("base")
-    assert installed.kubectl("delete", "mutatingwebhookconfiguration", "gpufraction-webhook").returncode == 0
+    assert installed.kubectl("delete", "mutatingwebhookconfiguration", "zz-gpufraction-webhook").returncode == 0
     wait_for(lambda: installed.create("probe", resources=asks())[0] != 500, "the webhook is still called")
     taken = {str(names.REQUEST): "{}", str(names.ALLOCATION): "{}"}
     made = {

@@ -236,7 +236,7 @@ def cluster() -> Iterator[RealCluster]:
             "the base is not applied",
         )
         hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-        found.must("DELETE", f"{hooks}/gpufraction-webhook")
+        found.must("DELETE", f"{hooks}/zz-gpufraction-webhook")
         prepare(found)
         yield found
 

@@ -107,7 +107,7 @@ def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() 
 
 
 def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
-    only = ("gpufraction-webhook",)
+    only = ("zz-gpufraction-webhook",)
     resource = "mutatingwebhookconfigurations"
     secret = ("gpufraction-webhook-certs",)
     trusted = {(resource, verb, only) for verb in ("get", "patch")}

@@ -72,7 +72,7 @@ PODS: dict[str, tuple[PodBuilder, bool]] = {
 @pytest.mark.parametrize(("builder", "ours"), PODS.values(), ids=PODS.keys())
 def test_who_is_let_through_by_which_entry(builder: PodBuilder, ours: bool) -> None:
     api = Api(shipped())
-    assert conditions.let_through(api, "gpufraction-webhook", RENAMED) == 2
+    assert conditions.let_through(api, "zz-gpufraction-webhook", RENAMED) == 2
     entries = ("pods.gpufraction.io", "others.gpufraction.io")
     assert [api.let_through(entry, builder) for entry in entries] == [ours, not ours]
 
@@ -95,7 +95,7 @@ CHANGED: dict[str, tuple[JSON, int]] = {
 @pytest.mark.parametrize(("configuration", "count"), CHANGED.values(), ids=CHANGED.keys())
 def test_what_is_changed_and_that_once(configuration: JSON, count: int) -> None:
     api = Api(copy.deepcopy(configuration))
-    looks = [conditions.let_through(api, "gpufraction-webhook", RENAMED) for _ in range(2)]
+    looks = [conditions.let_through(api, "zz-gpufraction-webhook", RENAMED) for _ in range(2)]
     assert (looks, api.writes) == ([count, 0], int(count > 0))
 
 
@@ -107,7 +107,7 @@ def keeping(folder: Path, api: Api, said: list[str]) -> Ensure:
     return Ensure(
         store=lambda: Directories(folder / "serving", folder / "authority"),
         names=("n",),
-        configuration="gpufraction-webhook",
+        configuration="zz-gpufraction-webhook",
         renamed=lambda: RENAMED,
         connect=lambda: api,
         say=said.append,
@@ -121,7 +121,7 @@ def test_whoever_applies_the_manifests_again_has_it_put_back_at_the_next_look(tm
     assert [look.once(), look.once()] == [0, 0]
     api.configuration = shipped()
     assert look.once() == 0
-    line = "2 conditions of gpufraction-webhook now name example.com/vgpu, example.com/vgpumem"
+    line = "2 conditions of zz-gpufraction-webhook now name example.com/vgpu, example.com/vgpumem"
     assert [text for text in said if "conditions" in text] == [line, line]
 
 
@@ -159,7 +159,7 @@ def test_the_patch_for_who_applies_it_himself(
     assert yaml.safe_load(capsys.readouterr().out) == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "gpufraction-webhook"},
+        "metadata": {"name": "zz-gpufraction-webhook"},
         "webhooks": [{"name": name, "matchConditions": each} for name, each in entries.items()],
     }
 
