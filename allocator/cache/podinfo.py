@@ -97,6 +97,8 @@ class PodInfo(NamedTuple):
     """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
     waiting: WaitingPod | None = None
     """Where our gate holds it."""
+    behind: str = ""
+    """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
 
 
 class PodEvent(NamedTuple):
@@ -174,6 +176,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
+        behind=gates[0] if gates and allocation is not None else "",
     )
 
 

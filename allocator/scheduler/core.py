@@ -71,11 +71,12 @@ from allocator.scheduler.events import (
     PodFenced,
     PodsListed,
     ReservationsChecked,
+    ShareTaken,
     TickPhase,
     UncountedFound,
 )
 from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
-from allocator.scheduler.housekeeping import Housekeeping
+from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
@@ -143,8 +144,10 @@ class Controller:
         self._late = LatePods(
             state,
         )
+        gates = ForeignGates(state)
         self._handlers = EventHandlers(
             state,
+            gates=gates,
             fence=self._fence,
             late=self._late,
             capacities=self._capacities,
@@ -234,6 +237,7 @@ class Controller:
             BindAbandoned: self._bindings.abandoned,
             FenceRefused: self._bindings.fence_refused,
             LatePodFailed: self._late.failed,
+            ShareTaken: gates.taken,
             ReservationsChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
@@ -242,6 +246,7 @@ class Controller:
         self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
             TickPhase.LATE_PODS: self._late_pods,
+            TickPhase.FOREIGN_GATES: gates.tick,
             TickPhase.UPKEEP: self._upkeep,
             TickPhase.BINDINGS: self._bindings.tick,
             TickPhase.RESERVATIONS: self._housekeeping.overdue,

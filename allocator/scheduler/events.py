@@ -224,6 +224,13 @@ class LatePodFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareTaken:
+    """A share was taken off its pod, or the pod is gone."""
+
+    take: TakeShare
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationsChecked:
     """`exist`: the allocation ids that existing pods carry; None where nobody could find out."""
 
@@ -299,6 +306,7 @@ Event = (
     | PodFenced
     | FenceRefused
     | LatePodFailed
+    | ShareTaken
     | ReservationsChecked
     | EvictionAnswered
     | DriftFound
@@ -339,6 +347,20 @@ class LatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeShare:
+    """Take the share off a pod that another system's gate holds, so that the share can go to others."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    version: int | None
+    """The version of the pod that was behind the gate; no other is changed."""
+    annotations: tuple[str, ...]
+    """The allocation, and those that the containers' environment is read from."""
+    gate: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadBack:
     """Read the pod of this binding, to learn whether it took effect. This replica may not write it."""
 
@@ -356,6 +378,7 @@ Effect = (
     Relist
     | FencePods
     | LatePod
+    | TakeShare
     | Binding
     | ReadBack
     | CheckReservations
@@ -373,6 +396,8 @@ class TickPhase(StrEnum):
     """`Relist`, `FencePods`: what must be done before anything is decided."""
     LATE_PODS = "late-pods"
     """`LatePod`."""
+    FOREIGN_GATES = "foreign-gates"
+    """`TakeShare`."""
     UPKEEP = "upkeep"
     """`StatusUpdate`, `HeldBeyond`; pauses end, and nodes are reserved."""
     BINDINGS = "bindings"

@@ -43,6 +43,7 @@ from allocator.scheduler.events import (
     PodFenced,
     PodsListed,
 )
+from allocator.scheduler.housekeeping import ForeignGates
 from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
 from allocator.scheduler.succession import Fence, LatePods
 from contract.model import Inventory, PodRequest
@@ -64,6 +65,7 @@ class EventHandlers:
         *,
         fence: Fence,
         late: LatePods,
+        gates: ForeignGates,
         capacities: Capacities,
         faults: PodFaults,
         arrivals: Arrivals,
@@ -71,7 +73,7 @@ class EventHandlers:
         asked: Callable[[PodRequest, int], None],
     ) -> None:
         self._cache, self._queue, self._records, self._trigger = state.cache, state.queue, state.records, state.trigger
-        self._leadership, self._fence, self._late = state.leadership, fence, late
+        self._leadership, self._fence, self._late, self._gates = state.leadership, fence, late, gates
         self._capacities, self._faults = capacities, faults
         self._arrivals, self._forgotten, self._asked = arrivals, forgotten, asked
         self._kept_out = ExcludedGpus()
@@ -185,6 +187,10 @@ class EventHandlers:
         holding = self._cache.ledger.holding(uid)
         if not known:
             self._tell_what_is_asked(pod, holding)
+        if pod.behind:
+            self._gates.see(pod)
+        elif uid in self._gates.pods:
+            del self._gates.pods[uid]
         if holding is None:
             self._late.failing.discard(uid)
             self._tell_unreadable(uid, now)
@@ -193,7 +199,7 @@ class EventHandlers:
             return might_help
         bound = was_unbound and not self._cache.allocated.is_told_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
-        if self._leadership.leads() and (bound or not shown) and uid not in self._late.failing:
+        if self._leadership.leads() and (bound or not shown) and uid not in self._late.failing and not pod.behind:
             text = messages.allocated(holding.allocation)
             if self._records.tell(StatusUpdate(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._trigger.wake()
@@ -218,6 +224,7 @@ class EventHandlers:
 
     def _drop_pod(self, uid: str) -> bool:
         self._late.failing.discard(uid)
+        self._gates.pods.pop(uid, None)
         self._records.drop(uid)
         self._queue.drop(uid)
         return self._cache.drop_pod(uid)

@@ -12,17 +12,29 @@ from collections.abc import Callable
 from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
-from allocator.cache.podinfo import UnboundPod
+from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
-from allocator.scheduler.events import CheckReservations, DriftFound, Effect, Relist, ReservationsChecked
+from allocator.scheduler.events import (
+    CheckReservations,
+    DriftFound,
+    Effect,
+    Relist,
+    ReservationsChecked,
+    ShareTaken,
+    TakeShare,
+)
 from allocator.scheduler.leadership import SchedulerState
+from contract import names
+from contract.encoding import codec
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
+_TAKE_AGAIN = 5.0
+"""Seconds until it is tried again to take a share off a pod that another system's gate holds."""
 _RELISTED = 100
 """Reservations for which the pods were listed again, that are remembered so that it is not done twice for them."""
 
@@ -179,3 +191,45 @@ class Housekeeping:
             self._unconfirmed.ended(namespace, now)
             self._arrivals.given_back(holding.key, namespace, holding.since)
             self._trigger.requeue()
+
+
+class ForeignGates:
+    """
+    Pods that have a share although another system's scheduling gate holds them.
+
+    Admission gives no share to such a pod. But a webhook may add its gate after ours was called for the last time. Then
+    the share would be held for as long as the other system makes the pod wait, so it is taken off the pod.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._cache, self._records = state.cache, state.records
+        self._trigger, self._leadership = state.trigger, state.leadership
+        self.pods: dict[str, tuple[PodInfo, float]] = {}
+        """By uid: the pod, and when its share is to be taken off."""
+
+    def see(self, pod: PodInfo) -> None:
+        """A gate holds this pod, and it has a share."""
+        _, due = self.pods.get(pod.uid, (pod, 0.0))
+        self.pods[pod.uid] = (pod, due)
+        self._trigger.wake()
+
+    def tick(self, now: float) -> list[Effect]:
+        """`TakeShare` for each such pod; once more after a pause, until the watch shows the pod without it."""
+        if not self.pods or not self._leadership.holds():
+            return []
+        found: list[Effect] = []
+        for uid, (pod, due) in tuple(self.pods.items()):
+            holding = self._cache.ledger.holding(uid)
+            if holding is None or now < due:
+                continue
+            self.pods[uid] = (pod, now + _TAKE_AGAIN)
+            written = (str(names.ALLOCATION), *codec.container_annotations(holding.allocation))
+            found.append(TakeShare(pod.key, uid, pod.version, written, pod.behind))
+        return found
+
+    def taken(self, event: ShareTaken, now: float) -> None:
+        """The share was taken off: the pod learns it by an Event, and pods in the queue may fit now."""
+        take = event.take
+        text = messages.share_taken(take.gate)
+        self._records.note(EventRecord("Pod", take.key, take.uid, messages.SHARE_RETURNED, text))
+        self._trigger.wake()

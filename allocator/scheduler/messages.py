@@ -20,6 +20,7 @@ from contract.scheduling.reasons import Code
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
 REFUSED = "PlacementRefused"
+SHARE_RETURNED = "GPUShareReturned"
 _SAID = 300
 Smallest = Callable[[FractionRequest], int]
 """Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
@@ -52,6 +53,15 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
     return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+
+
+def share_taken(gate: str) -> str:
+    """The Event of a pod whose share went back, since another system's gate holds it."""
+    return (
+        f"the scheduling gate {gate} was added after the pod had got its share, so the share went back to others. The "
+        "pod sees no GPU: delete it and create it again. Have the webhook that adds the gate run before "
+        "zz-gpufraction-webhook (webhooks run in the order of their configurations' names)"
+    )
 
 
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:

@@ -34,6 +34,8 @@ from allocator.scheduler.events import (
     ReadBack,
     Relist,
     ReservationsChecked,
+    ShareTaken,
+    TakeShare,
     TickPhase,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
@@ -52,6 +54,13 @@ _SETTLE_EVERY = 1.0
 _NAMESPACES = 16
 """In which it is looked at a time for pods that were not seen."""
 _LIST_TIMEOUT = 10.0
+_AFTER_THE_CYCLE = (
+    TickPhase.UPKEEP,
+    TickPhase.FOREIGN_GATES,
+    TickPhase.BINDINGS,
+    TickPhase.RESERVATIONS,
+    TickPhase.EVICTIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,13 @@ class SchedulingLoop:
         self._attempt(TickPhase.LATE_PODS)
         if self._cycle_due:
             self._cycle_due = not self._workers.attempt("scheduling-cycle", self.once)
-        for phase in (TickPhase.UPKEEP, TickPhase.BINDINGS, TickPhase.RESERVATIONS, TickPhase.EVICTIONS):
+        for phase in (
+            TickPhase.FOREIGN_GATES,
+            TickPhase.UPKEEP,
+            TickPhase.BINDINGS,
+            TickPhase.RESERVATIONS,
+            TickPhase.EVICTIONS,
+        ):
             self._attempt(phase)
         self._workers.attempt("scheduling-preemption", self._evictor.preempt)
 
@@ -149,6 +164,8 @@ class SchedulingLoop:
                     self._fencer.fence(effect)
                 case LatePod():
                     self._fencer.fail(effect)
+                case TakeShare():
+                    self._take_share(effect)
                 case CheckReservations(reservations):
                     self._check(reservations)
                 case Eviction():
@@ -175,6 +192,22 @@ class SchedulingLoop:
 
     def _write(self, bindings: Sequence[Binding]) -> None:
         list(self._pool.map(self._bind, bindings))
+
+    def _take_share(self, take: TakeShare) -> None:
+        """Take a share off a pod that another system's gate holds; a pod that has changed is judged again."""
+        namespace, name = take.key.split("/", 1)
+        metadata = {
+            "uid": take.uid,
+            "resourceVersion": str(take.version),
+            "annotations": dict.fromkeys(take.annotations),
+        }
+        try:
+            self._kube.patch_merge(paths.pods(namespace, name), {"metadata": metadata}, timeout=self._write_timeout)
+        except KubeError as error:
+            log.info("share not taken off a gated pod", extra={"pod": take.key, "reason": str(error)})
+            return
+        log.warning("share taken off a gated pod", extra={"pod": take.key, "gate": take.gate})
+        self._controller.handle(ShareTaken(take))
 
     def _read_back(self, binding: Binding) -> None:
         try:

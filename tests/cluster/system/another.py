@@ -1,5 +1,5 @@
 """
-Somebody else's mutating webhook, called after ours for pods with a label: it adds a container, refuses, or breaks.
+Somebody else's mutating webhook, for pods with a label: it adds a container or a gate, refuses, or breaks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
-# Webhooks are called in the order of their names, and this one comes after ours.
-NAME = "zzz-another"
+# Webhooks are called in the order of their configurations' names.
+BEFORE, AFTER = "another", "zzz-another"
+"""The names of one that is called before ours, and of one after."""
 Respond = Callable[[JSON], JSON]
 """From the review's request to what is in its response besides the uid."""
 
@@ -83,7 +84,9 @@ def _server(respond: Respond) -> ThreadingHTTPServer:
 
 
 @contextlib.contextmanager
-def registered(kube: Kube, respond: Respond = adding_a_container, *, label: str = "sidecar") -> Iterator[None]:
+def registered(
+    kube: Kube, respond: Respond = adding_a_container, *, label: str = "sidecar", name: str = AFTER
+) -> Iterator[None]:
     """The webhook serves and is registered meanwhile, for pods with the label `LABEL: yes`."""
     authority = Authority()
     server = _server(respond)
@@ -95,20 +98,20 @@ def registered(kube: Kube, respond: Respond = adding_a_container, *, label: str 
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, name="another-webhook", daemon=True).start()
     collection = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
-    kube.create(collection, _configuration(server.server_address[1], authority.pem, label))
+    kube.create(collection, _configuration(name, server.server_address[1], authority.pem, label))
     try:
         yield
     finally:
-        kube.delete(f"{collection}/{NAME}")
+        kube.delete(f"{collection}/{name}")
         server.shutdown()
         server.server_close()
 
 
-def _configuration(port: int, authority: bytes, label: str) -> JSON:
+def _configuration(name: str, port: int, authority: bytes, label: str) -> JSON:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": NAME},
+        "metadata": {"name": name},
         "webhooks": [
             {
                 "name": "another.example.org",

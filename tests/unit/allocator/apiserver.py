@@ -98,8 +98,9 @@ class ApiServer:
         pod = copy.deepcopy(self.pods.get(key))
         if pod is None:
             return _status(404, "NotFound")
-        if patch["metadata"].get("uid") != pod["metadata"]["uid"]:
-            return _status(409, "Conflict")
+        for field in ("uid", "resourceVersion"):
+            if patch["metadata"].get(field, pod["metadata"][field]) != pod["metadata"][field]:
+                return _status(409, "Conflict")
         annotations = pod["metadata"].setdefault("annotations", {}) | patch["metadata"].get("annotations", {})
         pod["metadata"]["annotations"] = {key: text for key, text in annotations.items() if text is not None}
         pod["spec"].update(patch.get("spec", {}))

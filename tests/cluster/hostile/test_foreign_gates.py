@@ -1,0 +1,124 @@
+"""
+Other systems' scheduling gates, as a queueing system adds them: no share before they are gone, whatever the order of
+the webhooks, the pin and the dialect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from playground import scenarios
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+from tests.cluster.hostile.attack import TENANT, Hostile
+from tests.cluster.system import another
+
+pytestmark = pytest.mark.hostile
+JSON = dict[str, Any]
+LABEL = "queued"
+GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+MEMBERS = 3
+REVIEWS = 6
+V100 = {"gpu": "on"}
+"""The selector of the flavor that the queueing system chooses; the pods come without it."""
+HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
+ASKS = {
+    "our own words": pod("m").asks("gpufraction.io/gpu-memory", "2Gi"),
+    "Aliyun's": pod("m").asks("aliyun.com/gpu-mem", 2),
+    "HAMi's": pod("m").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", 2000),
+}
+
+
+def gating(request: JSON) -> JSON:
+    """As Kueue's webhook does for a pod that it has not seen."""
+    gates = [gate["name"] for gate in request["object"]["spec"].get("schedulingGates") or []]
+    added = [{"name": gate} for gate in GATES if gate not in gates]
+    if not added:
+        return {"allowed": True}
+    return another.patching(
+        [{"op": "add", "path": "/spec/schedulingGates", "value": [*({"name": gate} for gate in gates), *added]}]
+    )
+
+
+@contextlib.contextmanager
+def queueing(hostile: Hostile, order: str) -> Iterator[None]:
+    """A queueing system's webhook, called before or after ours."""
+    probe = pod("probe").labelled(LABEL, "yes")
+    with another.registered(hostile.kube, gating, label=LABEL, name=order):
+        wait_for(lambda: GATES[0] in pods.gates(hostile.create(probe, dry_run=True)), "its webhook is not called")
+        yield
+
+
+def shown(found: JSON) -> JSON:
+    """A pod's spec without what the API server makes up for each."""
+    spec = {key: value for key, value in found["spec"].items() if key != "volumes"}
+    return {**spec, "containers": [{**each, "volumeMounts": None} for each in spec["containers"]]}
+
+
+def reserved(hostile: Hostile) -> float:
+    states = ("assumed", "confirmed")
+    figures = [hostile.figures(replica) for replica in (0, 1)]
+    return sum(each.get(f'gpufraction_reservations{{state="{state}"}}', 0) for each in figures for state in states)
+
+
+@pytest.mark.parametrize("order", [another.BEFORE, another.AFTER])
+@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS.keys())
+def test_no_share_is_given_before_the_gates_are_gone(hostile: Hostile, asks: PodBuilder, pin: str, order: str) -> None:
+    with queueing(hostile, order):
+        for _ in range(MEMBERS):
+            hostile.create(asks.generated("m-").labelled(LABEL, "yes").annotated(names.PLACEMENT, pin))
+    waiting = hostile.pods()
+    assert [set(pods.gates(each)) for each in waiting] == [{*GATES, names.GATE}] * MEMBERS
+    assert all(shown(each) == shown(waiting[0]) for each in waiting), "members of a group are of one role"
+    assert not any(names.ALLOCATION in pods.annotations_of(each) for each in waiting)
+    assert not any(each["spec"].get("nodeName") or each["spec"].get("affinity") for each in waiting)
+    wait_for(lambda: all(scenarios.waits(each) == "ForeignGate" for each in hostile.pods()), "they do not learn it")
+    assert reserved(hostile) == 0
+    for each in waiting:  # as Kueue does: the flavor's selector first, then its gates are gone
+        path = paths.pods(TENANT, each["metadata"]["name"])
+        ours = [{"name": str(names.GATE)}]
+        hostile.kube.patch_merge(path, {"spec": {"nodeSelector": V100, "schedulingGates": ours}})
+    found = scenarios.settled(hostile.kube, MEMBERS, TENANT, running=MEMBERS)
+    assert {each["spec"]["nodeName"] for each in found} == {"v100"}, "the selector that came meanwhile counts"
+
+
+def test_a_gate_that_comes_after_our_last_pass_takes_the_share_back(hostile: Hostile) -> None:
+    """Where our webhook is not called again, the pod is stored with a share behind the gate; the watch brings it."""
+    (before,) = (hook["reinvocationPolicy"] for hook in hostile.kube.get(HOOK)["webhooks"][:1])
+    replace = {"op": "replace", "path": "/webhooks/0/reinvocationPolicy"}
+    hostile.kube.patch_json(HOOK, [{**replace, "value": "Never"}])
+    try:
+        with queueing(hostile, another.AFTER):
+            for _ in range(REVIEWS):  # the replica that does not lead gives no share
+                made = ASKS["our own words"].generated("m-").labelled(LABEL, "yes")
+                hostile.create(made.annotated(names.PLACEMENT, "affinity"))
+    finally:
+        hostile.kube.patch_json(HOOK, [{**replace, "value": before}])
+    without = [each for each in hostile.pods() if names.GATE not in pods.gates(each)]
+    assert without, "no review reached the replica that leads"
+    wait_for(
+        lambda: not any(names.ALLOCATION in pods.annotations_of(each) for each in hostile.pods()), "the shares stay"
+    )
+    wait_for(lambda: reserved(hostile) == 0, "the shares are still counted")
+    events = paths.path("v1", "events", TENANT)
+    learnt = {each["metadata"]["name"] for each in without}
+    wait_for(
+        lambda: (
+            learnt
+            == {
+                each["involvedObject"]["name"]
+                for each in hostile.kube.list(events).items
+                if each["reason"] == "GPUShareReturned"
+            }
+        ),
+        "no Event says so",
+    )
+    for each in without:  # as the Event says
+        hostile.kube.delete(paths.pods(TENANT, each["metadata"]["name"]), {"gracePeriodSeconds": 0})

@@ -1,0 +1,129 @@
+"""A pod that has a share although another system's gate holds it: the share goes back, and the pod learns it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.cache.podinfo import pod_event
+from allocator.queue.records import EventRecord
+from allocator.scheduler.events import ClaimsListed, PodDeleted, TickPhase, pods_listed
+from allocator.workers.binder import EventRecorder
+from allocator.workers.loop import SchedulingLoop
+from contract import names, pods
+from contract.encoding.protocol import Placed
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.wires import Fate
+
+JSON = dict[str, Any]
+GATE = "kueue.x-k8s.io/admission"
+
+
+class Gated:
+    """One GPU, held by a pod that another system's gate holds, and the loop that carries effects out."""
+
+    def __init__(self, *, leads: bool = True, gate: str = GATE) -> None:
+        self.api = ApiServer()
+        self.desk = SchedulerHarness([node("n").gpu(mib=16384)], elected=True, term=1)
+        self.desk.controller.handle(pods_listed([], term=1))
+        self.desk.controller.handle(ClaimsListed("elasticgpus", (), term=1))
+        kube = Kube(self.api.wire)
+        self.loop = SchedulingLoop(
+            kube=kube,
+            controller=self.desk.controller,
+            recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            woken=threading.Event(),
+            now_ns=lambda: 0,
+            writers=1,
+        )
+        self.loop.carry_out(TickPhase.TAKE_OVER)
+        answer = self.desk.controller.reserve(question(worker("gated")))
+        assert isinstance(answer, Placed)
+        made = admitted(worker("gated"), allocation=answer.allocation)
+        made["spec"]["schedulingGates"] = [{"name": gate}] if gate else []
+        self.desk.leads, self.desk.term = leads, 1 if leads else None
+        self.api.create(made)
+        self.watch()
+
+    def watch(self) -> None:
+        while self.api.events:
+            kind, seen = self.api.events.popleft()
+            self.desk.controller.handle(
+                pod_event(pods.trim(seen)) if kind == "put" else PodDeleted(pods.uid(seen)),
+            )
+
+    def turn(self) -> None:
+        self.loop.carry_out(TickPhase.FOREIGN_GATES)
+        self.watch()
+
+    def holds(self) -> bool:
+        return bool(pods.allocation_id(self.api.pods["default/gated"]))
+
+    def told(self) -> list[str]:
+        return [each.code for each in self.desk.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
+
+
+def worker(name: str) -> PodBuilder:
+    return pod(name).asks("gpufraction.io/gpu-memory", "16Gi")
+
+
+def test_the_share_goes_back_and_the_pod_learns_why() -> None:
+    it = Gated()
+    assert it.desk.controller.look().confirmed == 1
+    it.turn()
+    kept = set(pods.annotations_of(it.api.pods["default/gated"]))
+    assert kept == {names.REQUEST}, "no container sees a card any more"
+    assert (it.desk.controller.look().confirmed, it.told()) == (0, ["GPUShareReturned"])
+    assert isinstance(it.desk.controller.reserve(question(worker("other"))), Placed)
+    it.desk.controller.check_invariants()
+
+
+CASES = {
+    "no gate holds the pod": {"gate": ""},
+    "another replica leads": {"leads": False},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_share_stays(case: dict[str, Any]) -> None:
+    it = Gated(**case)
+    it.turn()
+    assert (it.holds(), it.desk.controller.look().confirmed) == (True, 1)
+
+
+def test_a_pod_that_its_gate_let_go_keeps_its_share() -> None:
+    it = Gated()
+    it.api.pods["default/gated"]["spec"]["schedulingGates"] = []
+    it.api.change("default/gated")  # the watch has not brought it
+    it.loop.carry_out(TickPhase.FOREIGN_GATES)
+    assert it.holds()
+    it.watch()
+    it.desk.now += 60
+    it.turn()
+    assert (it.holds(), it.told()) == (True, [])
+
+
+@pytest.mark.parametrize("fate", ["unreachable", "dropped", "refused"])
+def test_a_write_that_failed_is_tried_again_after_a_pause(fate: Fate) -> None:
+    it = Gated()
+    it.api.wire.fates = [fate]
+    it.turn()
+    it.turn()
+    assert it.holds(), "not at once"
+    it.desk.now += 5
+    it.turn()
+    assert not it.holds()
+
+
+def test_a_pod_that_is_deleted_is_forgotten() -> None:
+    it = Gated()
+    it.api.delete("default/gated")
+    it.watch()
+    assert it.desk.controller.tick(TickPhase.FOREIGN_GATES) == []
+    it.desk.controller.check_invariants()
