@@ -71,7 +71,6 @@ class Wishes:
 
     @property
     def lists(self) -> tuple[tuple[str, ...], ...]:
-        """Its four lists."""
         return self.use_models, self.avoid_models, self.use_uuids, self.avoid_uuids
 
 

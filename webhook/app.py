@@ -6,6 +6,7 @@ It is made in the serving process, after gunicorn has forked, so that sockets an
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import time
@@ -119,7 +120,6 @@ def unready(certificate: Path, now: datetime.datetime) -> str | None:
 
 
 def _expiry_seconds(certificate: Path) -> float:
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return expiry(certificate.read_bytes()).timestamp()
-    except (OSError, ValueError):
-        return 0.0
+    return 0.0

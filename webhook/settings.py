@@ -209,5 +209,4 @@ class CertsSettings:
         return Directories(self.dir, self.authority or self.dir.parent / "authority")
 
     def dns_names(self) -> tuple[str, ...]:
-        """All DNS names of the certificate."""
         return (*service_names(self.service, self.namespace), *self.names)

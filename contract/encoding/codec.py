@@ -92,7 +92,6 @@ def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
 
 
 def request_to_text(request: PodRequest) -> str:
-    """The value of the `request` annotation."""
     return _dump(request_to_json(request))
 
 
@@ -180,7 +179,6 @@ def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
 
 
 def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
-    """An allocation as JSON."""
     return {
         "v": _VERSION,
         "id": allocation.id,
@@ -209,7 +207,6 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
 
 
 def allocation_to_text(allocation: Allocation) -> str:
-    """The value of the `allocation` annotation."""
     return _dump(allocation_to_json(allocation))
 
 

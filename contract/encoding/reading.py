@@ -82,7 +82,6 @@ class Reader:
         return self._value.get(key) is not None
 
     def object(self, key: str) -> Reader:
-        """An object's own fields."""
         return Reader(self._value.get(key), f"{self._path}.{key}")
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -114,7 +113,6 @@ class Reader:
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false."""
         value = self._value.get(key, default)
         if not isinstance(value, bool):
             raise Malformed(f"{self._path}.{key} is neither true nor false")

@@ -1,8 +1,8 @@
 """
 Every metric of the three programs, as data.
 
-Dashboards, alerts and other people's queries depend on these names and labels, so they are contract: they
-are declared here and nowhere else, and `runtime.metrics` makes collectors of them. Names follow
+Dashboards, alerts and other people's queries depend on these names and labels, so they are contract: they are declared
+only here, and `runtime.metrics` makes collectors of them. Names follow
 https://prometheus.io/docs/practices/naming/ (base units, `_total` for counters, which is written out).
 
 Must not: hold values, or import a metrics library.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from contract.metrics import allocator, nodeagent, webhook
 from contract.metrics.spec import MetricSpec
 
-METRICS: tuple[MetricSpec, ...] = (*webhook.METRICS, *allocator.METRICS, *nodeagent.METRICS)
+METRICS: tuple[MetricSpec, ...] = (*webhook.PROGRAM.metrics, *allocator.PROGRAM.metrics, *nodeagent.PROGRAM.metrics)
 
 
 def metrics_of(program: str) -> tuple[MetricSpec, ...]:

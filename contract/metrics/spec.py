@@ -1,8 +1,7 @@
 """
 What a metric is, as data: name, kind, labels, help, buckets, and the program that exposes it.
 
-The rules of naming are checked where a metric is declared, so that a wrong one never reaches a dashboard. Must not:
-know any one metric.
+A declaration checks the rules of naming, so that a wrong name never reaches a dashboard. Must not: know any one metric.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from typing import Literal
 
 PREFIX = "gpufraction_"
 Kind = Literal["counter", "gauge", "histogram"]
+ProgramName = Literal["webhook", "allocator", "nodeagent"]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric: its full name, what it is, its label names, and its help text.
+    """One metric: its full name, kind, label names, help text, and the program that exposes it.
 
     buckets: upper bounds of a histogram in the metric's unit, ascending; empty for the other kinds.
-    program: which of the programs exposes it.
     """
 
     name: str
     kind: Kind
     help: str
-    program: Literal["webhook", "allocator", "nodeagent"]
+    program: ProgramName
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
@@ -36,3 +35,26 @@ class MetricSpec:
             raise ValueError(f"metric {self.name!r}: a counter, and nothing else, ends in _total")
         if (self.kind == "histogram") != bool(self.buckets) or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"metric {self.name!r}: a histogram, and nothing else, has ascending buckets")
+
+
+class Program:
+    """The metrics of one program, in the order of their declaration."""
+
+    def __init__(self, name: ProgramName) -> None:
+        self._name: ProgramName = name
+        self.metrics: list[MetricSpec] = []
+
+    def counter(self, name: str, help: str, *, labels: tuple[str, ...] = ()) -> MetricSpec:
+        return self._declare(MetricSpec(name, "counter", help, self._name, labels))
+
+    def gauge(self, name: str, help: str, *, labels: tuple[str, ...] = ()) -> MetricSpec:
+        return self._declare(MetricSpec(name, "gauge", help, self._name, labels))
+
+    def histogram(
+        self, name: str, help: str, *, buckets: tuple[float, ...], labels: tuple[str, ...] = ()
+    ) -> MetricSpec:
+        return self._declare(MetricSpec(name, "histogram", help, self._name, labels, buckets))
+
+    def _declare(self, spec: MetricSpec) -> MetricSpec:
+        self.metrics.append(spec)
+        return spec

@@ -6,69 +6,47 @@ Must not: name a pod or a namespace in a label; they come and go by the thousand
 
 from __future__ import annotations
 
-from contract.metrics.spec import MetricSpec
+from contract.metrics.spec import Program
+
+PROGRAM = Program("webhook")
 
 # An admission is asked to take under 20 ms and may take 3 s at most (the webhook's timeoutSeconds).
 _ADMISSION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 
-ADMISSION_REQUESTS = MetricSpec(
+ADMISSION_REQUESTS = PROGRAM.counter(
     "gpufraction_admission_requests_total",
-    "counter",
     "Admission reviews answered, by outcome (placed, gated, denied, hidden, untouched, malformed, error) and "
     "request dialect.",
-    "webhook",
     labels=("outcome", "dialect"),
 )
-ADMISSION_SECONDS = MetricSpec(
+ADMISSION_SECONDS = PROGRAM.histogram(
     "gpufraction_admission_duration_seconds",
-    "histogram",
     "Time from reading an admission review to its answer.",
-    "webhook",
     labels=("outcome",),
     buckets=_ADMISSION_SECONDS,
 )
-QUESTIONS = MetricSpec(
+QUESTIONS = PROGRAM.counter(
     "gpufraction_allocator_questions_total",
-    "counter",
     "Questions to the allocator, by its answer (placed, wait, never; not-leading: the pod waits for the replica that "
     "leads) or why there was none (unreachable, late, not-ready, refused, malformed).",
-    "webhook",
     labels=("answer",),
 )
-CERTIFICATE_EXPIRY = MetricSpec(
+CERTIFICATE_EXPIRY = PROGRAM.gauge(
     "gpufraction_certificate_expiry_timestamp_seconds",
-    "gauge",
     "When the webhook's serving certificate ends, in seconds since 1970.",
-    "webhook",
 )
-WEBHOOK_OPTIONS_REFUSED = MetricSpec(
+WEBHOOK_OPTIONS_REFUSED = PROGRAM.gauge(
     "gpufraction_webhook_options_refused",
-    "gauge",
     "1 while the file of options cannot be read and the last good content stays in use, 0 otherwise.",
-    "webhook",
 )
-TURNED_AWAY = MetricSpec(
+TURNED_AWAY = PROGRAM.counter(
     "gpufraction_webhook_turned_away_total",
-    "counter",
     "Clients of the webhook that its server itself gave up or refused, by why: late with something (handshake, "
     "request, answer), too long in the queue (queue), too many (connections, bytes), or not served (malformed, "
     "size, certificate).",
-    "webhook",
     labels=("reason",),
 )
-CONNECTIONS = MetricSpec(
+CONNECTIONS = PROGRAM.gauge(
     "gpufraction_webhook_connections",
-    "gauge",
     "Connections to the webhook that are open.",
-    "webhook",
-)
-
-METRICS: tuple[MetricSpec, ...] = (
-    ADMISSION_REQUESTS,
-    ADMISSION_SECONDS,
-    QUESTIONS,
-    CERTIFICATE_EXPIRY,
-    WEBHOOK_OPTIONS_REFUSED,
-    TURNED_AWAY,
-    CONNECTIONS,
 )

@@ -44,7 +44,6 @@ class Amounts:
     cores: int = 0
 
     def __add__(self, other: Amounts) -> Amounts:
-        """Both together."""
         return Amounts(self.memory + other.memory, self.cores + other.cores)
 
     def above(self, other: Amounts) -> Amounts:
@@ -52,7 +51,6 @@ class Amounts:
         return Amounts(max(0, self.memory - other.memory), max(0, self.cores - other.cores))
 
     def at_least(self, other: Amounts) -> Amounts:
-        """The larger of each resource."""
         return Amounts(max(self.memory, other.memory), max(self.cores, other.cores))
 
 
@@ -83,7 +81,6 @@ def promises(gpus: Iterable[Gpu]) -> Promises:
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum."""
     return sum(amounts, NOTHING)
 
 
@@ -101,7 +98,6 @@ def beyond(promised: Promises, used: Mapping[str, Usage]) -> Beyond:
 
 
 def to_text(held: Beyond) -> str:
-    """The value of the annotation."""
     return json.dumps({"of": held.of, "memory": held.amounts.memory, "cores": held.amounts.cores})
 
 

@@ -64,7 +64,6 @@ class ConcurrentDemand:
             self.together_cores += cores
 
     def copy(self) -> ConcurrentDemand:
-        """An independent copy."""
         together = self.together_memory, self.together_cores
         return ConcurrentDemand(*together, self.peak_memory, self.peak_cores, self.exclusive)
 

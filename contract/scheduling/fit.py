@@ -193,7 +193,7 @@ def _search(
                 return Reason(Code.NUMA, fraction.count, most)
         candidates.append(fitting)
     load = _Load(node, request, limits, steps or Steps())
-    chosen = next(_choices(node, request, candidates, load), None)
+    chosen = next(choices(node, request, candidates, load), None)
     if chosen is not None:
         demands = demands_of(node, request, chosen)
         memory = sum(demand.memory for demand in demands.values())
@@ -232,15 +232,14 @@ def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def choices(node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]]) -> Iterator[GpuChoice]:
-    """Every choice of GPUs for the containers, in the order of preference of the first, then the next."""
-    return _choices(node, request, candidates, None)
-
-
-def _choices(
-    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None
+def choices(
+    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None = None
 ) -> Iterator[GpuChoice]:
-    """As `choices`; with a load, only those that it accepts, until its steps are used up."""
+    """
+    Every choice of GPUs for the containers, in the order of preference of the first, then the next.
+
+    With a load, only those that it accepts, until its steps are used up.
+    """
     if not candidates:
         yield ()
         return
@@ -315,7 +314,6 @@ class _Load:
         return True
 
     def take_back(self) -> None:
-        """Remove the last container."""
         self._restore(self._before.pop())
 
     def _restore(self, before: Mapping[int, ConcurrentDemand | None]) -> None:

@@ -116,7 +116,6 @@ class Hashed(tuple[T, ...]):
     _hash: int
 
     def __hash__(self) -> int:
-        """As a tuple's."""
         try:
             return self._hash
         except AttributeError:

@@ -76,7 +76,6 @@ class Directories:
 
     @contextlib.contextmanager
     def locked_authority(self) -> Iterator[None]:
-        """Locks the authority's directory alone."""
         self.authority.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.authority / _LOCK, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -159,11 +159,9 @@ class Connections:
         return connection in self._open
 
     def of(self, source: str) -> int:
-        """How many the source has."""
         return self._by_source[source]
 
     def add(self, connection: Connection) -> None:
-        """Count a new connection."""
         self._open.add(connection)
         self._by_source[connection.source] += 1
 

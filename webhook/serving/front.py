@@ -117,7 +117,6 @@ class Front:
 
     @property
     def open(self) -> int:
-        """The number of connections."""
         return len(self._connections)
 
     @property

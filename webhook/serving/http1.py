@@ -77,7 +77,6 @@ class RequestParser:
 
     @property
     def held(self) -> int:
-        """Bytes that are stored here."""
         return len(self._buffer)
 
     @property
@@ -90,7 +89,6 @@ class RequestParser:
         self._buffer += data
 
     def forget(self) -> None:
-        """Drop the stored bytes."""
         self._buffer = bytearray()
 
     def must_continue(self) -> bool:
