@@ -55,7 +55,7 @@ def closed(node: NodeState) -> NodeState:
     return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
 
 
-def entitled(kept: Sequence[NodeReservation], who: Requester) -> tuple[NodeReservation, ...]:
+def entitled(reservations: Sequence[NodeReservation], who: Requester) -> tuple[NodeReservation, ...]:
     """
     The reserved nodes to which the pod may go, one entry for each. Pods of one shape that differ in this get different
     decisions.
@@ -63,68 +63,70 @@ def entitled(kept: Sequence[NodeReservation], who: Requester) -> tuple[NodeReser
     A pod with a reservation goes to that node only; another pod to the nodes reserved for pods of lower priority, or
     against another namespace.
     """
-    own = [one for one in kept if one.uid == who.uid]
+    own = [one for one in reservations if one.uid == who.uid]
     if own:
         return tuple(own)
     closed_to_it = {
-        one.node for one in kept if one.priority >= who.priority and (not one.against or one.against == who.namespace)
+        one.node
+        for one in reservations
+        if one.priority >= who.priority and (not one.against or one.against == who.namespace)
     }
-    return tuple(NodeReservation(node, "") for node in sorted({one.node for one in kept} - closed_to_it))
+    return tuple(NodeReservation(node, "") for node in sorted({one.node for one in reservations} - closed_to_it))
 
 
 def decide(
-    chooser: Engine,
+    engine: Engine,
     nodes: Mapping[str, NodeState],
-    kept: Sequence[NodeReservation],
+    reservations: Sequence[NodeReservation],
     ask: SchedulingRequest,
     who: Requester,
 ) -> Decision:
     """
-    Where the pod goes. `chooser` knows the reserved nodes as `closed`, `nodes` has them as they are.
+    Where the pod goes. `engine` knows the reserved nodes as `closed`, `nodes` has them as they are.
 
     A pod with a reservation goes there as soon as it fits; one of higher priority only where no other node has room.
     """
-    there = [one for one in kept if one.node in nodes]
-    return reference.by_preference(lambda form: _decide(chooser, nodes, there, form, who), ask)
+    there = [one for one in reservations if one.node in nodes]
+    return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who), ask)
 
 
 def _decide(
-    chooser: Engine,
+    engine: Engine,
     nodes: Mapping[str, NodeState],
-    kept: Sequence[NodeReservation],
+    reservations: Sequence[NodeReservation],
     ask: SchedulingRequest,
     who: Requester,
 ) -> Decision:
-    if not kept:
-        return chooser.decide(ask)
-    theirs = entitled(kept, who)
+    if not reservations:
+        return engine.decide(ask)
+    theirs = entitled(reservations, who)
     open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
     if any(one.uid == who.uid for one in theirs):
-        own = _there(chooser, open_to_it, ask)
+        own = _there(engine, open_to_it, ask)
         if isinstance(own, Placement):
             return own
-    decision = chooser.decide(ask)
+    decision = engine.decide(ask)
     if isinstance(decision, Placement):
         return decision
-    told = decision
-    for name in sorted({one.node for one in kept}):
+    refusal = decision
+    for name in sorted({one.node for one in reservations}):
         reasons: tuple[ReasonCount, ...] = (ReasonCount(Code.RESERVED, 1),)
         if name in open_to_it:
-            found = _there(chooser, {name: open_to_it[name]}, ask)
+            found = _there(engine, {name: open_to_it[name]}, ask)
             if isinstance(found, Placement):
                 return found
             reasons = found.reasons
-        told = _told_of(chooser, nodes[name], ask, told, reasons)
-    return told
+        refusal = _with_own_reasons(engine, nodes[name], ask, refusal, reasons)
+    return refusal
 
 
-def _left(node: NodeState, kept: NodeReservation) -> NodeState:
+def _left(node: NodeState, reservation: NodeReservation) -> NodeState:
     """The node as the pod with this reservation sees it: without the room that is made for others there."""
-    if not kept.others:
+    if not reservation.others:
         return node
-    later = dict(kept.others)
+    later = dict(reservation.others)
     usage = tuple(_most(taken, later.get(gpu.uuid, taken)) for gpu, taken in zip(node.gpus, node.usage, strict=True))
-    now, then = node.requested, kept.compute
+    now, then = node.requested, reservation.compute
     requested = Compute(
         max(now.cpu, then.cpu), max(now.memory, then.memory), max(now.storage, then.storage), max(now.pods, then.pods)
     )
@@ -140,15 +142,15 @@ def _most(one: Usage, other: Usage) -> Usage:
     )
 
 
-def _there(chooser: Engine, nodes: Mapping[str, NodeState], ask: SchedulingRequest) -> Decision:
-    return reference.decide(nodes, ask, limits=chooser.limits, policy=chooser.policy, tables=chooser.tables)
+def _there(engine: Engine, nodes: Mapping[str, NodeState], ask: SchedulingRequest) -> Decision:
+    return reference.decide(nodes, ask, limits=engine.limits, policy=engine.policy, tables=engine.tables)
 
 
-def _told_of(
-    chooser: Engine, node: NodeState, ask: SchedulingRequest, refused: Unschedulable, instead: tuple[ReasonCount, ...]
+def _with_own_reasons(
+    engine: Engine, node: NodeState, ask: SchedulingRequest, refused: Unschedulable, instead: tuple[ReasonCount, ...]
 ) -> Unschedulable:
-    """The refusal with the reserved node's own reasons; `chooser` knows only that it is closed."""
-    verdict = reference.evaluate(closed(node), ask, chooser.limits, reference.DEFAULT_POLICY)
+    """The refusal with the reserved node's own reasons; `engine` knows only that it is closed."""
+    verdict = reference.evaluate(closed(node), ask, engine.limits, reference.DEFAULT_POLICY)
     if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
         return refused
     found = {tally.code: tally for tally in refused.reasons}
