@@ -397,10 +397,10 @@ def far(gpus: tuple[Gpu, ...], positions: tuple[int, ...]) -> int:
 
 def _paths(gpus: tuple[Gpu, ...]) -> Paths:
     """Distances from the published paths. Without one, two GPUs count as on one NUMA node if so, else as farthest."""
-    told = {(gpu.uuid, peer): LINKS.index(path) for gpu in gpus for peer, path in gpu.links if path in LINKS}
+    published = {(gpu.uuid, peer): LINKS.index(path) for gpu in gpus for peer, path in gpu.links if path in LINKS}
 
     def between(one: Gpu, other: Gpu) -> int:
-        here = [told[pair] for pair in ((one.uuid, other.uuid), (other.uuid, one.uuid)) if pair in told]
+        here = [published[pair] for pair in ((one.uuid, other.uuid), (other.uuid, one.uuid)) if pair in published]
         unknown = _SAME_NUMA if one.numa == other.numa >= 0 else _FARTHEST
         return int(_MORE_THAN_PAIRS ** min(here, default=unknown))
 
