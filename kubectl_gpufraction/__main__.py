@@ -17,10 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
+from contract import names
+from contract.encoding import quantity
 from contract.model import MOST_GPUS
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
-from kubectl_gpufraction import advised, dryrun, gpushare, hosts, views
+from contract.options import BadOption, Options, pool_options
+from kubectl_gpufraction import advised, dryrun, gpushare, hosts, kueue, views
 from kubectl_gpufraction.state import ClusterView
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime.kubernetes import paths
@@ -202,6 +205,20 @@ def _inspect(session: Session) -> str:
     return gpushare.details(found) if given.details else gpushare.summary(found, gpushare.unit_name(unit))
 
 
+def _kueue_config(session: Session) -> str:
+    import yaml
+
+    base = Options(aliyun_unit=quantity.MIB if session.given.aliyun_unit == "MiB" else quantity.GIB)
+    where = f"ConfigMap {names.NAMESPACE}/{names.OPTIONS}"
+    try:
+        found = session.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS)).get("data") or {}
+        return kueue.document(pool_options(yaml.safe_load(found.get(names.OPTIONS_FILE, ""))).cluster.reading(base))
+    except KubeNotFound:
+        return kueue.document(base)
+    except (BadOption, yaml.YAMLError) as error:
+        raise Failed(f"{where}: {error}") from None
+
+
 _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
     "nodes": (_nodes, "every GPU: who shares it, what is free, whether it is well, what is enforced"),
     "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
@@ -212,6 +229,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
         "the fewest evictions that let a pod start, or free whole GPUs; changes nothing without --evict",
     ),
     "dry-run": (_dry_run, "where a manifest's pods would go now; changes nothing"),
+    "kueue-config": (_kueue_config, "what Kueue needs in its configuration to count GPU shares of Jobs"),
     "version": (_version, "versions of this command and of the cluster"),
     "inspect": (_inspect, "the same text as kubectl-inspect-gpushare"),
 }
@@ -237,6 +255,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made["advise"].add_argument("--evict", action="store_true", help="do it: ask the API server for the evictions")
     made["dry-run"].add_argument("-f", "--filename", required=True, help="manifest; - reads the standard input")
+    made["kueue-config"].add_argument(
+        "--aliyun-unit", choices=("GiB", "MiB"), default="GiB", help="what one aliyun.com/gpu-mem is; GiB"
+    )
     made["inspect"].add_argument("-d", "--details", action="store_true", help="pods of each node too")
     made["inspect"].add_argument("node", nargs="?", metavar="NODE", help="this node only")
     return top

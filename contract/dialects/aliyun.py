@@ -22,6 +22,7 @@ from contract.dialects.base import (
     LABEL,
     LIMITS,
     Asking,
+    Charge,
     Decided,
     Dialect,
     Example,
@@ -165,6 +166,11 @@ DIALECT = Dialect(
     render=_render,
     started=_started,
     environment=_environment,
+    charges=lambda options: (
+        Charge(MEM, memory=options.aliyun_unit),
+        Charge(CORE, cores=1, times=COUNT),
+        Charge(COUNT),
+    ),
     short_of_memory="Insufficient GPU Memory in one device",
     about=__doc__ or "",
     glossary=(

@@ -276,6 +276,22 @@ class Dialect:
     glossary: tuple[Word, ...] = ()
     """All names that it reads, for the documentation."""
     examples: tuple[Example, ...] = ()
+    charges: Callable[[Options], tuple[Charge, ...]] = lambda options: ()
+    """What its resources count in a template, for systems that charge a quota before admission. Those that are not here
+    cannot be counted without the GPU, or count nothing that another one does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one unit of a resource counts in the accounting resources; nothing where both amounts are 0."""
+
+    resource: str
+    memory: int = 0
+    """Bytes of `gpufraction.io/gpu-memory`."""
+    cores: int = 0
+    """Percent of `gpufraction.io/gpu-cores`."""
+    times: str = ""
+    """The resource of the same container that multiplies it; empty for none."""
 
 
 def annotation_field(key: str) -> str:

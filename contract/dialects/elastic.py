@@ -13,6 +13,7 @@ from __future__ import annotations
 from contract.dialects.base import (
     LIMITS,
     Asking,
+    Charge,
     Dialect,
     Example,
     PodReader,
@@ -87,6 +88,10 @@ DIALECT = Dialect(
     resources=(*CORES, *MEMORIES),
     read=_read,
     stems=tuple(f"{group}/gpu" for group in GROUPS),
+    charges=lambda options: (
+        *(Charge(name, memory=quantity.MIB) for name in MEMORIES),
+        *(Charge(name, cores=1) for name in CORES),
+    ),
     render=lambda decided: assumed(ASSUMED, CONTAINER_PREFIX, decided),
     about=__doc__ or "",
     glossary=(

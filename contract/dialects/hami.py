@@ -16,6 +16,7 @@ from contract.dialects.base import (
     JSON,
     LIMITS,
     Asking,
+    Charge,
     Dialect,
     Example,
     PodReader,
@@ -121,6 +122,13 @@ DIALECT = Dialect(
     environment=_environment,
     stems=tuple(f"nvidia.com/{start}" for start in ("gpu-", "gpu_", "gpus", "gpum", "gpuM", "gpuc", "gpuC")),
     schedulers=(SCHEDULER,),
+    # The number of GPUs keeps its own name, because NVIDIA's plugin gives out whole GPUs by it.
+    charges=lambda options: (
+        Charge(MEM, memory=quantity.MIB, times=GPU),
+        Charge(CORES, cores=1, times=GPU),
+        Charge(CORES_ALIAS, cores=1, times=GPU),
+        Charge(PRIORITY),
+    ),
     about=__doc__ or "",
     glossary=(
         Word(GPU, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent beside the names below"),

@@ -13,6 +13,7 @@ from contract.dialects.base import (
     ANNOTATION,
     LIMITS,
     Asking,
+    Charge,
     Dialect,
     Example,
     PodReader,
@@ -76,6 +77,11 @@ DIALECT = Dialect(
     resources=(names.GPU_MEMORY, names.GPU_PERCENT, names.GPU_CORES, names.GPU_COUNT),
     read=_read,
     stems=(f"{names.GROUP}/",),
+    charges=lambda options: (
+        Charge(names.GPU_MEMORY, memory=1, times=names.GPU_COUNT),
+        Charge(names.GPU_CORES, cores=1, times=names.GPU_COUNT),
+        Charge(names.GPU_COUNT),
+    ),
     about=__doc__ or "",
     glossary=(
         Word(names.GPU_MEMORY, LIMITS, "bytes of memory on each GPU, with a unit: `8Gi`, `500M`; from `1Mi` up"),
