@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps lock pin-images clean
+.PHONY: help setup demo playground test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -33,6 +33,11 @@ test: $(STAMP) ## run the tests
 test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	$(RUN) -m pytest -q -m 'realcluster and not storm'
+
+test-engines: $(STAMP) ## run Kueue from ENGINES_ASSETS beside us on a real control plane from KUBEBUILDER_ASSETS
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
+	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with kueue and kueue-manifests.yaml; docs/testing.md says how"; exit 1; }
+	$(RUN) -m pytest -q -m engines tests/cluster/engines
 
 test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }

@@ -1,0 +1,137 @@
+"""Kueue's own program decides who may run, and we choose the card: no share behind its gates, every share charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from contract.encoding import quantity
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+from tests.cluster.engines import kueue
+from tests.cluster.engines.kueue import ADMISSION_GATE, Kueue
+from tests.cluster.system import invariants
+from tests.clusters import real
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+JSON = dict[str, Any]
+QUEUE = "kueue.x-k8s.io/queue-name"
+MEMORY, CORES = str(names.GPU_MEMORY), str(names.GPU_CORES)
+QUOTA = {"cpu": "20", "memory": "40Gi", MEMORY: "8Gi", CORES: "200", "nvidia.com/gpu": "64"}
+V100 = {"gpu": "on"}
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
+    """A real control plane with us and Kueue, one queue of 8 GiB on the node v100, and one in a cohort beside it."""
+    folder = kueue.assets()
+    if isinstance(folder, str):
+        pytest.skip(folder)
+    pace = ("--assume-ttl", "2s", "--repair-every", "1s")
+    directory = tmp_path_factory.mktemp("engines")
+    with (
+        Cluster(directory=directory / "us", settings={"allocator": pace}, control_plane=real) as cluster,
+        kueue.running(cluster, folder, directory / "kueue") as found,
+    ):
+        found.flavor("v100", V100)
+        found.queue("team", "v100", QUOTA)
+        yield cluster, found
+
+
+@pytest.fixture
+def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
+    yield beside[0]
+    invariants.check(beside[0])
+    scenarios.clear(beside[0].kube)
+    invariants.check(beside[0])
+
+
+def create(cluster: Cluster, made: PodBuilder) -> None:
+    cluster.kube.create(paths.pods("default"), made.labelled(QUEUE, "team").manifest())
+
+
+def found(cluster: Cluster) -> list[JSON]:
+    return list(cluster.kube.list(paths.pods("default")).items)
+
+
+def behind(pod: JSON) -> bool:
+    return ADMISSION_GATE in pods.gates(pod)
+
+
+def check_gates(cluster: Cluster) -> None:
+    """No pod behind Kueue's gate has a share or a node."""
+    for each in found(cluster):
+        if behind(each):
+            assert names.ALLOCATION not in pods.annotations_of(each)
+            assert not each["spec"].get("nodeName")
+
+
+ASKS = {
+    "our own words": pod("p").asks(MEMORY, "3Gi"),
+    "Aliyun's": pod("p").asks("aliyun.com/gpu-mem", 3),
+    "HAMi's": pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", 3072),
+}
+
+
+@pytest.mark.parametrize("pin", ["auto", "nodeName", "affinity"])
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS.keys())
+def test_plain_pods_run_within_the_quota_and_wait_without_a_share_beyond_it(
+    cluster: Cluster, asks: PodBuilder, pin: str
+) -> None:
+    for _ in range(3):
+        create(cluster, asks.generated("p-").needs(cpu="10m", memory="16Mi").annotated(names.PLACEMENT, pin))
+    ran = scenarios.settled(cluster.kube, 3, "default", running=2)
+    check_gates(cluster)
+    running = [each for each in ran if scenarios.is_running(each)]
+    assert {each["spec"]["nodeName"] for each in running} == {"v100"}, "the flavor's selector counts"
+    (waits,) = (each for each in found(cluster) if behind(each))
+    wait_for(lambda: scenarios.waits(next(e for e in found(cluster) if behind(e))) == "ForeignGate", "it is not told")
+    cluster.kube.delete(paths.pods("default", running[0]["metadata"]["name"]))
+    wait_for(
+        lambda: scenarios.is_running(cluster.kube.get(paths.pods("default", waits["metadata"]["name"]))),
+        "the next one does not run when the quota is free",
+    )
+
+
+JOBS = {
+    "our own words, two GPUs": ({MEMORY: "2Gi", "gpufraction.io/gpu-count": "2"}, str(4 << 30)),
+    "Aliyun's": ({"aliyun.com/gpu-mem": "3", "aliyun.com/gpu-count": "1"}, str(3 << 30)),
+    "HAMi's, two GPUs": ({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "1024"}, str(2 << 30)),
+}
+
+
+@pytest.mark.parametrize(("limits", "charged"), JOBS.values(), ids=JOBS.keys())
+def test_a_job_is_charged_from_its_template_and_runs(
+    beside: tuple[Cluster, Kueue], cluster: Cluster, limits: dict[str, str], charged: str
+) -> None:
+    made = pod("job").needs(cpu="10m", memory="16Mi")
+    for name, amount in limits.items():
+        made = made.asks(name, amount)
+    template = made.manifest()
+    spec = {**template["spec"], "restartPolicy": "Never"}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "labels": {QUEUE: "team"}},
+        "spec": {"template": {"metadata": {}, "spec": spec}},
+    }
+    jobs = paths.path("batch/v1", "jobs", "default")
+    cluster.kube.create(jobs, job)
+    try:
+        (ran,) = scenarios.settled(cluster.kube, 1, "default", running=1)
+        assert ran["spec"]["nodeName"] == "v100"
+        (workload,) = beside[1].workloads()
+        (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+        assert amount_of(assigned["resourceUsage"][MEMORY]) == int(charged)
+    finally:
+        cluster.kube.delete(f"{jobs}/job", {"propagationPolicy": "Background"})
+
+
+def amount_of(text: str) -> int:
+    return int(quantity.parse(text))
