@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.builders import pod
 from tests.cluster.hostile.attack import Hostile
 
 JSON = dict[str, Any]
+_CACHED = 0.5
+"""Seconds after which an answer of `/metrics` is not the one before, on a machine that is not overloaded."""
 
 
 def leader(hostile: Hostile) -> int:
@@ -77,7 +80,23 @@ def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") 
 
 
 def asked(hostile: Hostile, replica: int) -> dict[str, float]:
-    """How often a replica's webhook was given each answer by its allocator, by the answer."""
+    """
+    How often a replica's webhook was given each answer by its allocator, by the answer.
+
+    Metrics are cached for some times as long as they take to make, so this waits until they are the same twice.
+    """
+    found = [_asked(hostile, replica)]
+
+    def settled() -> bool:
+        time.sleep(_CACHED)
+        found.append(_asked(hostile, replica))
+        return found[-1] == found[-2]
+
+    wait_for(settled, lambda: f"the figures do not settle: {found[-2:]}")
+    return found[-1]
+
+
+def _asked(hostile: Hostile, replica: int) -> dict[str, float]:
     connection = http.client.HTTPConnection("127.0.0.1", hostile.cluster.replicas[replica].health_port, timeout=20)
     try:
         connection.request("GET", "/metrics")
