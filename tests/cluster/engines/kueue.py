@@ -74,9 +74,11 @@ class Kueue:
         document = {"apiVersion": GROUP_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self.kube.create(paths.path(GROUP_VERSION, plural, namespace), document)
 
-    def workloads(self) -> list[JSON]:
-        """What it has in its queues, in `default`."""
-        return list(self.kube.list(paths.path(GROUP_VERSION, "workloads", "default")).items)
+    def workload_of(self, uid: str) -> JSON:
+        """The Workload that it made for an object of `default`."""
+        found = self.kube.list(paths.path(GROUP_VERSION, "workloads", "default")).items
+        (only,) = (w for w in found if uid in {o["uid"] for o in w["metadata"].get("ownerReferences") or ()})
+        return only
 
 
 @contextlib.contextmanager
@@ -90,10 +92,12 @@ def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Kueue]:
         for document in documents:
             if document["kind"] == kind:
                 installing.apply(cluster.kube, document)
+    wait_for(lambda: _are_served(cluster.kube, documents), "its kinds are not served", 30)
     program = _program(cluster, folder, directory, authority, webhook, health)
     program.start()
     try:
-        wait_for(lambda: _is_ready(health), lambda: f"Kueue is not ready: {program.tail()}", 60)
+        wait_for(lambda: _is_ready(health) or not program.alive(), lambda: f"Kueue is not ready: {program.tail()}", 60)
+        program.check()
         for document in documents:
             if document["kind"] in _WEBHOOKS:
                 installing.apply(cluster.kube, document)
@@ -148,7 +152,43 @@ def _program(
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User("kueue", ("system:masters",))))
     flags = ["--config", str(directory / "config.yaml"), "--kubeconfig", str(kubeconfig), "--zap-log-level=2"]
-    return Program("kueue", flags, log=directory / "kueue.log", environment={}, command=(str(folder / PROGRAM),))
+    command = (
+        "unshare",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-ec",
+        _WITH_ITS_OWN_ETC,
+        str(directory),
+        str(folder / PROGRAM),
+    )
+    return Program("kueue", flags, log=directory / "kueue.log", environment={}, command=command)
+
+
+_WITH_ITS_OWN_ETC = """
+cp /etc/hosts "$0/hosts"
+mount -t tmpfs tmpfs /etc
+cp "$0/hosts" /etc/hosts
+mkdir -p /etc/kueue/metrics/certs
+cp "$0"/certificates/tls.* /etc/kueue/metrics/certs/
+exec "$@"
+"""
+"""Kueue reads its metrics' certificate in a folder of /etc that no setting changes; it has an /etc of its own."""
+
+
+def _are_served(kube: Kube, documents: list[JSON]) -> bool:
+    """Whether the API server's discovery knows all versions of the kinds that these documents define."""
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":
+            spec = document["spec"]
+            for version in (each["name"] for each in spec["versions"] if each["served"]):
+                try:
+                    found = kube.get(f"/apis/{spec['group']}/{version}")
+                except KubeError:
+                    return False
+                if spec["names"]["plural"] not in {each["name"] for each in found["resources"]}:
+                    return False
+    return True
 
 
 def _is_ready(port: int) -> bool:

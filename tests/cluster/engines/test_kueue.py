@@ -122,12 +122,11 @@ def test_a_job_is_charged_from_its_template_and_runs(
         "spec": {"template": {"metadata": {}, "spec": spec}},
     }
     jobs = paths.path("batch/v1", "jobs", "default")
-    cluster.kube.create(jobs, job)
+    uid = cluster.kube.create(jobs, job)["metadata"]["uid"]
     try:
         (ran,) = scenarios.settled(cluster.kube, 1, "default", running=1)
         assert ran["spec"]["nodeName"] == "v100"
-        (workload,) = beside[1].workloads()
-        (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+        (assigned,) = beside[1].workload_of(uid)["status"]["admission"]["podSetAssignments"]
         assert amount_of(assigned["resourceUsage"][MEMORY]) == int(charged)
     finally:
         cluster.kube.delete(f"{jobs}/job", {"propagationPolicy": "Background"})
