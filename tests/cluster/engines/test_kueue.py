@@ -41,6 +41,8 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
     ):
         found.flavor("v100", V100)
         found.queue("team", "v100", QUOTA)
+        for name in ("lender", "borrower"):
+            found.queue(name, "v100", {**QUOTA, MEMORY: "4Gi"}, cohort="all")
         yield cluster, found
 
 
@@ -52,8 +54,8 @@ def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
     invariants.check(beside[0])
 
 
-def create(cluster: Cluster, made: PodBuilder) -> None:
-    cluster.kube.create(paths.pods("default"), made.labelled(QUEUE, "team").manifest())
+def create(cluster: Cluster, made: PodBuilder, queue: str = "team") -> None:
+    cluster.kube.create(paths.pods("default"), made.labelled(QUEUE, queue).manifest())
 
 
 def found(cluster: Cluster) -> list[JSON]:
@@ -97,6 +99,60 @@ def test_plain_pods_run_within_the_quota_and_wait_without_a_share_beyond_it(
         lambda: scenarios.is_running(cluster.kube.get(paths.pods("default", waits["metadata"]["name"]))),
         "the next one does not run when the quota is free",
     )
+
+
+def test_a_deployment_runs_as_far_as_its_quota_goes_and_no_creation_fails(cluster: Cluster) -> None:
+    template = pod("p").asks(MEMORY, "3Gi").needs(cpu="10m", memory="16Mi").manifest()
+    labels = {"app": "many", QUEUE: "team"}
+    deployments = paths.path("apps/v1", "deployments", "default")
+    cluster.kube.create(
+        deployments,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "many", "labels": {QUEUE: "team"}},
+            "spec": {
+                "replicas": 3,
+                "selector": {"matchLabels": {"app": "many"}},
+                "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+            },
+        },
+    )
+    try:
+        scenarios.settled(cluster.kube, 3, "default", running=2)
+        check_gates(cluster)
+        events = cluster.kube.list(paths.path("v1", "events", "default")).items
+        assert [each["message"] for each in events if each["reason"] == "FailedCreate"] == []
+    finally:
+        cluster.kube.delete(f"{deployments}/many", {"propagationPolicy": "Foreground"})
+        wait_for(lambda: not found(cluster), "the Deployment's pods stay")
+
+
+def test_what_a_queue_reclaims_is_given_back_once(cluster: Cluster) -> None:
+    """Two queues of 4 GiB in a cohort: one borrows what the other does not use, until that one wants it."""
+    asks = pod("p").asks(MEMORY, "4Gi").needs(cpu="10m", memory="16Mi")
+    for _ in range(2):
+        create(cluster, asks.generated("borrower-"), "borrower")
+    scenarios.settled(cluster.kube, 2, "default", running=2)
+    create(cluster, asks.generated("lender-"), "lender")
+
+    def reclaimed() -> bool:
+        running = [each["metadata"]["name"] for each in found(cluster) if scenarios.is_running(each)]
+        return sorted(name.split("-")[0] for name in running) == ["borrower", "lender"]
+
+    wait_for(reclaimed, lambda: f"not reclaimed: {scenarios.shown(found(cluster))}", 60)
+    check_gates(cluster)
+
+    def held() -> int:
+        """Bytes of GPU memory of the pods that have a share and have not ended."""
+        return sum(
+            amount_of(container["resources"]["limits"][MEMORY])
+            for each in found(cluster)
+            if pods.allocation_id(each) and not pods.finished(each)
+            for container in each["spec"]["containers"]
+        )
+
+    wait_for(lambda: held() == 8 << 30, lambda: f"{held()} bytes are held: {scenarios.shown(found(cluster))}")
 
 
 JOBS = {
