@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import ssl
 import urllib.error
 import urllib.request
@@ -26,9 +25,9 @@ from playground.realapi.components import Ports
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
+from tests.cluster.engines import engine
 
 JSON = dict[str, Any]
-ENVIRONMENT = "ENGINES_ASSETS"
 PROGRAM, MANIFESTS = "kueue", "kueue-manifests.yaml"
 NAMESPACE = "kueue-system"
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -41,11 +40,7 @@ _LEFT_OUT = ("APIService", "Deployment", "Service")
 
 def assets() -> Path | str:
     """The folder with Kueue's program and manifests, or one line on what is missing."""
-    folder = os.environ.get(ENVIRONMENT, "")
-    if not folder:
-        return f"{ENVIRONMENT} is not set; it names a folder with {PROGRAM} and {MANIFESTS}"
-    missing = [name for name in (PROGRAM, MANIFESTS) if not (Path(folder) / name).is_file()]
-    return f"{ENVIRONMENT}: {folder} has no {' and no '.join(missing)}" if missing else Path(folder)
+    return engine.assets(PROGRAM, MANIFESTS)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Kueue]:
         for document in documents:
             if document["kind"] == kind:
                 installing.apply(cluster.kube, document)
-    wait_for(lambda: _are_served(cluster.kube, documents), "its kinds are not served", 30)
+    wait_for(lambda: engine.are_served(cluster.kube, documents), "its kinds are not served", 30)
     program = _program(cluster, folder, directory, authority, webhook, health)
     program.start()
     try:
@@ -174,21 +169,6 @@ cp "$0"/certificates/tls.* /etc/kueue/metrics/certs/
 exec "$@"
 """
 """Kueue reads its metrics' certificate in a folder of /etc that no setting changes; it has an /etc of its own."""
-
-
-def _are_served(kube: Kube, documents: list[JSON]) -> bool:
-    """Whether the API server's discovery knows all versions of the kinds that these documents define."""
-    for document in documents:
-        if document["kind"] == "CustomResourceDefinition":
-            spec = document["spec"]
-            for version in (each["name"] for each in spec["versions"] if each["served"]):
-                try:
-                    found = kube.get(f"/apis/{spec['group']}/{version}")
-                except KubeError:
-                    return False
-                if spec["names"]["plural"] not in {each["name"] for each in found["resources"]}:
-                    return False
-    return True
 
 
 def _is_ready(port: int) -> bool:

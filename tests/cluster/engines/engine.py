@@ -1,0 +1,37 @@
+"""What the engines beside us have in common: the folder with their programs, and their kinds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from runtime.kubernetes.client import Kube, KubeError
+
+JSON = dict[str, Any]
+ENVIRONMENT = "ENGINES_ASSETS"
+
+
+def assets(*needed: str) -> Path | str:
+    """The folder of ENGINES_ASSETS where it has these files, or one line on what is missing."""
+    folder = os.environ.get(ENVIRONMENT, "")
+    if not folder:
+        return f"{ENVIRONMENT} is not set; it names a folder with {' and '.join(needed)}"
+    missing = [name for name in needed if not (Path(folder) / name).is_file()]
+    return f"{ENVIRONMENT}: {folder} has no {' and no '.join(missing)}" if missing else Path(folder)
+
+
+def are_served(kube: Kube, documents: Iterable[JSON]) -> bool:
+    """Whether the API server's discovery knows all versions of the kinds that these documents define."""
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":
+            spec = document["spec"]
+            for version in (each["name"] for each in spec["versions"] if each["served"]):
+                try:
+                    found = kube.get(f"/apis/{spec['group']}/{version}")
+                except KubeError:
+                    return False
+                if spec["names"]["plural"] not in {each["name"] for each in found["resources"]}:
+                    return False
+    return True
