@@ -271,6 +271,13 @@ OWNERSHIP = Key(
     doc="How GPUs are kept apart from a vendor's device plugin: `dedicated` (the plugin is off here) or `held` (holder "
     "pods take GPUs from it). Without it, nothing is shared where a plugin offers GPUs.",
 )
+STARTUP_TAINT = Key(
+    "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction",
+    on="Node taint",
+    writer="administrator, by the pool",
+    doc="Keeps pods off a new node until its GPUs are published; then the agent takes it off, where the component "
+    "startup-taint is installed. Autoscalers know such a node as one that still starts.",
+)
 MPS_NODE = Key(
     f"{GROUP}/mps",
     on="Node label",

@@ -193,7 +193,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
         published_soon=gauges.show_inventory,
     )
-    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host())
+    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host(), startup_taint=settings.startup_taint)
     behaviour = Behaviour(settings.node, settings.interval, settings.heartbeat, terms)
     agent = Agent(kube, machine, behaviour)
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)

@@ -38,6 +38,7 @@ from nodeagent.publishing.reconcile import (
     Published,
     PublishingPace,
     PublishingPlan,
+    RemoveTaints,
     WriteCapacity,
     WriteStatus,
     jittered,
@@ -220,6 +221,8 @@ class Agent:
                 return replace(published, gpunode=object_view(answer))
             case WriteCapacity(patch):
                 return replace(published, node=node_view(self._kube.patch_merge(nodes(name, "status"), patch)))
+            case RemoveTaints(operations):
+                return replace(published, node=node_view(self._kube.patch_json(nodes(name), operations)))
 
     def _failed(self, error: KubeError) -> float:
         self._published = None

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from contract.names import NAMESPACE
+from contract.names import NAMESPACE, STARTUP_TAINT
 from contract.options import OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
@@ -124,6 +124,11 @@ class AgentSettings:
         False,
         "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "
         "root and see the host's control groups below host_root. Off, since we have not tried it on a card.",
+    )
+    startup_taint: bool = setting(
+        False,
+        f"Take the taint {STARTUP_TAINT} off this Node when its GPUs are published. Needs the right of "
+        "manifests/components/startup-taint, which sets it.",
     )
     limiters: LimiterSettings = LimiterSettings()
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")

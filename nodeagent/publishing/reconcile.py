@@ -12,6 +12,8 @@ The rules:
 - A write that was undone (by a kubelet that registered its node again, or by hand) is repeated. Each time it is undone
   the pause before the next write doubles, up to the heartbeat. So a fight with another writer, or a field that an older
   CustomResourceDefinition drops, costs the API server little.
+- The startup taint goes last, when all of that is there: it keeps pods away until the GPUs are published. It is taken
+  off whenever it is there, as a kubelet or a cloud puts it on again with a new registration of the node.
 - A status that is as it should be is written again only on the heartbeat, whose time is read from the object itself. So
   a rollout that restarts every agent of a cluster writes nothing.
 
@@ -32,6 +34,7 @@ from contract.encoding.reading import words
 from contract.model import Gpu
 from contract.nodes.capacity import Amounts
 from nodeagent.conditions import seconds
+from nodeagent.publishing import startup
 from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.publishing.status import JSON, Desired, content_of, says, status_of
 from nodeagent.sharing import ownership
@@ -55,6 +58,8 @@ class NodeView:
     ownership: Ownership = field(default_factory=Ownership)
     labels: Mapping[str, str] = field(default_factory=dict)
     """They decide which pool the node is in."""
+    startup_taints: startup.Taints = ()
+    """The startup taints, with their positions among all taints of the Node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class History:
     metadata: Written | None = None
     status: Written | None = None
     capacity: Written | None = None
+    taints: Written | None = None
     gpus: tuple[Gpu, ...] = ()
     """The GPUs that were seen last. None are published while the driver is away, so these count before the status."""
 
@@ -132,7 +138,14 @@ class WriteCapacity:
     patch: JSON
 
 
-Action = CreateObject | AdoptObject | WriteStatus | WriteCapacity
+@dataclass(frozen=True, slots=True)
+class RemoveTaints:
+    """Apply these JSON patch operations to the Node: they remove the startup taint and nothing else."""
+
+    operations: tuple[JSON, ...]
+
+
+Action = CreateObject | AdoptObject | WriteStatus | WriteCapacity | RemoveTaints
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +177,8 @@ def reconcile(
         actions.append(CreateObject({**about, **metadata}))
     amounts, here = wanted.amounts, published.node.allocatable
     resize: list[Action] = []
-    if not published.node.capacity == amounts == here and _may_write(wrote_capacity, amounts, now, pace):
+    sized = published.node.capacity == amounts == here
+    if not sized and _may_write(wrote_capacity, amounts, now, pace):
         resize = [WriteCapacity(_capacity_patch(amounts))]
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     # Capacity that grows must be on the Node before the allocator learns of it from the status. Capacity that shrinks
@@ -180,6 +194,13 @@ def reconcile(
         wrote_status = _after(None if says(status, wanted) else wrote_status, content, now, pace)
     if not grows:
         actions += resize
+    # After the figures: a pod that comes because the taint is gone finds them.
+    stated = says(status, wanted) or any(isinstance(action, WriteStatus) for action in actions)
+    taints, wrote_taints = published.node.startup_taints, history.taints
+    complete = stated and (sized or bool(resize))
+    if taints and complete and wanted.started and _may_write(wrote_taints, taints, now, pace):
+        actions.append(RemoveTaints(startup.removal(taints)))
+        wrote_taints = _after(wrote_taints, taints, now, pace)
     # Last, because a cluster may forbid a change of owners, which must not block the figures.
     ours = found is None or (found.owner == published.node.uid and LABELS.items() <= found.labels.items())
     if not ours and _may_write(wrote_metadata, metadata, now, pace):
@@ -188,7 +209,8 @@ def reconcile(
     before = history.gpus or published_gpus(status)
     events = (*changes(before, wanted.inventory), *new_warnings(wanted.others, status))
     gpus = before if wanted.inventory.problem else wanted.inventory.gpus
-    return PublishingPlan(tuple(actions), events, History(wrote_metadata, wrote_status, wrote_capacity, gpus))
+    after = History(wrote_metadata, wrote_status, wrote_capacity, wrote_taints, gpus)
+    return PublishingPlan(tuple(actions), events, after)
 
 
 def settled(wanted: Desired, published: Published) -> bool:
@@ -215,6 +237,7 @@ def node_view(node: Mapping[str, Any]) -> NodeView:
         cordoned=frozenset(words(_annotations(node).get(names.CORDON))),
         ownership=ownership.read(node),
         labels=metadata.get("labels") or {},
+        startup_taints=startup.taints_of(node),
     )
 
 

@@ -55,6 +55,8 @@ class Terms:
     pool: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """These two as in `contract.model.Inventory`."""
+    startup_taint: bool = False
+    """Whether the agent takes the startup taint off its Node."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
         """One of `contract.model.WITHHELD` and the reason; both empty if the card is not withheld."""
@@ -79,6 +81,8 @@ class Desired:
     """Further conditions, one of each kind. Others are removed from the status."""
     beyond: Amounts = NOTHING
     """What pods hold beyond the present promise: of GPUs that were removed or promise less."""
+    started: bool = False
+    """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
 
     def under(self, enforcement: Enforcement) -> Desired:
         """The same, with how containers are limited to their shares."""
@@ -136,7 +140,10 @@ def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS
         pool=terms.pool,
         options=terms.options,
     )
-    return Desired(inventory, _condition(observation), terms.conditions)
+    condition = _condition(observation)
+    shared = any(gpu.withheld != NOT_SHARED for gpu in inventory.gpus)
+    started = terms.startup_taint and condition.ready and shared
+    return Desired(inventory, condition, terms.conditions, started=started)
 
 
 def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:

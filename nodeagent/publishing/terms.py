@@ -19,6 +19,7 @@ from typing import Any
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
+from nodeagent.publishing import startup
 from nodeagent.publishing.reconcile import NodeView
 from nodeagent.publishing.status import Reserve, Terms
 from nodeagent.sharing import cordoning
@@ -62,7 +63,12 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
         cordoned=cordon.uuids,
         shared=sharing.shared,
         not_shared=sharing.why,
-        conditions=(*sharing.conditions, *cordon.conditions, *terms.conditions),
+        conditions=(
+            *sharing.conditions,
+            *cordon.conditions,
+            *startup.left_on(node.startup_taints, removes=terms.startup_taint),
+            *terms.conditions,
+        ),
     )
 
 

@@ -33,7 +33,10 @@ UNBOUND_HOLDER = account("gpufraction-holder")
 def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     directory = tmp_path_factory.mktemp("tokens")
     for attacked in hostile_cluster(
-        request.param, directory, nodes=DEMO[:1], components=("holders", "claims", "allocator-eviction")
+        request.param,
+        directory,
+        nodes=DEMO[:1],
+        components=("holders", "claims", "allocator-eviction", "startup-taint"),
     ):
         prepare(attacked.cluster)
         yield Tokens(attacked.cluster, directory)
@@ -237,6 +240,7 @@ def bound(want: str, *annotations: str) -> Attempt:
 
 
 STATUS = paths.nodes(NODE, "status")
+TAINT = {"key": "example.com/x", "effect": "NoExecute"}
 AGENT_ATTEMPTS = {
     "the allocator tells a pod": told(ALLOWED, ALLOCATOR, component="gpufraction-allocator", reason="GPUWaiting"),
     "the allocator in a kubelet's name": told(BY_POLICY, ALLOCATOR, component="kubelet", reason="Evicted"),
@@ -269,6 +273,18 @@ AGENT_ATTEMPTS = {
     ),
     "an agent names a volume": patched(
         BY_POLICY, STATUS, {"status": {"volumesInUse": ["kubernetes.io/csi/x"]}}, AGENT, "merge"
+    ),
+    "an agent repels pods from its node": patched(
+        BY_POLICY, paths.nodes(NODE), {"spec": {"taints": [TAINT]}}, AGENT, "merge"
+    ),
+    "an agent puts the startup taint on": patched(
+        BY_POLICY, paths.nodes(NODE), {"spec": {"taints": [{**TAINT, "key": str(names.STARTUP_TAINT)}]}}, AGENT, "merge"
+    ),
+    "an agent cordons its node": patched(
+        BY_POLICY, paths.nodes(NODE), {"spec": {"unschedulable": True}}, AGENT, "merge"
+    ),
+    "an agent of another node writes this one": patched(
+        BY_POLICY, paths.nodes(NODE), {"spec": {"taints": None}}, ELSEWHERE, "merge"
     ),
     "an agent writes its node's phase": patched(BY_POLICY, STATUS, {"status": {"phase": "Terminated"}}, AGENT, "merge"),
     "an agent labels its node": patched(BY_POLICY, STATUS, {"metadata": {"labels": {"a": "b"}}}, AGENT, "merge"),

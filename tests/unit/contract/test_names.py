@@ -41,6 +41,7 @@ PINNED = {
     "OPTIONS": "gpufraction-options",
     "OPTIONS_FILE": "options.yaml",
     "MPS_NODE": "gpufraction.io/mps",
+    "STARTUP_TAINT": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction",
     "HOLDER": "gpufraction.io/holder",
     "HELD_GPUS": "gpufraction.io/held-gpus",
     "ISOLATION": "gpufraction.io/isolation",

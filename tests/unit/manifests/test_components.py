@@ -49,6 +49,15 @@ def test_the_allocator_gets_the_right_to_evict_and_no_other(tmp_path: Path) -> N
     assert (subject["name"], subject["namespace"]) == ("gpufraction-allocator", "gpufraction-system")
 
 
+def test_agents_and_holders_start_on_nodes_that_still_start(tmp_path: Path) -> None:
+    found = built(tmp_path, "startup-taint", "holders")
+    pods = [found["DaemonSet", f"gpufraction-{name}"]["spec"]["template"]["spec"] for name in ("nodeagent", "holder")]
+    assert [pod["tolerations"] for pod in pods] == [[{"operator": "Exists"}], [{"operator": "Exists"}]]
+    assert {"name": "GPUFRACTION_STARTUP_TAINT", "value": "true"} in pods[0]["containers"][0]["env"]
+    (rule,) = found["ClusterRole", "gpufraction-nodeagent-startup-taint"]["rules"]
+    assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
+
+
 def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path: Path) -> None:
     found = built(tmp_path, "holders")
     base = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"][0]["image"]

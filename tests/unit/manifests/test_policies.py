@@ -26,7 +26,8 @@ KUBELET = Who("system:node:n1", ("system:nodes",))
 ALLOCATOR = Who(f"system:serviceaccount:{names.NAMESPACE}:gpufraction-allocator", ACCOUNTS)
 AGENT = f"system:serviceaccount:{names.NAMESPACE}:gpufraction-nodeagent"
 HERE, THERE, NOWHERE = Who(AGENT, ACCOUNTS, "n1"), Who(AGENT, ACCOUNTS, "n2"), Who(AGENT, ACCOUNTS)
-"""The agent with the token of the node n1, of the node n2, and with one that is bound to no node."""
+YONDER = Who(AGENT, ACCOUNTS, "n3")
+"""The agent with the token of the nodes n1, n2 and n3, and with one that is bound to no node."""
 
 MERGE, OPERATIONS = "application/merge-patch+json", "application/json-patch+json"
 DEVICES = names.per_container(names.DEVICES_PREFIX, "main")
@@ -124,7 +125,39 @@ def elasticgpu(name: str, *, held: bool) -> JSON:
 
 REFERENCE = {"spec": {"claimRef": {"name": "theirs"}}}
 
+STARTUP = {"key": str(names.STARTUP_TAINT), "value": "true", "effect": "NoSchedule"}
+RESERVED = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+BROKEN = {"key": "example.com/broken", "effect": "NoExecute"}
+TAINTED = "/api/v1/nodes/n3"
+"""A node that starts; its taints are RESERVED, STARTUP and BROKEN."""
+
+
+def taints(allowed: bool, who: Who, *listed: JSON, path: str = TAINTED, **more: Any) -> Case:
+    """A merge patch to these taints, and `more` of the spec."""
+    return writes(allowed, who, path, {"spec": {"taints": list(listed), **more}})
+
+
 CASES = {
+    "an agent takes its startup taint off": taints(True, YONDER, RESERVED, BROKEN),
+    "an agent takes another's startup taint off": taints(False, HERE, RESERVED, BROKEN),
+    "an agent of no node takes a startup taint off": taints(False, NOWHERE, RESERVED, BROKEN),
+    "an agent takes another taint off": taints(False, YONDER, RESERVED, STARTUP),
+    "an agent takes another taint off with it": taints(False, YONDER, RESERVED),
+    "an agent takes all taints off": taints(False, YONDER),
+    "an agent writes no taints at all": writes(False, YONDER, TAINTED, {"spec": {"taints": None}}),
+    "an agent softens another taint": taints(False, YONDER, {**RESERVED, "effect": "PreferNoSchedule"}, BROKEN),
+    "an agent changes the startup taint": taints(False, YONDER, RESERVED, {**STARTUP, "value": "x"}, BROKEN),
+    "an agent renames a taint": taints(False, YONDER, {**RESERVED, "key": STARTUP["key"]}, BROKEN),
+    "an agent moves taints": taints(False, YONDER, BROKEN, RESERVED),
+    "an agent repels pods from its node": taints(False, HERE, BROKEN, path=NODE),
+    "an agent puts a startup taint on": taints(False, HERE, STARTUP, path=NODE),
+    "an agent cordons its node": writes(False, HERE, NODE, {"spec": {"unschedulable": True}}),
+    "an agent cordons with the removal": taints(False, YONDER, RESERVED, BROKEN, unschedulable=True),
+    "an agent gives its node a provider": taints(False, YONDER, RESERVED, BROKEN, providerID="x://y"),
+    "an agent labels with the removal": writes(
+        False, YONDER, TAINTED, {"metadata": {"labels": {"a": "b"}}, "spec": {"taints": [RESERVED, BROKEN]}}
+    ),
+    "an agent annotates its node": writes(False, HERE, NODE, annotated("example.com/a", "b")),
     "a share made by hand": Case(False, TENANT, "POST", SHARES, elasticgpu("new", held=True)),
     "an ElasticGPU of another system's": Case(True, TENANT, "POST", SHARES, elasticgpu("new", held=False)),
     "a share made by the allocator": Case(True, ALLOCATOR, "POST", SHARES, elasticgpu("new", held=True)),
@@ -255,6 +288,10 @@ def prepare(found: RealCluster) -> None:
         amounts = {"cpu": "4", "pods": "10"}
         status = {"capacity": amounts, "allocatable": amounts}
         found.must("POST", "/api/v1/nodes", {"metadata": {"name": node}, "status": status})
+    found.must("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}})
+    # Not with the creation, which adds the taint not-ready.
+    tainted = found.call(MASTER, "PATCH", TAINTED, {"spec": {"taints": [RESERVED, STARTUP, BROKEN]}}, form=MERGE)
+    assert tainted.code == 200, tainted
     grant(found)
     refused = creates(False, "plain", pod("new", DEVICES))
     wait_for(lambda: not passes(found, refused), "the policies are not in force")

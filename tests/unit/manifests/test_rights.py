@@ -87,6 +87,12 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     assert rights("gpufraction-nodeagent") == read | write | status | around
 
 
+def test_the_node_agent_patches_nodes_with_the_component_for_startup_taints() -> None:
+    assert rights("gpufraction-nodeagent", "startup-taint") == {("nodes", "patch", ())}
+    said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-node")))
+    assert f"t.key != '{names.STARTUP_TAINT}'" in said
+
+
 def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
     role = one(sources(), "ClusterRole", "gpufraction-nodeagent-pods")
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["pods"], ["list", "watch"])]

@@ -89,6 +89,71 @@ def test_nothing_is_written_or_read_while_nothing_changes(machine: Machine) -> N
     assert (machine.cluster.network.reads, machine.written()) == (0, [])
 
 
+STARTUP = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction", "effect": "NoSchedule"}
+OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+def starting(*taints: JSON) -> Machine:
+    """A node with these taints, whose agent may take the startup taint off."""
+    found = Machine(behaviour=Behaviour(node="n1", terms=Terms(startup_taint=True)))
+    found.cluster.merge(nodes("n1"), {"spec": {"taints": list(taints)}})
+    return found
+
+
+def taints(machine: Machine) -> list[JSON]:
+    return list(machine.cluster.node("n1").get("spec", {}).get("taints") or [])
+
+
+def test_the_startup_taint_goes_after_the_gpus_are_published() -> None:
+    machine = starting(OTHER, STARTUP)
+    machine.step()
+    assert (taints(machine), machine.written()) == ([OTHER], [*FIRST, "PATCH nodes/n1"])
+
+
+def test_a_taint_that_came_since_the_agent_read_the_node_stays() -> None:
+    machine = starting(STARTUP)
+    machine.observation = BLIND
+    machine.step()
+    machine.cluster.merge(nodes("n1"), {"spec": {"taints": [OTHER, STARTUP]}})
+    machine.observation = observation(card(0))
+    machine.step()
+    assert taints(machine) == [OTHER, STARTUP], "the removal was refused, since another taint is at that place"
+    machine.step(after=10)
+    assert taints(machine) == [OTHER]
+
+
+@pytest.mark.parametrize("fate", ["unreachable", "lost-and-done", "dropped"])
+def test_a_removal_without_an_answer_is_looked_at_and_ends_once(fate: Fate) -> None:
+    machine = starting(STARTUP, OTHER)
+    before: list[Fate] = ["answered"] * 5
+    machine.cluster.network.fates = [*before, fate]
+    machine.step()
+    machine.step(after=10)
+    machine.step(after=10)
+    assert (taints(machine), machine.agent.trouble) == ([OTHER], "")
+
+
+def test_a_restarted_agent_takes_the_startup_taint_of_a_new_registration_off() -> None:
+    machine = starting(STARTUP)
+    machine.step()
+    machine.cluster.merge(nodes("n1"), {"spec": {"taints": [STARTUP]}})
+    machine.agent = machine.another_agent()
+    machine.step(after=10)
+    assert taints(machine) == []
+
+
+def test_a_startup_taint_that_the_agent_may_not_remove_is_reported(machine: Machine) -> None:
+    machine.cluster.merge(nodes("n1"), {"spec": {"taints": [STARTUP]}})
+    machine.step()
+    found = {item["type"]: item for item in machine.cluster.gpunode("n1")["status"]["conditions"]}
+    assert (found["StartupTaint"]["status"], taints(machine)) == ("True", [STARTUP])
+    assert "manifests/components/startup-taint" in found["StartupTaint"]["message"]
+    machine.cluster.merge(nodes("n1"), {"spec": {"taints": []}})
+    machine.agent.node_event(Put(machine.cluster.node("n1")))
+    machine.step(after=10)
+    assert {item["type"] for item in machine.cluster.gpunode("n1")["status"]["conditions"]} == {"Ready"}
+
+
 def test_the_heartbeat_writes_the_status_alone(machine: Machine) -> None:
     machine.step()
     before = machine.cluster.gpunode("n1")["status"]

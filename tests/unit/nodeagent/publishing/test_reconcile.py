@@ -16,6 +16,7 @@ from nodeagent.publishing.reconcile import (
     ObjectView,
     Published,
     PublishingPace,
+    RemoveTaints,
     WriteCapacity,
     WriteStatus,
     Written,
@@ -25,7 +26,7 @@ from nodeagent.publishing.reconcile import (
     reconcile,
     settled,
 )
-from nodeagent.publishing.status import JSON, Desired, content_of, desired, status_of
+from nodeagent.publishing.status import JSON, Desired, Terms, content_of, desired, status_of
 from tests.unit.nodeagent.builders import BLIND, T4, card, observation
 
 PACE = PublishingPace(heartbeat=300, rewrite=10)
@@ -54,6 +55,17 @@ CAPACITY = WriteCapacity(
 
 def write(wanted: Desired, previous: JSON, now: float) -> WriteStatus:
     return WriteStatus({"status": status_of(wanted, previous=previous, now=now)})
+
+
+STARTUP = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction", "value": "true", "effect": "NoSchedule"}
+HARSH = {**STARTUP, "effect": "NoExecute"}
+TAINTED = replace(NODE, startup_taints=((1, STARTUP),))
+REMOVAL = RemoveTaints(
+    ({"op": "test", "path": "/spec/taints/1", "value": STARTUP}, {"op": "remove", "path": "/spec/taints/1"})
+)
+TAKES_OFF = Terms(startup_taint=True)
+STARTS = desired("n1", observation(card(0)), terms=TAKES_OFF)
+WITHHELD = replace(TAKES_OFF, shared=frozenset(), not_shared="a plugin has them")
 
 
 SICK = desired("n1", observation(card(0, healthy=False, reason="lost")))
@@ -133,6 +145,51 @@ CASES = {
         NOW,
         (write(desired("n1", BLIND), {}, NOW),),
     ),
+    "all is there and the startup taint is on: it is taken off": (
+        STARTS,
+        Published(TAINTED, OBJECT),
+        NOW + 1,
+        (REMOVAL,),
+    ),
+    "nothing is there: the startup taint goes last": (
+        STARTS,
+        Published(NodeView("uid-1", Amounts(), Amounts(), startup_taints=((1, STARTUP),)), None),
+        NOW,
+        (
+            CreateObject({"apiVersion": "gpufraction.io/v1alpha1", "kind": "GPUNode", **METADATA}),
+            CAPACITY,
+            write(WANTED, {}, NOW),
+            REMOVAL,
+        ),
+    ),
+    "of several taints of that name the last goes first, as the others keep their positions": (
+        STARTS,
+        Published(replace(NODE, startup_taints=((0, STARTUP), (2, HARSH))), OBJECT),
+        NOW + 1,
+        (
+            RemoveTaints(
+                (
+                    {"op": "test", "path": "/spec/taints/2", "value": HARSH},
+                    {"op": "remove", "path": "/spec/taints/2"},
+                    {"op": "test", "path": "/spec/taints/0", "value": STARTUP},
+                    {"op": "remove", "path": "/spec/taints/0"},
+                )
+            ),
+        ),
+    ),
+    "an agent without the right leaves the startup taint": (WANTED, Published(TAINTED, OBJECT), NOW + 1, ()),
+    "a node without a GPU keeps the startup taint": (
+        desired("n1", BLIND, terms=TAKES_OFF),
+        Published(replace(TAINTED, capacity=Amounts(), allocatable=Amounts()), replace(OBJECT, status={})),
+        NOW,
+        (write(desired("n1", BLIND), {}, NOW),),
+    ),
+    "a node whose GPUs are the device plugin's keeps the startup taint": (
+        desired("n1", observation(card(0)), terms=WITHHELD),
+        Published(replace(TAINTED, capacity=Amounts(), allocatable=Amounts()), replace(OBJECT, status={})),
+        NOW,
+        (write(desired("n1", observation(card(0)), terms=WITHHELD), {}, NOW),),
+    ),
     "a damaged status is replaced": (
         WANTED,
         Published(NODE, replace(OBJECT, status={"gpus": "none", "conditions": 3})),
@@ -155,6 +212,27 @@ def test_what_is_undone_again_and_again_is_written_less_and_less_often() -> None
         history = plan.history
         times += [second for action in plan.actions if isinstance(action, WriteCapacity)]
     assert times == [0, 10, 30, 70, 150, 310, 610, 910]
+
+
+def test_a_startup_taint_that_another_writer_puts_on_again_is_taken_off_less_and_less_often() -> None:
+    history, times = History(), []
+    for second in range(1200):
+        plan = reconcile(STARTS, Published(TAINTED, replace(OBJECT, status=fresh(second))), history, NOW + second, PACE)
+        history = plan.history
+        times += [second for action in plan.actions if isinstance(action, RemoveTaints)]
+    assert times == [0, 10, 30, 70, 150, 310, 610, 910]
+
+
+def fresh(second: int) -> JSON:
+    """The status as it is while heartbeats are written."""
+    return status_of(WANTED, previous=STATUS, now=NOW + second)
+
+
+def test_the_startup_taint_stays_while_the_capacity_is_undone_by_another_writer() -> None:
+    wiped = Published(replace(TAINTED, capacity=Amounts(), allocatable=Amounts()), OBJECT)
+    first = reconcile(STARTS, wiped, History(), NOW, PACE)
+    assert first.actions == (CAPACITY, REMOVAL)
+    assert reconcile(STARTS, wiped, first.history, NOW + 1, PACE).actions == ()
 
 
 def test_a_server_that_drops_a_field_is_not_written_to_at_every_step() -> None:
@@ -211,6 +289,13 @@ VIEWS = {
 def test_reading_a_node(resources: dict[str, str], want: Amounts) -> None:
     node = {"metadata": {"uid": "u"}, "status": {"capacity": resources}}
     assert node_view(node) == NodeView("u", want, Amounts())
+
+
+def test_reading_the_startup_taints_of_a_node() -> None:
+    other = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    node = {"metadata": {"uid": "u"}, "spec": {"taints": [other, STARTUP, other, HARSH]}}
+    assert node_view(node).startup_taints == ((1, STARTUP), (3, HARSH))
+    assert node_view({"metadata": {"uid": "u"}, "spec": {"taints": None}}).startup_taints == ()
 
 
 OWNERS = {

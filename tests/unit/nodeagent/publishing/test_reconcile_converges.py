@@ -19,7 +19,7 @@ from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
 from nodeagent.machine import Machine
 from nodeagent.publishing.reconcile import LABELS, node_view, object_view
-from nodeagent.publishing.status import desired
+from nodeagent.publishing.status import Terms, desired
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
@@ -28,6 +28,11 @@ from tests.unit.nodeagent.cluster import Cluster
 from tests.wires import Fate
 
 HEARTBEAT = 300.0
+STARTUP = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction", "effect": "NoSchedule"}
+OTHERS = (
+    {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+    {"key": "example.com/a", "value": "b", "effect": "NoExecute"},
+)
 FATES: tuple[Fate, ...] = ("answered", "unreachable", "lost-and-done", "dropped")
 SIGHTS = (
     observation(card(0), card(1)),
@@ -55,7 +60,7 @@ class Convergence(RuleBasedStateMachine):
         self.agent = Agent(
             self.cluster.kube,
             Machine(lambda: self.observation),
-            Behaviour(node="n1", heartbeat=HEARTBEAT),
+            Behaviour(node="n1", heartbeat=HEARTBEAT, terms=Terms(startup_taint=True)),
             clock=lambda: self.now,
             rng=random.Random(0),
         )
@@ -85,6 +90,21 @@ class Convergence(RuleBasedStateMachine):
         self.delete(nodes("n1"))
         self.cluster.add_node("n1")
         self.watch_tells()
+
+    @rule(first=st.booleans(), seen=st.booleans())
+    def the_startup_taint_is_put_on(self, first: bool, seen: bool) -> None:
+        """By a cloud, before or after the others; the agent may not have seen it when it writes next."""
+        if self.found(nodes("n1")):
+            taints = [STARTUP, *OTHERS] if first else [*OTHERS, STARTUP]
+            self.cluster.merge(nodes("n1"), {"spec": {"taints": taints}})
+        if seen:
+            self.watch_tells()
+
+    @rule(count=st.sampled_from([0, 1, 2]))
+    def other_taints_change(self, count: int) -> None:
+        if found := self.found(nodes("n1")):
+            mine = [taint for taint in found.get("spec", {}).get("taints") or [] if taint["key"] == STARTUP["key"]]
+            self.cluster.merge(nodes("n1"), {"spec": {"taints": [*OTHERS[:count], *mine]}})
 
     @rule()
     def somebody_deletes_the_object(self) -> None:
@@ -139,11 +159,18 @@ class Convergence(RuleBasedStateMachine):
         status, answer = self.cluster.api.call("GET", path)
         return answer if status == 200 else None
 
+    def taints(self) -> tuple[list[JSON], bool]:
+        """The Node's other taints, and whether it has the startup taint."""
+        taints = self.cluster.node("n1").get("spec", {}).get("taints") or []
+        others = [taint for taint in taints if taint["key"] != STARTUP["key"]]
+        return others, len(others) < len(taints)
+
     def delete(self, path: str) -> None:
         if self.found(path):
             self.cluster.call("DELETE", path)
 
     def teardown(self) -> None:
+        others, starting = self.taints()
         for _ in range(4):
             self.agent.step()
             self.the_allocator_counts()
@@ -153,6 +180,7 @@ class Convergence(RuleBasedStateMachine):
         node, gpunode = self.cluster.node("n1"), self.cluster.gpunode("n1")
         assert inventory_from_object(gpunode) == wanted.inventory
         assert (node_view(node).capacity, node_view(node).allocatable) == (wanted.amounts, wanted.amounts)
+        assert self.taints() == (others, starting and not wanted.condition.ready)
         seen = object_view(gpunode)
         assert (seen.owner, dict(seen.labels)) == (node["metadata"]["uid"], LABELS)
         self.agent.step()

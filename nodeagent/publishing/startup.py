@@ -1,0 +1,50 @@
+"""
+The startup taint, by which an autoscaler and kube-scheduler wait until a new node's GPUs are published.
+
+A pool puts `startup-taint.cluster-autoscaler.kubernetes.io/gpufraction` on its nodes. Cluster Autoscaler then counts a
+new node as starting, and brings no second one for the same pods; Karpenter does the same with its `startupTaints`. The
+agent takes the taint off when the node can take pods with a share.
+
+The removal names the position and the whole taint: a list of taints that changed meanwhile makes the API server refuse
+it, so the agent never writes over a taint of somebody else. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import names
+from nodeagent.conditions import Condition
+
+JSON = dict[str, Any]
+Taints = tuple[tuple[int, JSON], ...]
+"""Taints as the Node has them, each with its position."""
+
+NOT_REMOVED = "StartupTaint"
+
+
+def taints_of(node: Mapping[str, Any]) -> Taints:
+    """The startup taints of a Node: none, or one for each effect."""
+    listed = (node.get("spec") or {}).get("taints") or ()
+    return tuple((at, dict(taint)) for at, taint in enumerate(listed) if taint.get("key") == names.STARTUP_TAINT)
+
+
+def removal(taints: Taints) -> tuple[JSON, ...]:
+    """JSON patch operations that remove these taints if they are where they were seen; the last one goes first."""
+    found: list[JSON] = []
+    for at, taint in sorted(taints, key=lambda item: item[0], reverse=True):
+        path = f"/spec/taints/{at}"
+        found += [{"op": "test", "path": path, "value": taint}, {"op": "remove", "path": path}]
+    return tuple(found)
+
+
+def left_on(taints: Taints, *, removes: bool) -> tuple[Condition, ...]:
+    """The condition for a taint that this agent may not take off."""
+    if removes or not taints:
+        return ()
+    message = (
+        f"the Node has the taint {names.STARTUP_TAINT}, and this agent may not take it off, so no pod comes here: "
+        "install manifests/components/startup-taint, or take the taint out of the pool"
+    )
+    return (Condition(True, "MayNotRemove", message, NOT_REMOVED),)

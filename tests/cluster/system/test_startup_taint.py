@@ -1,0 +1,56 @@
+"""A new node with the startup taint: pods wait until the agent has published the GPUs and taken the taint off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.shapes import gpu_node
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import pod
+from tests.clusters import control_planes
+
+pytestmark = pytest.mark.system
+JSON = dict[str, Any]
+STARTUP = f"{names.STARTUP_TAINT}=true:NoSchedule"
+OTHER = "nvidia.com/gpu=present:NoSchedule"
+NODES = (gpu_node("new", "2 x Tesla T4 15109MiB", taints=(OTHER, STARTUP)),)
+
+
+@pytest.fixture(scope="module", params=control_planes())
+def starting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of one node that starts, whose agent may take the taint off."""
+    directory = tmp_path_factory.mktemp("starting")
+    with Cluster(
+        directory=directory, nodes=NODES, components=("startup-taint",), control_plane=request.param
+    ) as cluster:
+        yield cluster
+
+
+def taints(cluster: Cluster) -> set[str]:
+    """The keys of the node's taints."""
+    return {taint["key"] for taint in cluster.kube.get(paths.nodes("new"))["spec"].get("taints") or ()}
+
+
+def test_the_taint_goes_when_the_gpus_are_published_and_the_others_stay(starting: Cluster) -> None:
+    wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
+    assert starting.kube.get(paths.gpunodes("new"))["status"]["summary"]["healthy"] == 2
+
+
+def test_a_taint_that_is_put_on_again_goes_again_and_pods_run(starting: Cluster) -> None:
+    wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
+    node = starting.kube.get(paths.nodes("new"))
+    again = [*node["spec"]["taints"], {"key": str(names.STARTUP_TAINT), "effect": "NoSchedule"}]
+    starting.kube.patch_merge(paths.nodes("new"), {"spec": {"taints": again}})
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    made = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").spec(tolerations=tolerations)
+    starting.kube.create(paths.pods("default"), made.manifest())
+    scenarios.settled(starting.kube, 1, running=1)
+    assert taints(starting) == {"nvidia.com/gpu"}
+    scenarios.clear(starting.kube)
