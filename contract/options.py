@@ -7,6 +7,8 @@ The administrator's options: the document that has them, and what they mean for 
         nodeSelector:
           matchLabels: {pool: notebooks}
         deviceMemoryScaling: 2
+        node: {gpus: 4, gpuMemory: 15Gi, cpu: 16, memory: 60Gi, max: 10}    # what a new node has: nodes.templates
+        spare: 1                    # empty nodes that are kept
 
 `pool_options` reads the whole document into `PoolOptions`; `vgpu_options` reads the options of the cluster or of one
 pool. Names and units are those of the older vGPU systems (the chart values of 4paradigm's scheduler and HAMi), so that
@@ -25,8 +27,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from contract.encoding import quantity
-from contract.encoding.reading import shown
+from contract.encoding.reading import Malformed, shown
 from contract.model import MOST_MEMORY, WHOLE, NodeState
+from contract.nodes import templates
+from contract.nodes.templates import NodeTemplate
 from contract.scheduling.needs import Requirement
 
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -226,6 +230,10 @@ class Pool:
     name: str
     selector: tuple[Requirement, ...]
     options: VgpuOptions = SILENT
+    node: NodeTemplate | None = None
+    """What an empty node of the pool has; None: no node of it is asked for."""
+    spare: int = 0
+    """How many empty nodes are kept."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels is in the pool."""
@@ -281,7 +289,15 @@ def pool_options(document: object) -> PoolOptions:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BadOption(f"pools: {shown(twice)} is there twice; give each pool a name of its own")
-    return PoolOptions(vgpu_options(rest), pools)
+    found = PoolOptions(vgpu_options(rest), pools)
+    for i, pool in enumerate(pools):
+        first = found.of_node(dict(pool.node.labels))[0] if pool.node is not None else pool.name
+        if first != pool.name:
+            raise BadOption(
+                f"pools[{i}] ({shown(pool.name)}).node.selector: nodes with these labels are in pool {shown(first)}, "
+                "which comes before; give labels that the earlier pools do not select"
+            )
+    return found
 
 
 def _pool(path: str, item: object) -> Pool:
@@ -290,12 +306,35 @@ def _pool(path: str, item: object) -> Pool:
     name = item.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= 63:
         raise BadOption(f"{path}.name: found {shown(name)}; give a name of 1 to 63 characters")
-    rest = {key: value for key, value in item.items() if key not in ("name", "nodeSelector")}
+    rest = {key: value for key, value in item.items() if key not in ("name", "nodeSelector", "node", "spare")}
     try:
         options = vgpu_options(rest, of_pool=True)
     except BadOption as error:
         raise BadOption(f"{path} ({shown(name)}): {error}") from error
-    return Pool(name, _selector(f"{path}.nodeSelector", item.get("nodeSelector")), options)
+    pool = Pool(name, _selector(f"{path}.nodeSelector", item.get("nodeSelector")), options)
+    try:
+        return _with_node(pool, item.get("node"), item.get("spare"))
+    except Malformed as error:
+        raise BadOption(f"{path} ({shown(name)}).{error}") from error
+
+
+def _with_node(pool: Pool, node: object, spare: object) -> Pool:
+    """The pool with what an empty node of it has. Raises `Malformed`."""
+    kept = templates.spare(spare)
+    if node is None:
+        if kept:
+            raise Malformed(f"spare: found {kept} without node; give node, which says what an empty node has")
+        return pool
+    implied = {r.key: r.values[0] for r in pool.selector if r.operator == "In" and len(r.values) == 1}
+    found = templates.template(node, implied)
+    if kept > found.most:
+        raise Malformed(f"spare: found {kept}; give at most node.max, which is {found.most}")
+    if not found.labels or not pool.has(dict(found.labels)):
+        raise Malformed(
+            f"node.selector: nodes with {shown(dict(found.labels))} are not in the pool by its nodeSelector; "
+            "give labels that it selects"
+        )
+    return replace(pool, node=found, spare=kept)
 
 
 def _selector(path: str, value: object) -> tuple[Requirement, ...]:

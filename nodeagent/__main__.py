@@ -21,6 +21,7 @@ from typing import TextIO
 
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
+from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.health import Record
@@ -40,7 +41,7 @@ from nodeagent.machine import Machine
 from nodeagent.mps import commands
 from nodeagent.mps.commands import MpsSettings
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.publishing.status import Reserve, Terms, usable
+from nodeagent.publishing.status import Terms, usable
 from nodeagent.publishing.terms import PoolDocument
 from nodeagent.settings import AgentSettings, HoldSettings, address
 from nodeagent.sharing.holders import HolderReporter, Own

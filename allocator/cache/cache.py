@@ -21,7 +21,7 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
-from contract.model import Compute, Gpu, Inventory, NodeState
+from contract.model import FREE, Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
@@ -131,6 +131,19 @@ class Cache:
     def snapshot(self) -> Snapshot:
         """Every node with an inventory. The mapping is live, its values are frozen."""
         return self._snapshot
+
+    def idle(self, name: str) -> NodeState | None:
+        """A node as it is without pods, but for those that it always has: DaemonSets' and static ones."""
+        state = self._snapshot.get(name)
+        if state is None:
+            return None
+        staying = [use for use in self._pods_of.get(name, {}).values() if use.daemon]
+        return replace(
+            state,
+            usage=(FREE,) * len(state.gpus),
+            requested=_sum(use.compute for use in staying),
+            host_ports=_NO_PORTS.union(*(use.host_ports for use in staying)),
+        )
 
     def tracked(self, uid: str) -> TrackedPod:
         """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
@@ -384,7 +397,8 @@ class Cache:
     def _put_on_node(self, pod: PodInfo) -> bool:
         """Count what the pod takes of its node; it may be resized there. True if it takes less than before."""
         uid, node = pod.uid, pod.node
-        known, entry = self._on_node.get(uid), NodeUse(node, pod.compute, pod.host_ports) if node else None
+        known = self._on_node.get(uid)
+        entry = NodeUse(node, pod.compute, pod.host_ports, pod.daemon) if node else None
         if known == entry:
             return False
         if known is not None:

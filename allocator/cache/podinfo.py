@@ -30,6 +30,8 @@ T = TypeVar("T")
 _NOT_DIGITS = re.compile(r"\D")
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 _NOTHING = Compute()
+_STAYING = ("DaemonSet", "Node")
+"""Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
 _DISAGREES = (
     f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
     "create the pod again, so that admission writes it"
@@ -85,6 +87,8 @@ class PodInfo(NamedTuple):
     """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
     owned: bool
     """A controller will make another in its place."""
+    daemon: bool = False
+    """It is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
     node: str = ""
     """The node that it is bound to, or has a share on."""
     request: PodRequest | None = None
@@ -169,6 +173,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         priority=pods.priority(pod),
         created=str(metadata.get("creationTimestamp", "")),
         owned=_owned(metadata),
+        daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         request=request,
         allocation=allocation,
@@ -200,6 +205,11 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
 def _owned(metadata: Mapping[str, Any]) -> bool:
     owners = metadata.get("ownerReferences") or ()
     return any(owner.get("controller") for owner in owners)
+
+
+def _daemon(metadata: Mapping[str, Any]) -> bool:
+    owners = metadata.get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") in _STAYING for owner in owners)
 
 
 def stands(pod: Mapping[str, Any]) -> LastReported | None:
@@ -257,6 +267,7 @@ class NodeUse:
     node: str
     compute: Compute
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
+    daemon: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,25 @@ are not GPUs: NICs, channels, or invented names.
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Memory of each card that no pod gets: the greatest of these bytes, this percent, and the driver's own reserve."""
+
+    least: int = 0
+    percent: int = 0
+
+    def usable(self, memory: int, by_driver: int = 0) -> int:
+        """
+        Bytes that pods may get of a card with `memory` bytes, of which the driver reserves `by_driver`.
+
+        The reserve includes the driver's own, since no pod can allocate either.
+        """
+        return max(0, memory - max(self.least, memory * self.percent // WHOLE, by_driver))
+
+
+NO_RESERVE = Reserve()
+
+
+@dataclass(frozen=True, slots=True)
 class Amounts:
     """The accounting resources of a node: memory in bytes, cores in percent of one GPU."""
 

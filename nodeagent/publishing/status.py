@@ -14,9 +14,9 @@ from typing import Any
 
 from contract import names
 from contract.encoding.quantity import format_bytes
-from contract.model import WHOLE, WITHHELD, Gpu, Inventory
+from contract.model import WITHHELD, Gpu, Inventory
 from contract.nodes import capacity
-from contract.nodes.capacity import NOTHING, Amounts
+from contract.nodes.capacity import NO_RESERVE, NOTHING, Amounts, Reserve
 from contract.nodes.inventories import inventory_to_status, sharing_of
 from nodeagent.conditions import Condition, listed, seconds, timestamp
 from nodeagent.gpus.library import Card
@@ -31,18 +31,10 @@ CORDONED, NOT_SHARED = WITHHELD
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
-    """Memory of each card that no pod gets: the greatest of these bytes, this percent, and the driver's own reserve."""
-
-    least: int = 0
-    percent: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """What decides, besides the look at the GPUs, what is published: settings, the machine, the Node."""
 
-    reserve: Reserve = Reserve()
+    reserve: Reserve = NO_RESERVE
     mig: str = "mixed"
     host: HostSystem = UNKNOWN
     cordoned: frozenset[str] = frozenset()
@@ -113,13 +105,8 @@ class Desired:
 
 
 def usable(card: Card, reserve: Reserve) -> int:
-    """
-    Bytes of a card that pods may get: its memory less the reserve, or less the driver's own reserve if that is more.
-
-    The reserve includes the driver's own, since no pod can allocate either.
-    """
-    reserved = max(reserve.least, card.memory_bytes * reserve.percent // WHOLE, card.reserved_bytes)
-    return max(0, card.memory_bytes - reserved)
+    """Bytes of a card that pods may get."""
+    return reserve.usable(card.memory_bytes, card.reserved_bytes)
 
 
 def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:

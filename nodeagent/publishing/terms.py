@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contract.nodes.capacity import Reserve
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing import startup
 from nodeagent.publishing.reconcile import NodeView
-from nodeagent.publishing.status import Reserve, Terms
+from nodeagent.publishing.status import Terms
 from nodeagent.sharing import cordoning
 from nodeagent.sharing.ownership import decide
 

@@ -147,7 +147,23 @@ _ANY = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(("pools", "name", "nodeSelector", "matchLabels", "key", "values", "deviceSplitCount", "x")),
+            st.sampled_from(
+                (
+                    "pools",
+                    "name",
+                    "nodeSelector",
+                    "matchLabels",
+                    "key",
+                    "values",
+                    "deviceSplitCount",
+                    "node",
+                    "max",
+                    "taints",
+                    "selector",
+                    "spare",
+                    "x",
+                )
+            ),
             inner,
             max_size=4,
         )

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from contract.nodes.capacity import Reserve
 from nodeagent import machine as machines
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
-from nodeagent.publishing.status import JSON, Reserve, Terms
+from nodeagent.publishing.status import JSON, Terms
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Gone, Put, Replaced
 from tests.unit.nodeagent.builders import BLIND, MIB, card, observation

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from contract.model import Gpu, Inventory
-from contract.nodes.capacity import Amounts
+from contract.nodes.capacity import Amounts, Reserve
 from contract.nodes.inventories import inventory_from_object
 from nodeagent.conditions import Condition, seconds, timestamp
 from nodeagent.gpus.library import Card, DriverGone, GpuLibraryError
 from nodeagent.gpus.observation import Observation, look
 from nodeagent.isolation.host import HostSystem
-from nodeagent.publishing.status import Reserve, Terms, desired, status_of, usable
+from nodeagent.publishing.status import Terms, desired, status_of, usable
 from tests.unit.nodeagent.builders import BLIND, MIB, T4, card, observation
 
 HOUR = 3600.0

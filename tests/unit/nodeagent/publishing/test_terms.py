@@ -10,13 +10,14 @@ from contract.encoding import quantity
 from contract.encoding.quantity import format_bytes
 from contract.encoding.reading import Malformed
 from contract.model import PoolSharing
+from contract.nodes.capacity import Reserve
 from contract.nodes.inventories import inventory_from_object, sharing_of
 from contract.options import NO_OPTIONS, Pool, PoolOptions, VgpuOptions
 from contract.scheduling.needs import Requirement
 from nodeagent import machine
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
-from nodeagent.publishing.status import Reserve, Terms
+from nodeagent.publishing.status import Terms
 from nodeagent.publishing.terms import PoolDocument, pooled
 from runtime.kubernetes.paths import nodes
 from runtime.kubernetes.watch import Put

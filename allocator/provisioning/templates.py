@@ -1,0 +1,161 @@
+"""
+What an empty node of a declared pool looks like: a virtual node, for the engine to place pods on.
+
+Before a node of the pool was seen, it is what the administrator declared (`contract.nodes.templates`). Afterwards it is
+what such nodes have: what was learned goes before what was declared, since a node that has less than was promised
+serves nobody and was brought for nothing.
+
+A declared node is known less well: no level of isolation, so no pod that requires one is placed there; every way of
+delivery; and the reserve of the options, but not the driver's own.
+
+Pure. Must not: know which pods wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from contract.model import FREE, WITHHELD, Compute, Gpu, NodeState, PoolSharing, Taint
+from contract.nodes.capacity import Reserve
+from contract.nodes.inventories import sharing_of
+from contract.nodes.templates import NodeTemplate
+from contract.options import Pool, PoolOptions, VgpuOptions
+
+_HOSTNAME = "kubernetes.io/hostname"
+_PASSING_TAINTS = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "karpenter.sh/unregistered",
+    "karpenter.sh/disrupted",
+)
+"""How taints begin that a node has while it starts, is ill, or is about to go: Kubernetes' own and the autoscalers'."""
+_PODS = 110
+"""What a kubelet accepts where nobody says (`maxPods`)."""
+_NOT_SHARED = WITHHELD[1]
+_Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
+
+
+def empty_nodes(options: PoolOptions, seen: Iterable[NodeState], default_sharers: int) -> tuple[NodeState, ...]:
+    """An empty node of each declared pool of which enough is known, in the document's order; see `empty_node`."""
+    by_pool: dict[str, list[NodeState]] = {}
+    for node in seen:
+        by_pool.setdefault(options.of_node(node.labels)[0], []).append(node)
+    found = (empty_node(pool, options.cluster, by_pool.get(pool.name, ()), default_sharers) for pool in options.pools)
+    return tuple(node for node in found if node is not None)
+
+
+def empty_node(pool: Pool, cluster: VgpuOptions, seen: Iterable[NodeState], default_sharers: int) -> NodeState | None:
+    """
+    An empty node of the pool, under the pool's name; None for a pool without `node`, or where too little is known.
+
+    `cluster`: the options outside of pools. `seen`: nodes of which none is in an earlier pool, without pods but those
+    that each node has (`Cache.idle`). `default_sharers`: pods on one GPU where the options do not say.
+    """
+    if pool.node is None:
+        return None
+    alike = _commonest([node for node in seen if node.gpus and pool.has(node.labels)])
+    made = _learned(dict(pool.node.labels), alike) if alike else _declared(pool.node, pool.options.over(cluster))
+    if not made.gpus or not any(gpu.usable for gpu in made.gpus):
+        return None
+    gpus = tuple(replace(gpu, sharing=_sharing(gpu.sharing, default_sharers)) for gpu in _named(pool.name, made.gpus))
+    return replace(made, name=pool.name, gpus=gpus, usage=(FREE,) * len(gpus), ready=True)
+
+
+def _declared(node: NodeTemplate, options: VgpuOptions) -> NodeState:
+    usable = Reserve(options.reserve or 0, options.reserve_percent or 0).usable(node.gpu_memory)
+    sharing = sharing_of(dict(options.of_nodes()))
+    return NodeState(
+        "",
+        tuple(Gpu(f"{i}", i, node.model, node.gpu_memory, usable, sharing=sharing) for i in range(node.gpus)),
+        labels=dict(node.labels),
+        taints=_lasting(node.taints),
+        allocatable=Compute(node.cpu, node.memory, node.storage, _PODS),
+    )
+
+
+def _commonest(nodes: list[NodeState]) -> list[NodeState]:
+    """
+    The nodes of the kind of which there are most; of kinds that are as frequent, the one with less.
+
+    Kinds differ by their GPUs. One node whose GPU is broken, or of another size, does not speak for the pool.
+    """
+    numbers = Counter(map(_kind, nodes))
+    if not numbers:
+        return []
+    chosen = min(numbers, key=lambda kind: (-numbers[kind], sum(gpu[2] for gpu in kind), kind))
+    return sorted((node for node in nodes if _kind(node) == chosen), key=lambda node: node.name)
+
+
+def _kind(node: NodeState) -> _Kind:
+    """What tells two kinds of nodes apart: model, memory and usable memory of each GPU, and whose it is."""
+    return tuple(
+        (gpu.model, gpu.memory, gpu.usable, gpu.withheld == _NOT_SHARED, bool(gpu.parent), gpu.numa)
+        for gpu in node.gpus
+    )
+
+
+def _learned(selected_by: dict[str, str], alike: list[NodeState]) -> NodeState:
+    """What nodes of one kind have in common, less what belongs to a single one or to the moment."""
+    first, *others = alike
+    labels = {
+        key: text
+        for key, text in first.labels.items()
+        if not _of_one(key, text, first) and all(node.labels.get(key) == text for node in others)
+    }
+    return NodeState(
+        "",
+        tuple(_well(gpu) for gpu in first.gpus),
+        labels={**labels, **selected_by},
+        taints=tuple(taint for taint in _lasting(first.taints) if all(taint in node.taints for node in others)),
+        allocatable=_room(alike),
+        delivery=first.delivery,
+        isolation=first.isolation,
+        host_ports=first.host_ports.intersection(*(node.host_ports for node in others)),
+    )
+
+
+def _of_one(key: str, text: str, node: NodeState) -> bool:
+    """Whether a label says which node it is, as the host name does."""
+    return key == _HOSTNAME or text in (node.name, node.name.partition(".")[0])
+
+
+def _lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if not taint.key.startswith(_PASSING_TAINTS))
+
+
+def _room(alike: list[NodeState]) -> Compute:
+    """The least that any of the nodes leaves to pods."""
+    left = [(node.allocatable, node.requested) for node in alike]
+    return Compute(
+        max(0, min(has.cpu - taken.cpu for has, taken in left)),
+        max(0, min(has.memory - taken.memory for has, taken in left)),
+        max(0, min(has.storage - taken.storage for has, taken in left)),
+        max(0, min(has.pods - taken.pods for has, taken in left)),
+    )
+
+
+def _well(gpu: Gpu) -> Gpu:
+    """The GPU as it would be on a new node: well and not cordoned. One that the vendor's plugin has stays with it."""
+    if gpu.healthy or gpu.withheld == _NOT_SHARED:
+        return gpu
+    return replace(gpu, healthy=True, reason="", withheld="")
+
+
+def _named(pool: str, gpus: tuple[Gpu, ...]) -> Iterable[Gpu]:
+    """The GPUs under UUIDs that no real GPU has: nobody can wish for one of a node that does not exist."""
+    made: Mapping[str, str] = {gpu.uuid: f"{pool}-gpu-{i}" for i, gpu in enumerate(gpus)}
+    for gpu in gpus:
+        links = tuple((made[uuid], path) for uuid, path in gpu.links if uuid in made)
+        parent = made.get(gpu.parent, gpu.parent and f"{pool}-gpu")
+        yield replace(gpu, uuid=made[gpu.uuid], parent=parent, links=links, pci="")
+
+
+def _sharing(sharing: PoolSharing, default_sharers: int) -> PoolSharing:
+    return sharing if sharing.max_sharers else replace(sharing, max_sharers=default_sharers)
