@@ -150,15 +150,25 @@ class Autoscaler:
 
 @contextlib.contextmanager
 def running(
-    cluster: Cluster, folder: Path, directory: Path, groups: Sequence[Group], *, flags: Sequence[str] = ()
+    cluster: Cluster,
+    folder: Path,
+    directory: Path,
+    groups: Sequence[Group],
+    *,
+    gpu_label: str = "",
+    flags: Sequence[str] = (),
 ) -> Iterator[Autoscaler]:
-    """It runs meanwhile with these groups, all empty. At the end its nodes are gone; the definitions stay."""
+    """
+    It runs meanwhile with these groups, all empty. At the end its nodes are gone; the definitions stay.
+
+    `gpu_label`: the label by which the cloud marks GPU nodes, and from which it concludes that they offer GPUs.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     definitions = [each for each in yaml.safe_load_all((folder / DEFINITIONS).read_text()) if each]
     for document in definitions:
         installing.apply(cluster.kube, document)
     wait_for(lambda: engine.are_served(cluster.kube, definitions), "its kinds are not served", 30)
-    _configure(cluster.kube, groups)
+    _configure(cluster.kube, groups, gpu_label)
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User("cluster-autoscaler", ("system:masters",))))
     port = free_port()
@@ -188,12 +198,13 @@ def running(
         _clear(found)
 
 
-def _configure(kube: Kube, groups: Sequence[Group]) -> None:
+def _configure(kube: Kube, groups: Sequence[Group], gpu_label: str) -> None:
+    gpus = {"gpuLabelKey": gpu_label, "availableGPUTypes": {"any": {}}}
     config = {
         "apiVersion": "v1alpha1",
         "readNodesFrom": "configmap",
         "nodegroups": {"fromNodeLabelKey": GROUP_LABEL},
-        "nodes": {"skipTaint": True},
+        "nodes": {"skipTaint": True, **({"gpuConfig": gpus} if gpu_label else {})},
         "configmap": {"name": _TEMPLATES},
     }
     templates = {"apiVersion": "v1", "kind": "List", "items": [group.template() for group in groups]}

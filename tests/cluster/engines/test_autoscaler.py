@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from contract import names
 from playground import scenarios
-from playground.cluster import Cluster
+from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
@@ -33,22 +35,45 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(folder)
     pace = ("--assume-ttl", "2s", "--repair-every", "1s")
     directory = tmp_path_factory.mktemp("engines")
-    with Cluster(nodes=(), directory=directory, settings={"allocator": pace}, control_plane=real) as cluster:
+    with Cluster(
+        nodes=(),
+        directory=directory,
+        settings={"allocator": pace},
+        control_plane=real,
+        components=(*DEFAULT_COMPONENTS, "startup-taint"),
+    ) as cluster:
         yield cluster
+
+
+@contextlib.contextmanager
+def beside(
+    cluster: Cluster,
+    directory: Path,
+    *groups: Group,
+    gpu_label: str = "",
+    flags: Sequence[str] = (),
+    delay: float = 0.0,
+) -> Iterator[Autoscaler]:
+    """The autoscaler with these groups at zero; nodes of the group t4 have two GPUs."""
+    folder = autoscaler.assets()
+    assert isinstance(folder, Path)
+    agents = fleet.following(
+        cluster, directory / "fleet", {"t4": "2 x Tesla T4 15109MiB"}, delay=delay, flags=("--startup-taint=true",)
+    )
+    started = autoscaler.running(cluster, folder, directory / "autoscaler", groups, gpu_label=gpu_label, flags=flags)
+    with started as found, agents:
+        try:
+            yield found
+        finally:
+            scenarios.clear(cluster.kube)
+        invariants.check(cluster)
 
 
 @pytest.fixture
 def scaler(cluster: Cluster, tmp_path: Path) -> Iterator[Autoscaler]:
-    """The autoscaler with two groups at zero, of which one has two GPUs a node."""
-    folder = autoscaler.assets()
-    assert isinstance(folder, Path)
-    with (
-        autoscaler.running(cluster, folder, tmp_path / "autoscaler", (T4, PLAIN)) as found,
-        fleet.following(cluster, tmp_path / "fleet", {"t4": "2 x Tesla T4 15109MiB"}),
-    ):
+    """The autoscaler with a group of GPU nodes and one of others."""
+    with beside(cluster, tmp_path, T4, PLAIN) as found:
         yield found
-        scenarios.clear(cluster.kube)
-        invariants.check(cluster)
 
 
 def one_node_each(group: Group) -> JSON:
@@ -66,8 +91,7 @@ def test_a_request_for_nodes_brings_that_many_from_zero_and_their_gpus_are_publi
     scaler.request("three", one_node_each(T4), 3)
     wait_for(lambda: len(scaler.nodes()) == 3, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
     wait_for(lambda: scaler.is_provisioned("three"), "the request is not said to be served")
-    gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-    wait_for(lambda: len(cluster.kube.list(gpunodes).items) == 3, "GPUs are not published")
+    wait_for(lambda: len(gpunodes(cluster)) == 3, "GPUs are not published")
     scaler.after_loops(5)
     assert len(scaler.nodes(T4.name)) == 3, "a request is served once"
 
@@ -79,8 +103,7 @@ def test_nodes_of_a_request_that_is_gone_go_and_their_gpus_with_them(cluster: Cl
     assert len(scaler.nodes()) == 2, "the request keeps its nodes"
     scaler.forget_requests()
     wait_for(lambda: not scaler.nodes(), lambda: f"empty nodes stay: {scaler.program.tail()}")
-    gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-    wait_for(lambda: not cluster.kube.list(gpunodes).items, "GPUNodes stay")
+    wait_for(lambda: not gpunodes(cluster), "GPUNodes stay")
 
 
 def test_a_request_for_more_nodes_than_its_group_may_have_brings_none(scaler: Autoscaler) -> None:
@@ -106,3 +129,107 @@ def test_a_pod_that_waits_for_a_share_brings_no_node_by_itself(cluster: Cluster,
     scenarios.settled(cluster.kube, 1, "default")
     scaler.after_loops(5)
     assert scaler.nodes() == []
+
+
+def gpunodes(cluster: Cluster) -> list[JSON]:
+    return list(cluster.kube.list(paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items)
+
+
+def ordinary(cluster: Cluster, name: str, group: Group) -> None:
+    """A pod for which kube-scheduler finds a node of the group only."""
+    made = pod(name).container("main").needs(cpu="1", memory="1Gi").spec(nodeSelector=dict(group.labels))
+    cluster.kube.create(paths.pods("default"), made.tolerates("nvidia.com/gpu").manifest())
+
+
+def runs(cluster: Cluster, name: str) -> bool:
+    return scenarios.is_running(cluster.kube.get(paths.pods("default", name)))
+
+
+def test_with_the_startup_taint_the_autoscaler_waits_for_the_gpus_and_brings_no_second_node(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    tainted = replace(T4, taints=(*T4.taints, f"{names.STARTUP_TAINT}:NoSchedule"))
+    with beside(cluster, tmp_path, tainted, delay=10.0) as scaler:
+        ordinary(cluster, "one", T4)
+        wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"no node comes: {scaler.program.tail()}")
+        scaler.after_loops(5)
+        assert gpunodes(cluster) == []
+        assert not runs(cluster, "one")
+        wait_for(lambda: runs(cluster, "one"), lambda: f"it does not run: {scaler.program.tail()}")
+        assert len(gpunodes(cluster)) == len(scaler.nodes()) == 1
+        (node,) = scaler.nodes()
+        assert names.STARTUP_TAINT not in {each["key"] for each in node["spec"]["taints"]}
+
+
+UNREADY = "cloud.test/accelerator"
+LABELLED = replace(T4, labels={**T4.labels, UNREADY: "t4"})
+"""A cloud's GPU nodes, on which its device plugin is off: they have the cloud's label, and no `nvidia.com/gpu`."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "comes"),
+    [((), False), (("--ok-total-unready-count=1000",), True), (("--max-total-unready-percentage=100",), True)],
+    ids=["by default", "with ok-total-unready-count", "with max-total-unready-percentage"],
+)
+def test_gpu_nodes_without_the_plugin_stop_all_growth_unless_a_flag_says_that_they_are_well(
+    cluster: Cluster, tmp_path: Path, flags: tuple[str, ...], comes: bool
+) -> None:
+    grown = ("--max-node-startup-time=2s", *flags)  # until then a node counts as one that starts: 15 minutes by default
+    with beside(cluster, tmp_path, LABELLED, PLAIN, gpu_label=UNREADY, flags=grown) as scaler:
+        scaler.request("five", one_node_each(LABELLED), 5)
+        wait_for(lambda: len(scaler.nodes()) == 5, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
+        wait_for(lambda: len(gpunodes(cluster)) == 5, "GPUs are not published")
+        scaler.after_loops(4)
+        ordinary(cluster, "other", PLAIN)
+        if comes:
+            wait_for(lambda: runs(cluster, "other"), lambda: f"it does not run: {scaler.program.tail()}")
+        else:
+            scaler.after_loops(8)
+            assert scaler.nodes(PLAIN.name) == []
+
+
+def test_a_node_goes_when_its_shares_can_move_and_they_move_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Two nodes with one share each, of which the second node has room for both."""
+    with beside(cluster, tmp_path, T4) as scaler:
+        two_nodes_with_a_share_each(cluster, scaler, {})
+        wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"both nodes stay: {scaler.program.tail()}")
+        (left,) = scaler.nodes()
+        moved = scenarios.settled(cluster.kube, 2, "default", running=2)
+        assert {each["spec"]["nodeName"] for each in moved} == {left["metadata"]["name"]}
+
+
+def test_a_share_that_is_not_safe_to_evict_keeps_its_node(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path, T4) as scaler:
+        two_nodes_with_a_share_each(cluster, scaler, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+        scaler.after_loops(15)
+        assert len(scaler.nodes()) == 2
+
+
+def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotations: dict[str, str]) -> None:
+    """A Deployment whose pods are on a node each; the request for the nodes is gone."""
+    scaler.request("two", one_node_each(T4), 2)
+    wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
+    made = pod("p").asks(MEMORY, "3Gi").needs(cpu="10m", memory="16Mi").tolerates("nvidia.com/gpu")
+    created = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "shares"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": "shares"}},
+            "template": {
+                "metadata": {"labels": {"app": "shares"}, "annotations": annotations},
+                "spec": made.manifest()["spec"],
+            },
+        },
+    }
+    deployments = paths.path("apps/v1", "deployments", "default")
+    cluster.kube.create(deployments, created)
+    (first,) = scenarios.settled(cluster.kube, 1, "default", running=1)
+    node = paths.path("v1", "nodes", name=first["spec"]["nodeName"])
+    cluster.kube.patch_merge(node, {"spec": {"unschedulable": True}})
+    cluster.kube.patch_merge(f"{deployments}/shares", {"spec": {"replicas": 2}})
+    both = scenarios.settled(cluster.kube, 2, "default", running=2)
+    assert len({each["spec"]["nodeName"] for each in both}) == 2
+    cluster.kube.patch_merge(node, {"spec": {"unschedulable": None}})
+    scaler.forget_requests()
