@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue as configuration
+from kubectl_gpufraction import kueue as transformations
 from playground.api.http.certificates import Authority
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
@@ -54,13 +54,17 @@ class Kueue:
         """A ResourceFlavor for nodes with these labels."""
         self._create("resourceflavors", "ResourceFlavor", name, {"nodeLabels": dict(labels)})
 
-    def queue(self, name: str, flavor: str, quota: Mapping[str, str], *, cohort: str = "") -> None:
+    def queue(
+        self, name: str, flavor: str, quota: Mapping[str, str], *, cohort: str = "", preemption: JSON | None = None
+    ) -> None:
         """A ClusterQueue of one flavor for all namespaces, and its LocalQueue of the same name in `default`."""
         resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
         group = {"coveredResources": list(quota), "flavors": [{"name": flavor, "resources": resources}]}
         spec: JSON = {"namespaceSelector": {}, "resourceGroups": [group]}
         if cohort:
             spec |= {"cohortName": cohort, "preemption": {"reclaimWithinCohort": "Any"}}
+        if preemption:
+            spec["preemption"] = preemption
         self._create("clusterqueues", "ClusterQueue", name, spec)
         self._create("localqueues", "LocalQueue", name, {"clusterQueue": name}, namespace="default")
 
@@ -75,10 +79,29 @@ class Kueue:
         (only,) = (w for w in found if uid in {o["uid"] for o in w["metadata"].get("ownerReferences") or ()})
         return only
 
+    def workloads(self) -> list[JSON]:
+        """The Workloads of `default`."""
+        return list(self.kube.list(paths.path(GROUP_VERSION, "workloads", "default")).items)
+
+    def charged(self) -> list[JSON]:
+        """What each pod set of `default` is charged that has a quota now: amounts by resource."""
+        admitted = [each["status"]["admission"] for each in self.workloads() if each.get("status", {}).get("admission")]
+        return [assigned["resourceUsage"] for each in admitted for assigned in each["podSetAssignments"]]
+
+    def holds_nothing(self) -> bool:
+        """Whether no workload of `default` has a quota."""
+        return not self.charged()
+
 
 @contextlib.contextmanager
-def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Kueue]:
-    """Kueue runs and its webhooks are in place meanwhile; the API server's objects of it stay."""
+def running(
+    cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any] | None = None
+) -> Iterator[Kueue]:
+    """
+    Kueue runs and its webhooks are in place meanwhile; the API server's objects of it stay.
+
+    `configuration`: fields of Kueue's Configuration beside those that every test needs.
+    """
     authority, ports = Authority("kueue"), Ports.free()
     webhook, health = ports.api, ports.etcd
     documents = [each for each in yaml.safe_load_all((folder / MANIFESTS).read_text()) if each]
@@ -87,8 +110,16 @@ def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Kueue]:
         for document in documents:
             if document["kind"] == kind:
                 installing.apply(cluster.kube, document)
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":  # a Kueue before this one may have had another address
+            fresh = {"spec": {"conversion": document["spec"].get("conversion") or {"strategy": "None"}}}
+            cluster.kube.patch_merge(installing.path_of(document, named=True), fresh)
     wait_for(lambda: engine.are_served(cluster.kube, documents), "its kinds are not served", 30)
-    program = _program(cluster, folder, directory, authority, webhook, health)
+    certificates = directory / "certificates"
+    certificates.mkdir(parents=True)
+    for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
+        (certificates / name).write_bytes(data)
+    program = _program(cluster, folder, directory, _configuration(webhook, health, certificates, configuration or {}))
     program.start()
     try:
         wait_for(lambda: _is_ready(health) or not program.alive(), lambda: f"Kueue is not ready: {program.tail()}", 60)
@@ -122,14 +153,8 @@ def _reached(document: JSON, port: int, authority: bytes) -> JSON:
     return document
 
 
-def _program(
-    cluster: Cluster, folder: Path, directory: Path, authority: Authority, webhook: int, health: int
-) -> Program:
-    certificates = directory / "certificates"
-    certificates.mkdir(parents=True)
-    for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
-        (certificates / name).write_bytes(data)
-    config = {
+def _configuration(webhook: int, health: int, certificates: Path, more: Mapping[str, Any]) -> JSON:
+    return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "namespace": NAMESPACE,
@@ -141,8 +166,12 @@ def _program(
         "clientConnection": {"qps": 300, "burst": 500},
         "featureGates": {"VisibilityOnDemand": False},
         "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
-        **yaml.safe_load(configuration.document(DEFAULTS)),
+        **yaml.safe_load(transformations.document(DEFAULTS)),
+        **more,
     }
+
+
+def _program(cluster: Cluster, folder: Path, directory: Path, config: JSON) -> Program:
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User("kueue", ("system:masters",))))

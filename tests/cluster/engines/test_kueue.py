@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +13,7 @@ from playground.cluster import Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
-from tests.cluster.engines import kueue
 from tests.cluster.engines.kueue import ADMISSION_GATE, Kueue
-from tests.cluster.system import invariants
-from tests.clusters import real
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
@@ -27,31 +23,13 @@ QUOTA = {"cpu": "20", "memory": "40Gi", MEMORY: "8Gi", CORES: "200", "nvidia.com
 V100 = {"gpu": "on"}
 
 
-@pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
-    """A real control plane with us and Kueue, one queue of 8 GiB on the node v100, and one in a cohort beside it."""
-    folder = kueue.assets()
-    if isinstance(folder, str):
-        pytest.skip(folder)
-    pace = ("--assume-ttl", "2s", "--repair-every", "1s")
-    directory = tmp_path_factory.mktemp("engines")
-    with (
-        Cluster(directory=directory / "us", settings={"allocator": pace}, control_plane=real) as cluster,
-        kueue.running(cluster, folder, directory / "kueue") as found,
-    ):
-        found.flavor("v100", V100)
-        found.queue("team", "v100", QUOTA)
-        for name in ("lender", "borrower"):
-            found.queue(name, "v100", {**QUOTA, MEMORY: "4Gi"}, cohort="all")
-        yield cluster, found
-
-
-@pytest.fixture
-def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
-    yield beside[0]
-    invariants.check(beside[0])
-    scenarios.clear(beside[0].kube)
-    invariants.check(beside[0])
+@pytest.fixture(scope="module", autouse=True)
+def queues(beside: tuple[Cluster, Kueue]) -> None:
+    """One queue of 8 GiB on the node v100, and two in a cohort beside it."""
+    beside[1].flavor("v100", V100)
+    beside[1].queue("team", "v100", QUOTA)
+    for name in ("lender", "borrower"):
+        beside[1].queue(name, "v100", {**QUOTA, MEMORY: "4Gi"}, cohort="all")
 
 
 def create(cluster: Cluster, made: PodBuilder, queue: str = "team") -> None:

@@ -1,0 +1,54 @@
+"""One real control plane for all tests of the engines, with us on it; each test leaves it empty and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.cluster.engines import kueue
+from tests.cluster.engines.kueue import Kueue
+from tests.cluster.system import invariants
+from tests.clusters import real
+
+
+@pytest.fixture(scope="session")
+def us(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real control plane with us."""
+    if isinstance(folder := kueue.assets(), str):
+        pytest.skip(folder)
+    pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--placement-node-policy", "binpack")
+    directory = tmp_path_factory.mktemp("engines")
+    with Cluster(directory=directory, settings={"allocator": pace}, control_plane=real) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
+    """Us, and Kueue as configured by default; a module with another configuration has a fixture of this name."""
+    with kueue.running(us, Path(str(kueue.assets())), tmp_path_factory.mktemp("kueue") / "run") as found:
+        yield us, found
+
+
+@pytest.fixture
+def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
+    """The cluster, empty; afterwards every invariant holds, with the test's pods and again without them."""
+    yield beside[0]
+    invariants.check(beside[0])
+    _delete_jobs(beside[0])
+    scenarios.clear(beside[0].kube)
+    invariants.check(beside[0])
+    wait_for(beside[1].holds_nothing, lambda: f"quota is held: {beside[1].charged()}", 30)
+
+
+def _delete_jobs(cluster: Cluster) -> None:
+    """Jobs go first: Kueue starts an admitted Job again that somebody else suspends."""
+    jobs = paths.path("batch/v1", "jobs", "default")
+    for job in cluster.kube.list(jobs).items:
+        cluster.kube.delete(f"{jobs}/{job['metadata']['name']}", {"propagationPolicy": "Background"})
+    wait_for(lambda: not cluster.kube.list(jobs).items, "Jobs are still there")
