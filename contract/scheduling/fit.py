@@ -266,6 +266,17 @@ def choices(
             to_try.append(_options(node, request, candidates, len(chosen), used))
 
 
+def fitting(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps) -> Iterator[GpuChoice]:
+    """Every choice of GPUs on which the pod fits, preferred ones first, until the steps are used up."""
+    containers = request.containers
+    if request.same_gpus and len(containers) > 1:
+        whole = replace(request, containers=(combined(request),), same_gpus=False)
+        yield from (chosen * len(containers) for chosen in fitting(node, whole, limits, score, steps))
+        return
+    candidates = [_candidates(node, fraction, limits, score)[0] for fraction in containers]
+    yield from choices(node, request, candidates, _Load(node, request, limits, steps))
+
+
 def _options(
     node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], place: int, used: Mapping[int, int]
 ) -> Iterator[tuple[int, ...]]:

@@ -1,0 +1,380 @@
+"""
+The states that nodes get as pods are put on them, and how much room each state has at most.
+
+Pure. The rules of placement (`contract.scheduling`) are asked once for each pair of a state and a kind of request, so
+that a search may look at the same pair many times. States that differ only in which of several equal GPUs is used are
+one state, and so are nodes that differ in nothing that any of the requests asks about.
+
+Which pods fit on a GPU depends on their order in one case: a pod without a request for cores may not follow pods that
+take all the cores, but may precede them. Here such pods precede. So a set of pods is accepted if it fits in any order,
+and never more nodes are opened than needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contract.model import WHOLE, Gpu, NodeState, Usage
+from contract.scheduling import fit, nodeinfo
+from contract.scheduling.demand import Demand
+from contract.scheduling.filters import Limits, node_reason
+from contract.scheduling.fit import GpuChoice, Steps, least_free
+from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
+
+_MOST_EVALUATIONS = 8_000
+"""Pairs of a state and a shape that are evaluated, about 50 us each; several for a node of many GPUs."""
+_MOST_CHOICES = 64
+"""Choices of GPUs that are looked at for one of them; equal GPUs count once."""
+_MOST_CHOICE_STEPS = 1_000
+"""Steps of the search for these."""
+_FINE = 1 << 30
+"""A whole GPU, or all that an empty node has, in the fine units of relative amounts."""
+_MOST_THRESHOLDS = 4
+_MOST_PORTS = 4
+
+Amounts = tuple[int, ...]
+
+
+class NodeStates:
+    """
+    The states by number, and what follows when one more pod is put on a node.
+
+    `shapes`: the distinct requests, called by their positions. `complete` becomes False where a bound was reached, so
+    that there may be more ways than were looked at.
+    """
+
+    def __init__(self, shapes: Sequence[SchedulingRequest], limits: Limits) -> None:
+        self.shapes, self.limits = shapes, limits
+        self.complete = not any(_is_mixed(ask) for ask in shapes)
+        self.kinds: list[int] = []
+        """By state, the kind of its node: the number of the state in which the node was given."""
+        self._left = _MOST_EVALUATIONS
+        self._nodes: list[NodeState] = []
+        self._sorts: list[tuple[int, ...]] = []
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._outlines: dict[tuple[Any, ...], int] = {}
+        self._after: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._sort_numbers: dict[tuple[Any, ...], int] = {}
+        self._asked = _Asked(shapes)
+        self._without_cores = [not any(f.cores for f in ask.request.containers) for ask in shapes]
+        self._shares = [sum(fraction.count for fraction in ask.request.containers) for ask in shapes]
+        self._by_kind: dict[tuple[int, int], list[dict[int, Demand]]] = {}
+        self._measures: Measures | None = None
+        self._rooms: dict[int, Amounts] = {}
+
+    def given(self, node: NodeState) -> int:
+        """The number of a node's state before any of these pods is on it."""
+        sorts = tuple(self._sort(gpu) for gpu in node.gpus)
+        outline = (self._asked.attributes(node), self._arranged(node, sorts), node.requested, node.host_ports)
+        number = self._outlines.get(outline)
+        if number is None:
+            number = self._outlines[outline] = len(self._nodes)
+            self._add(node, sorts, number)
+        return number
+
+    def measure(self) -> Measures:
+        """
+        Evaluate every shape on every given node, and make the measures of room. No node is given afterwards.
+
+        Shapes come in the order of the queue, so that where the bound is reached, it is for later ones.
+        """
+        given = sorted(self._outlines.values())
+        for shape in range(len(self.shapes)):
+            for kind in given:
+                self.after(kind, shape)
+        nodes = {kind: self._nodes[kind] for kind in given}
+        self._measures = Measures(self.shapes, nodes, self._by_kind, self.limits)
+        return self._measures
+
+    def after(self, state: int, shape: int) -> tuple[int, ...]:
+        """The states in which a pod of this shape leaves the node, the one with the fullest GPUs first."""
+        known = self._after.get((state, shape))
+        if known is None:
+            known = self._after[state, shape] = self._evaluate(state, shape)
+        return known
+
+    def room(self, state: int) -> Amounts:
+        """How much room the state has at most, by each measure."""
+        known = self._rooms.get(state)
+        if known is None:
+            assert self._measures is not None
+            known = self._rooms[state] = self._measures.room(self._nodes[state], self.kinds[state])
+        return known
+
+    def _evaluate(self, state: int, shape: int) -> tuple[int, ...]:
+        node, ask, kind = self._nodes[state], self.shapes[shape], self.kinds[state]
+        if self._measures is not None:
+            need = self._measures.needs.get((kind, shape))
+            if need is None or any(wanted > has for wanted, has in zip(need, self.room(state), strict=True)):
+                return ()
+        if self._left <= 0:
+            self.complete = False
+            return ()
+        self._left -= 1 + len(node.gpus) // 8
+        if node_reason(node, ask.needs) is not None:
+            return ()
+        found: dict[int, None] = {}
+        for chosen in self._choices(state, shape):
+            if self._measures is None:
+                self._by_kind.setdefault((kind, shape), []).append(fit.demands_of(node, ask.request, chosen))
+            booked = nodeinfo.booked(node, ask, fit.allocate(node, ask.request, chosen))
+            found[self._add(booked, self._sorts[state], kind)] = None
+        return tuple(found)
+
+    def _choices(self, state: int, shape: int) -> Iterator[GpuChoice]:
+        """The choices of GPUs for the shape, of equal GPUs only as many as it may need."""
+        node, request = self._nodes[state], self.shapes[shape].request
+        alike: Counter[tuple[int, int, Usage]] = Counter()
+        positions = []
+        for position, (gpu, sort, usage) in enumerate(zip(node.gpus, self._sorts[state], node.usage, strict=True)):
+            kind = (sort, gpu.numa if self._asked.numa else -1, usage)
+            alike[kind] += 1
+            if alike[kind] <= self._shares[shape]:
+                positions.append(position)
+        usages = [node.usage[position] for position in positions]
+        if self._without_cores[shape]:
+            usages = [replace(usage, cores=0) if usage.cores else usage for usage in usages]
+        few = replace(node, gpus=tuple(node.gpus[position] for position in positions), usage=tuple(usages))
+        steps = Steps(_MOST_CHOICE_STEPS)
+        for number, chosen in enumerate(fit.fitting(few, request, self.limits, least_free, steps)):
+            if number == _MOST_CHOICES:
+                self.complete = False
+                break
+            yield tuple(tuple(positions[position] for position in taken) for taken in chosen)
+        if steps.spent:
+            self.complete = False
+        self._left -= (_MOST_CHOICE_STEPS - steps.left) // 4
+
+    def _add(self, node: NodeState, sorts: tuple[int, ...], kind: int) -> int:
+        key = (kind, self._arranged(node, sorts), node.requested, node.host_ports)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._nodes)
+            self._nodes.append(node)
+            self._sorts.append(sorts)
+            self.kinds.append(kind)
+        return number
+
+    def _sort(self, gpu: Gpu) -> int:
+        """GPUs of one sort are equal to every request, apart from their NUMA node."""
+        uuid = gpu.uuid if gpu.uuid in self._asked.uuids else ""
+        key = (gpu.model, gpu.memory, gpu.usable, gpu.healthy, gpu.withheld, gpu.sharing, uuid)
+        return self._sort_numbers.setdefault(key, len(self._sort_numbers))
+
+    def _arranged(self, node: NodeState, sorts: tuple[int, ...]) -> tuple[Any, ...]:
+        """The GPUs with their usage, in an order that does not depend on which of several equal ones is used."""
+        groups: dict[int, list[tuple[int, int, int, int, bool]]] = {}
+        for gpu, sort, usage in zip(node.gpus, sorts, node.usage, strict=True):
+            numa = gpu.numa if self._asked.numa else -1
+            groups.setdefault(numa, []).append((sort, usage.memory, usage.cores, usage.sharers, usage.exclusive))
+        return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
+
+
+def _is_mixed(ask: SchedulingRequest) -> bool:
+    """Whether some containers ask for cores and others do not, so that no single place in an order is the best."""
+    return len({bool(fraction.cores) for fraction in ask.request.containers}) > 1
+
+
+class _Asked:
+    """What the requests ask about of a node; nodes that are equal in it are one kind."""
+
+    def __init__(self, shapes: Sequence[SchedulingRequest]) -> None:
+        needs = [ask.needs for ask in shapes]
+        expressions = {each for need in needs for term in need.affinity or () for each in term}
+        labels = {each.key for each in expressions if not each.field}
+        self._labels = sorted(labels | {key for need in needs for key, _ in need.node_selector})
+        self._name = any(each.field for each in expressions) or any(need.node_name for need in needs)
+        self.numa = any(ask.numa_bound for ask in shapes)
+        wishes = {fraction.wishes for ask in shapes for fraction in ask.request.containers}
+        self.uuids = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
+
+    def attributes(self, node: NodeState) -> tuple[Any, ...]:
+        labels = tuple(node.labels.get(key) for key in self._labels)
+        state = (node.cordoned, node.ready, node.allocatable, node.delivery, node.isolation)
+        return (node.name if self._name else "", labels, node.taints, *state)
+
+
+# -- measures of room ------------------------------------------------------------------------------------------------
+#
+# A measure gives every pod an amount and every state a room, so that the pods that are put on a node never have more
+# together than the node's room becomes less. So pods with more in all than a set of nodes has room for do not fit
+# there. Amounts are rounded down and rooms up.
+#
+# Beside plain sums there are measures with a threshold t: of a relative amount x (the whole is 1) it counts nothing
+# where x < t, all of 1 where x > 1 - t, and x otherwise. They know that two pods of 60 % need two GPUs, and that the
+# last 10 % of a GPU are of no use to pods that all need 20 %. (Fekete and Schepers, "New classes of fast lower bounds
+# for bin packing problems", 2001.)
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuMeasure:
+    """`free`: the relative room of a GPU; `taken`: what a demand takes of it."""
+
+    free: Callable[[Gpu, Usage, Limits], int]
+    taken: Callable[[Gpu, Demand, Limits], int]
+    threshold: int = 0
+
+    def room(self, gpu: Gpu, usage: Usage, limits: Limits) -> int:
+        if usage.exclusive or not gpu.healthy or usage.sharers >= limits.sharers(gpu):
+            return 0
+        return _stepped(self.free(gpu, usage, limits), self.threshold)
+
+    def need(self, gpu: Gpu, demand: Demand, limits: Limits) -> int:
+        return _stepped(self.taken(gpu, demand, limits), self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeMeasure:
+    """CPU and what else a node has besides GPUs; `relative`: as a part of what the given node has free."""
+
+    resource: str
+    relative: bool = False
+    threshold: int = 0
+
+    def room(self, node: NodeState, given: NodeState) -> int:
+        has = max(0, self._free(node))
+        if not self.relative:
+            return has
+        return _stepped(-(-has * _FINE // max(1, self._free(given))), self.threshold)
+
+    def need(self, ask: SchedulingRequest, given: NodeState) -> int:
+        wanted: int = getattr(ask.needs.compute, self.resource)
+        return _stepped(wanted * _FINE // max(1, self._free(given)), self.threshold) if self.relative else wanted
+
+    def _free(self, node: NodeState) -> int:
+        return int(getattr(node.allocatable, self.resource) - getattr(node.requested, self.resource))
+
+
+def _stepped(amount: int, threshold: int) -> int:
+    if amount < threshold:
+        return 0
+    return _FINE if threshold and amount > _FINE - threshold else amount
+
+
+def _free_bytes(gpu: Gpu, usage: Usage, limits: Limits) -> int:
+    return max(0, limits.capacity(gpu) - usage.memory)
+
+
+def _taken_bytes(gpu: Gpu, demand: Demand, limits: Limits) -> int:
+    return limits.capacity(gpu) if demand.exclusive else demand.memory
+
+
+def _free_memory(gpu: Gpu, usage: Usage, limits: Limits) -> int:
+    return -(-_free_bytes(gpu, usage, limits) * _FINE // max(1, limits.capacity(gpu)))
+
+
+def _taken_memory(gpu: Gpu, demand: Demand, limits: Limits) -> int:
+    return _taken_bytes(gpu, demand, limits) * _FINE // max(1, limits.capacity(gpu))
+
+
+def _free_cores(_gpu: Gpu, usage: Usage, _limits: Limits) -> int:
+    return -(-(WHOLE - usage.cores) * _FINE // WHOLE)
+
+
+def _taken_cores(_gpu: Gpu, demand: Demand, _limits: Limits) -> int:
+    return _FINE if demand.exclusive else demand.cores * _FINE // WHOLE
+
+
+def _free_places(gpu: Gpu, usage: Usage, limits: Limits) -> int:
+    return -(-(limits.sharers(gpu) - usage.sharers) * _FINE // limits.sharers(gpu))
+
+
+def _taken_places(gpu: Gpu, demand: Demand, limits: Limits) -> int:
+    return _FINE if demand.exclusive else _FINE // limits.sharers(gpu)
+
+
+def _unused(_gpu: Gpu, usage: Usage, _limits: Limits) -> int:
+    return 0 if usage.sharers else 1
+
+
+def _taken_whole(_gpu: Gpu, demand: Demand, _limits: Limits) -> int:
+    return int(demand.exclusive)
+
+
+class Measures:
+    """
+    The measures of these requests on these nodes, and what each request needs by each of them.
+
+    `by_kind`: per given node and shape what the pod would take of which GPU, for each choice of GPUs there.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[SchedulingRequest],
+        given: Mapping[int, NodeState],
+        by_kind: Mapping[tuple[int, int], Sequence[Mapping[int, Demand]]],
+        limits: Limits,
+    ) -> None:
+        self._given, self._limits = given, limits
+        taken = {
+            (given[kind].gpus[at], demand)
+            for (kind, _), choices in by_kind.items()
+            for chosen in choices
+            for at, demand in chosen.items()
+        }
+        by_memory = _thresholds({_taken_memory(gpu, demand, limits) for gpu, demand in taken})
+        by_cores = _thresholds({_taken_cores(gpu, demand, limits) for gpu, demand in taken})
+        on_gpus = (
+            _GpuMeasure(_free_bytes, _taken_bytes),
+            *(_GpuMeasure(_free_memory, _taken_memory, threshold) for threshold in by_memory),
+            *(_GpuMeasure(_free_cores, _taken_cores, threshold) for threshold in by_cores),
+            _GpuMeasure(_free_places, _taken_places),
+            _GpuMeasure(_unused, _taken_whole),
+        )
+        self._on_gpus = [each for each in on_gpus if any(each.need(*one, limits) for one in taken)]
+        self._on_node = [_NodeMeasure("pods")]
+        for resource in ("cpu", "memory", "storage"):
+            if any(getattr(ask.needs.compute, resource) for ask in shapes):
+                self._on_node.append(_NodeMeasure(resource))
+        for resource in [each.resource for each in self._on_node if each.resource in ("cpu", "memory")]:
+            relative = _NodeMeasure(resource, relative=True)
+            amounts = {relative.need(shapes[shape], given[kind]) for kind, shape in by_kind}
+            self._on_node += [replace(relative, threshold=threshold) for threshold in _thresholds(amounts)]
+        ports = Counter(port for ask in shapes for port in ask.needs.host_ports if not port[0] and port != EVERY_PORT)
+        self._ports = [port for port, _ in sorted(ports.items(), key=lambda each: (-each[1], each[0]))[:_MOST_PORTS]]
+        self._of_gpu: dict[tuple[Gpu, Usage], Amounts] = {}
+        self.needs = {
+            (kind, shape): self._need(shapes[shape], given[kind], choices) for (kind, shape), choices in by_kind.items()
+        }
+        """By kind of node and shape, for the pairs that fit."""
+
+    def room(self, node: NodeState, kind: int) -> Amounts:
+        """The most room that a node in this state has."""
+        by_gpu = [self._room_of(gpu, usage) for gpu, usage in zip(node.gpus, node.usage, strict=True)]
+        given = self._given[kind]
+        return (
+            *map(sum, zip(*by_gpu, strict=True)),
+            *(measure.room(node, given) for measure in self._on_node),
+            *(int(all(port[1:] != taken[1:] for taken in node.host_ports)) for port in self._ports),
+        )
+
+    def _room_of(self, gpu: Gpu, usage: Usage) -> Amounts:
+        known = self._of_gpu.get((gpu, usage))
+        if known is None:
+            known = tuple(measure.room(gpu, usage, self._limits) for measure in self._on_gpus)
+            self._of_gpu[gpu, usage] = known
+        return known
+
+    def _need(self, ask: SchedulingRequest, given: NodeState, choices: Sequence[Mapping[int, Demand]]) -> Amounts:
+        by_choice = [
+            [
+                sum(measure.need(given.gpus[at], demand, self._limits) for at, demand in chosen.items())
+                for measure in self._on_gpus
+            ]
+            for chosen in choices
+        ]
+        return (
+            *map(min, zip(*by_choice, strict=True)),
+            *(measure.need(ask, given) for measure in self._on_node),
+            *(int(port in ask.needs.host_ports) for port in self._ports),
+        )
+
+
+def _thresholds(amounts: set[int]) -> list[int]:
+    """The threshold 0, and some at which a measure of these relative amounts changes."""
+    steps = sorted({min(amount, _FINE - amount + 1) for amount in amounts if 0 < amount < _FINE} | {_FINE // 2})
+    kept = [steps[len(steps) * at // _MOST_THRESHOLDS] for at in range(_MOST_THRESHOLDS)]
+    return sorted({0, *kept, steps[-1]})
