@@ -21,7 +21,7 @@ from contract import bounds, dialects, names, pods
 from contract.dialects.base import Refusal, Rendering
 from contract.encoding import codec
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
-from contract.encoding.reading import Malformed
+from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
 from contract.scheduling import needs, node_pin
@@ -38,6 +38,17 @@ _SOON = (NOT_LEADING, STORED_FIRST)
 _LINUX = "linux"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
+_HOSTNAME = "kubernetes.io/hostname"
+_TOPOLOGY_REQUESTS = tuple(
+    f"kueue.x-k8s.io/podset-{which}"
+    for which in (
+        "required-topology",
+        "preferred-topology",
+        "slice-required-topology",
+        "slice-required-topology-constraints",
+    )
+)
+"""Annotations by which a pod asks Kueue for nodes of one topology domain; the last one has several levels as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +242,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     grown = request != earlier
     refused = (
         _foreign_system(pod)
+        or _chosen_host(pod)
         or bounds.least_problem(pod, request, options)
         or bounds.problem(pod)
         or bounds.annotations_problem(pod, request)
@@ -249,6 +261,25 @@ def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
     system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
     cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
     return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
+
+
+def _chosen_host(pod: Mapping[str, Any]) -> Refusal | None:
+    """
+    Refuse a pod that asks Kueue to choose its host.
+
+    Kueue compares sums over a node's GPUs, where a share must fit on single GPUs. So it may choose a host on which the
+    pod never gets a share, while another host has room.
+    """
+    annotations = pods.annotations_of(pod)
+    for name in _TOPOLOGY_REQUESTS:
+        level = annotations.get(name, "")
+        if level == _HOSTNAME or f'"{_HOSTNAME}"' in level:
+            cure = (
+                "Kueue would choose the node by sums over its GPUs, and a share must fit on single GPUs: name a "
+                "level above hosts, in a Topology that ends above hosts"
+            )
+            return Refusal(f"metadata.annotations[{name}]", shown(level), cure)
+    return None
 
 
 def _is_counted(request: PodRequest) -> bool:

@@ -195,6 +195,25 @@ def test_names_of_containers_and_nodes_are_names() -> None:
     ]
 
 
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+HOSTS_IN_A_RACK = '[{"topology":"rack","size":8},{"topology":"kubernetes.io/hostname","size":2}]'
+ABOVE_HOSTS = (
+    "Kueue would choose the node by sums over its GPUs, and a share must fit on single GPUs: "
+    "name a level above hosts, in a Topology that ends above hosts"
+)
+
+
+@pytest.mark.parametrize("name", [REQUIRED, "kueue.x-k8s.io/podset-preferred-topology"])
+@pytest.mark.parametrize(
+    ("level", "asks"),
+    [("example.com/rack", {"gpufraction_io__gpu_memory": "1Gi"}), ("kubernetes.io/hostname", {})],
+    ids=["a level above hosts", "no share"],
+)
+def test_other_requests_for_a_topology_are_kueues_alone(name: str, level: str, asks: JSON) -> None:
+    assert not isinstance(plan(pod(container(**asks), annotations={name: level}), Options()), Deny)
+
+
 DENIED = {
     "our gate on a pod that asks for nothing, which would wait for ever": (
         pod(container(), schedulingGates=[{"name": str(names.GATE)}]),
@@ -209,6 +228,14 @@ DENIED = {
     "another operating system, whose kubelets would fail the pod": (
         pod(container(gpufraction_io__gpu_memory="1Gi"), os={"name": "windows"}),
         "spec.os.name: found 'windows'; GPU shares are given on Linux nodes only: leave it out, or give linux",
+    ),
+    "a request that Kueue chooses one host": (
+        pod(container(gpufraction_io__gpu_memory="1Gi"), annotations={REQUIRED: "kubernetes.io/hostname"}),
+        f"metadata.annotations[{REQUIRED}]: found 'kubernetes.io/hostname'; {ABOVE_HOSTS}",
+    ),
+    "a request that Kueue chooses hosts within a rack": (
+        pod(container(gpufraction_io__gpu_memory="1Gi"), annotations={CONSTRAINTS: HOSTS_IN_A_RACK}),
+        f"metadata.annotations[{CONSTRAINTS}]: found {HOSTS_IN_A_RACK!r}; {ABOVE_HOSTS}",
     ),
     "an amount out of range": (
         {
