@@ -26,18 +26,20 @@ from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.claims import Claims
 from allocator.workers.informers import Follows, Informers
-from allocator.workers.learner import LearningWorker
+from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import Options as Reading
+from contract.options import pool_options
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
+from runtime.livefile import yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
 
@@ -99,6 +101,10 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
     controller = _controller(settings, elected, woken, metrics, teaching, faulted)
+    options = yaml_file(settings.options, pool_options)
+    metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
+    pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
+    pools.once()  # before the first question is answered
     restarts = metrics.counter(specs.WATCH_RESTARTS)
     upkeep = Upkeep(kube, leading=leading, faulted=faulted)
     fed = Informers(
@@ -160,6 +166,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     process.supervise("scheduling", lambda: loop.run(process.stop))
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
+    process.supervise("pools", lambda: pools.run(process.stop))
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))

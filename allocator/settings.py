@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from contract.options import OPTIONS_SETTING
 from runtime.settings import setting
 
 Preference = Literal["binpack", "spread"]
@@ -96,6 +97,7 @@ class Settings:
 
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
     listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    options: Path = setting(Path(), OPTIONS_SETTING)
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(
         40.0,

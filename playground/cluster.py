@@ -247,6 +247,7 @@ class Cluster:
             replica.name("allocator"),
             [
                 *("allocator", "run", "--socket", str(replica.socket)),
+                *("--options", str(self._options / names.OPTIONS_FILE)),
                 *(
                     "--listen",
                     f"127.0.0.1:{replica.allocator_port}",

@@ -16,11 +16,13 @@ from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.options import SchedulerOptions
+from allocator.provisioning.declared import DeclaredPools
 from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
+from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
-from contract.model import Allocation
+from contract.model import Allocation, FractionRequest
 from contract.scheduling import needs
 from contract.scheduling.needs import SchedulingRequest
 
@@ -38,6 +40,7 @@ class Admission:
         *,
         rounds: Rounds,
         claims: ClaimManager,
+        pools: DeclaredPools,
         unconfirmed: Unconfirmed,
         options: SchedulerOptions,
         clock: Callable[[], float],
@@ -46,7 +49,7 @@ class Admission:
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
-        self._unconfirmed, self._options = unconfirmed, options
+        self._pools, self._unconfirmed, self._options = pools, unconfirmed, options
         self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
 
     def judged(self, question: Question) -> Judged:
@@ -78,6 +81,14 @@ class Admission:
         if unready:
             raise NotReady(unready)
 
+    def pools_declared(self, event: PoolsDeclared, now: float) -> None:
+        """Other nodes may come from now on. What waiting pods were told may be outdated."""
+        if self._pools.put(event.nodes, event.learned):
+            self._trigger.outdated = True
+
+    def _smallest(self, fraction: FractionRequest) -> int:
+        return self._pools.smallest_accepted(fraction, self._cache.engine)
+
     def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
         if held is not None and not question.refused and _stands_still(held, seen):
             return Placed(held.allocation, held.pin)
@@ -85,7 +96,7 @@ class Admission:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
             return Never("Refused", "the webhook refused the pod")
-        ask, smallest = seen.ask, self._cache.engine.smallest_accepted
+        ask, smallest = seen.ask, self._smallest
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
         decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace))
@@ -155,9 +166,10 @@ class Admission:
     def _refuse(self, ask: SchedulingRequest, decision: Unschedulable) -> Answer:
         if self._options.unsatisfiable == "deny":
             never = self._cache.engine.could_ever(ask)
-            if never is not None:
+            if never is not None and not self._pools.could_ever(ask):
                 return messages.never(never)
-        return messages.wait(decision, ask.request, self._cache.engine.smallest_accepted)
+        pool = self._pools.only(ask, decision, self._cache.engine)
+        return messages.wait(decision, ask.request, self._smallest, pool)
 
     def _pin(self, seen: Judged, node: str) -> str:
         state = self._cache.snapshot.get(node)

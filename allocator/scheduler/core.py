@@ -35,6 +35,7 @@ from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
+from allocator.provisioning.declared import DeclaredPools
 from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
@@ -70,6 +71,7 @@ from allocator.scheduler.events import (
     PodDeleted,
     PodFenced,
     PodsListed,
+    PoolsDeclared,
     ReservationsChecked,
     ShareTaken,
     TickPhase,
@@ -87,6 +89,8 @@ from contract.model import NodeState, PodRequest
 
 _REFRESH_EVERY = 15.0
 """Seconds between two cycles that are run only to tell pods new figures."""
+_LOOKED_AT = 256
+"""Nodes looked at in one turn."""
 
 
 class Controller:
@@ -124,6 +128,7 @@ class Controller:
         state = SchedulerState(cache, self._queue, self._records, self._trigger, self._leadership)
         self._fence = Fence(state)
         preemptions, self._capacities = PreemptionTracker(), Capacities()
+        self._pools = DeclaredPools(cache.engine.limits)
         unconfirmed, arrivals = Unconfirmed(options.max_unconfirmed), Arrivals(options.assume_ttl)
         faults = PodFaults(
             cache=cache,
@@ -160,6 +165,7 @@ class Controller:
             state,
             rounds=rounds,
             claims=self._claims,
+            pools=self._pools,
             unconfirmed=unconfirmed,
             options=options,
             clock=clock,
@@ -171,6 +177,7 @@ class Controller:
             rounds=rounds,
             claims=self._claims,
             preemptions=preemptions,
+            pools=self._pools,
             faults=faults,
             clock=clock,
             new_id=new_id,
@@ -242,6 +249,7 @@ class Controller:
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
             UncountedFound: self._overcommit.uncounted_found,
+            PoolsDeclared: self._admission.pools_declared,
         }
         self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
@@ -429,6 +437,23 @@ class Controller:
         """Every node with GPUs, as a decision sees it."""
         with self._lock:
             return tuple(self._cache.snapshot.values())
+
+    def idle_nodes(self) -> tuple[NodeState, ...]:
+        """Every node with GPUs as it is without pods, but for those that it always has; in turns."""
+        with self._lock:
+            known = tuple(self._cache.snapshot)
+        found: list[NodeState] = []
+        for start in range(0, len(known), _LOOKED_AT):
+            with self._lock:
+                states = map(self._cache.idle, known[start : start + _LOOKED_AT])
+                found.extend(state for state in states if state is not None)
+            self._give_way()
+        return tuple(found)
+
+    def empty_nodes(self) -> tuple[NodeState, ...]:
+        """What an empty node of each declared pool looks like, by `PoolsDeclared`."""
+        with self._lock:
+            return self._pools.nodes
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""

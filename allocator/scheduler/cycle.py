@@ -19,6 +19,7 @@ from allocator.claims.manager import BINDING, ClaimManager
 from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
+from allocator.provisioning.declared import DeclaredPools
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
 from allocator.scheduler import messages
@@ -39,8 +40,11 @@ from contract.model import Allocation
 from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
-_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Unschedulable]
-"""What is known not to fit, by shape and by the reserved nodes to which it may go."""
+_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], tuple[Unschedulable, str]]
+"""
+What is known not to fit, by shape and by the reserved nodes to which it may go; with the declared pool of which only a
+new node would serve it, if any.
+"""
 _TOLD_AFTER = 3
 """Bindings that fail in a row after which the pod is told, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
@@ -60,13 +64,14 @@ class SchedulingCycle:
         rounds: Rounds,
         claims: ClaimManager,
         preemptions: PreemptionTracker,
+        pools: DeclaredPools,
         faults: PodFaults,
         clock: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
-        self._preemption, self._faults = preemptions, faults
+        self._preemption, self._pools, self._faults = preemptions, pools, faults
         self._clock, self._new_id = clock, new_id
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
@@ -153,13 +158,14 @@ class SchedulingCycle:
             return True
         shape = self._shape(entry)
         known = failed.get(shape)
-        decision = known or self._cache.decide(entry.ask, entry.asking)
+        decision = known[0] if known is not None else self._cache.decide(entry.ask, entry.asking)
         if isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             bindings.append(self._reserve_waiting(entry, allocation))
         else:
-            failed[shape] = decision
-            self._say_why(entry, decision, now)
+            if known is None:
+                failed[shape] = decision, self._pools.only(entry.ask, decision, self._cache.engine)
+            self._say_why(entry, *failed[shape], now)
         return known is None
 
     def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
@@ -178,8 +184,8 @@ class SchedulingCycle:
         self._records.begin(binding)
         return binding
 
-    def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, now: float) -> None:
-        code, reason = messages.code(decision), f"waiting: {messages.why(decision, entry.ask.request)}"
+    def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, pool: str, now: float) -> None:
+        code, reason = messages.code(decision), f"waiting: {messages.why(decision, entry.ask.request, pool)}"
         more = self._preemption.says(entry.uid)
         if more is not None:
             code, reason = more[0], f"{reason}; {more[1]}"

@@ -20,7 +20,7 @@ from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
-from contract.model import Inventory
+from contract.model import Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
 
@@ -262,6 +262,18 @@ class UncountedFound:
     pods: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class PoolsDeclared:
+    """
+    What an empty node of each declared pool looks like, under the pool's name; all of them.
+
+    `learned`: the pools of which nodes were seen, so that the GPUs are theirs and not only what the options declare.
+    """
+
+    nodes: tuple[NodeState, ...]
+    learned: frozenset[str] = frozenset()
+
+
 ClaimOutcome = Literal["succeeded", "failed", "unknown"] | Refused
 """What became of a claim's binding; `Refused` has the API server's words."""
 
@@ -311,6 +323,7 @@ Event = (
     | EvictionAnswered
     | DriftFound
     | UncountedFound
+    | PoolsDeclared
     | ClaimBindingAnswered
     | ClaimStepAnswered
 )

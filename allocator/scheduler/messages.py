@@ -31,8 +31,14 @@ def code(decision: Unschedulable) -> str:
     return reasons.name_of(reasons.leading(decision.reasons))
 
 
-def why(decision: Unschedulable, request: PodRequest) -> str:
-    """Why the pod was not placed: our sentence, and after it what the system said whose words it speaks."""
+def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
+    """
+    Why the pod was not placed: our sentence, and after it what the system said whose words it speaks.
+
+    `pool`: no node that there is would ever serve the pod, and a node of this pool would.
+    """
+    if pool:
+        return f"no node of this cluster would serve it; a node of pool {pool} would"
     text = reasons.summary(decision.reasons)
     dialect = dialects.dialect_named(request.dialect)
     if dialect is None or not dialect.short_of_memory or all(t.code is not Code.MEMORY for t in decision.reasons):
@@ -40,9 +46,9 @@ def why(decision: Unschedulable, request: PodRequest) -> str:
     return f"{text}: {dialect.short_of_memory}"
 
 
-def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest) -> Wait:
-    """No room now."""
-    return Wait(code(decision), why(decision, request), floor(request, smallest))
+def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest, pool: str = "") -> Wait:
+    """No room now; `pool` as in `why`."""
+    return Wait(code(decision), why(decision, request, pool), floor(request, smallest))
 
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:

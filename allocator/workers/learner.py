@@ -1,5 +1,6 @@
 """
-Learning beside the decisions: the requests seen become tables on a thread of their own, and the engine gets them whole.
+Learning beside the decisions, on threads of its own: the requests seen become tables, and the engine gets them whole;
+the nodes seen, and the options, become empty nodes of the declared pools.
 
 `see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
 to a second, so decisions go on by the old ones meanwhile. A leader that has just started learns from the pods that it
@@ -12,15 +13,20 @@ import threading
 from collections.abc import Callable, Iterable
 
 from allocator.engine.reference import LEARNED
+from allocator.provisioning import templates
+from allocator.scheduler.events import PoolsDeclared
 from allocator.scoring import estimator
 from allocator.scoring.classes import Supply, supply_of
 from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
 from contract.model import NodeState, PodRequest
+from contract.options import NO_OPTIONS, PoolOptions
 from contract.scheduling.filters import Limits
 
 _LOOK_EVERY = 30.0
 """Seconds between two looks at what the cluster has, which the tables may not know."""
+_POOLS_EVERY = 5.0
+"""Seconds between two looks at the options and the nodes of declared pools."""
 
 
 class LearningWorker:
@@ -77,3 +83,45 @@ class LearningWorker:
         if not supply.stocks.keys() <= self._last.kinds.keys():
             return True
         return bool(self._last.scarcity.any()) and estimator.filled(self._taught, supply)
+
+
+class PoolWatcher:
+    """
+    What empty nodes of the declared pools look like: by the options, which may change at any time, and by the nodes
+    that were seen. A pool that shrinks to no node keeps what was learned of it while this process runs.
+    """
+
+    def __init__(
+        self,
+        options: Callable[[], PoolOptions | None],
+        *,
+        idle: Callable[[], Iterable[NodeState]],
+        declare: Callable[[PoolsDeclared], None],
+        limits: Limits,
+    ) -> None:
+        """`idle` gives every node as it is without pods; `declare` is called with what changed."""
+        self._options, self._idle, self._declare, self._limits = options, idle, declare, limits
+        self._seen: dict[str, list[NodeState]] = {}
+        """The nodes with GPUs of each declared pool, as they were when there were any."""
+        self._last = PoolsDeclared(())
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        while not stop.wait(_POOLS_EVERY):
+            self.once()
+
+    def once(self) -> None:
+        """One look."""
+        options = self._options() or NO_OPTIONS
+        declared = [pool.name for pool in options.pools if pool.node is not None]
+        found: dict[str, list[NodeState]] = {}
+        for node in self._idle() if declared else ():
+            if node.gpus:
+                found.setdefault(options.of_node(node.labels)[0], []).append(node)
+        self._seen = {name: nodes for name in declared if (nodes := found.get(name) or self._seen.get(name, []))}
+        seen = [node for nodes in self._seen.values() for node in nodes]
+        empty = templates.empty_nodes(options, seen, self._limits.max_sharers)
+        told = PoolsDeclared(empty, frozenset(node.name for node in empty if node.name in self._seen))
+        if told != self._last:
+            self._last = told
+            self._declare(told)

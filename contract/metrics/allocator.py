@@ -50,6 +50,10 @@ RESERVATIONS_FORGOTTEN = PROGRAM.counter(
     "refused, deleted, failed, fenced).",
     labels=("reason",),
 )
+ALLOCATOR_OPTIONS_REFUSED = PROGRAM.gauge(
+    "gpufraction_allocator_options_refused",
+    "1 while the file of options cannot be read and the last good content stays in use, 0 otherwise.",
+)
 WAITING_PODS = PROGRAM.gauge(
     "gpufraction_waiting_pods",
     "Gated pods that wait for a share.",

@@ -94,7 +94,11 @@ def test_the_shipped_options_say_nothing_and_every_name_in_them_can_be_said() ->
     document = yaml.safe_load(re.sub(r"^# .*$", "", said, flags=re.MULTILINE))
     options = pool_options(document)
     told = {field.name for field in fields(VgpuOptions) if getattr(options.cluster, field.name) is None}
-    assert (told, [pool.name for pool in options.pools]) == (set(), ["notebooks"])
+    assert (told, [pool.name for pool in options.pools]) == (set(), ["notebooks", "t4"])
+    [_, t4] = options.pools
+    assert t4.node is not None
+    assert [field.name for field in fields(t4.node) if not getattr(t4.node, field.name)] == []
+    assert t4.spare == 1
 
 
 def test_files_that_a_flag_names_lie_in_a_volume_of_that_container() -> None:

@@ -1,0 +1,88 @@
+"""
+The pools of which nodes may come, for answers to pods: which of them would serve a pod that no node serves now.
+
+Pure. Must not: ask for a node, or say when one comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from allocator.engine import reference
+from allocator.engine.engine import Engine, NodeClasses
+from allocator.engine.reference import DEFAULT_POLICY, Unschedulable
+from contract.model import FractionRequest, NodeState
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.reasons import Code, Reason
+
+_LASTING = frozenset((Code.NO_GPUS, Code.DELIVERY, Code.ISOLATION, Code.TAINT, Code.SELECTOR, Code.MODEL))
+"""Why a node does not serve a pod however empty it gets."""
+_CAUTION = 8
+"""Of a GPU that was only declared, this part of the memory may not be there: the driver's own reserve, and rounding."""
+_MOST_REMEMBERED = 4096
+
+
+class DeclaredPools:
+    """Empty nodes of the declared pools. Not thread-safe: one owner calls it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.nodes: tuple[NodeState, ...] = ()
+        """Each under its pool's name, in the order of the options."""
+        self._learned: frozenset[str] = frozenset()
+        self._sizes = self._exact = NodeClasses()
+        self._serving: dict[SchedulingRequest, str] = {}
+
+    def put(self, nodes: tuple[NodeState, ...], learned: Collection[str]) -> bool:
+        """These are the empty nodes from now on; `learned`: pools of which nodes were seen. True if that changed."""
+        if nodes == self.nodes and frozenset(learned) == self._learned:
+            return False
+        self.nodes, self._learned = nodes, frozenset(learned)
+        self._serving.clear()
+        self._exact, self._sizes = NodeClasses(), NodeClasses()
+        for node in nodes:
+            self._exact.put(node)
+            self._sizes.put(node if node.name in self._learned else _smaller(node))
+        return True
+
+    def could_ever(self, ask: SchedulingRequest) -> bool:
+        """Whether the GPUs of an empty node of some pool would serve the pod, whatever else the node has."""
+        return bool(self.nodes) and self._exact.could_ever(ask, self._limits) is None
+
+    def serving(self, ask: SchedulingRequest) -> str:
+        """The first pool whose empty node would take the pod; empty for none."""
+        found = self._serving.get(ask)
+        if found is None:
+            if len(self._serving) >= _MOST_REMEMBERED:
+                self._serving.clear()
+            found = self._serving[ask] = next((node.name for node in self.nodes if self._takes(node, ask)), "")
+        return found
+
+    def only(self, ask: SchedulingRequest, decision: Unschedulable, engine: Engine) -> str:
+        """The pool of `serving`, where no node of the engine would take the pod even when it is empty; else empty."""
+        pool = self.serving(ask)
+        if not pool:
+            return ""
+        lasting = all(found.code in _LASTING for found in decision.reasons)
+        return pool if lasting or engine.could_ever(ask) is not None else ""
+
+    def smallest_accepted(self, fraction: FractionRequest, engine: Engine) -> int:
+        """
+        Usable bytes of the smallest GPU that the share accepts, of the engine's nodes and of those that may come; 0
+        where there is none.
+
+        A GPU that was only declared counts for less than declared: what is counted for a pod cannot change once it is
+        stored, and a kubelet refuses a pod for which more is counted than its node has.
+        """
+        sizes = (engine.smallest_accepted(fraction), self._sizes.smallest_accepted(fraction))
+        return min((size for size in sizes if size), default=0)
+
+    def _takes(self, node: NodeState, ask: SchedulingRequest) -> bool:
+        return not isinstance(reference.evaluate(node, ask, self._limits, DEFAULT_POLICY), Reason)
+
+
+def _smaller(node: NodeState) -> NodeState:
+    gpus = tuple(replace(gpu, usable=gpu.usable - gpu.usable // _CAUTION) for gpu in node.gpus)
+    return replace(node, gpus=gpus)
