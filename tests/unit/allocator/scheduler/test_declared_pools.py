@@ -1,0 +1,146 @@
+"""Pods that only a new node of a declared pool would serve: they wait, are told so, and count as what they get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from allocator.cache.podinfo import pod_event
+from allocator.scheduler.events import InventoryChanged, NodeChanged, PoolsDeclared
+from contract.encoding.protocol import Never, Placed, Wait
+from contract.encoding.quantity import MIB
+from contract.nodes.attributes import facts, trim
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+
+T4 = node("t4").gpus(2, mib=16_000)
+A100 = node("a100").labelled("pool", "a100").gpus(2, "A100", mib=80_000)
+"""An empty node of the pool `a100`."""
+PERCENT = pod("p").asks("nano-gpu/gpu-percent", 20)
+WHOLE = pod("p").asks("nvidia.com/gpu", 1)
+LARGE = pod("p").asks("gpufraction.io/gpu-memory", f"{40_000}Mi")
+ONLY_THERE = "no node of this cluster would serve it; a node of pool a100 would"
+
+
+def scheduler(
+    *nodes: NodeBuilder, pools: tuple[NodeBuilder, ...] = (A100,), learned: frozenset[str] = frozenset()
+) -> SchedulerHarness:
+    """With these nodes, and these empty nodes of pools."""
+    desk = SchedulerHarness(nodes)
+    desk.controller.handle(PoolsDeclared(tuple(each.state() for each in pools), learned))
+    return desk
+
+
+def answer(desk: SchedulerHarness, asked: PodBuilder) -> Wait:
+    found = desk.controller.reserve(question(asked))
+    assert isinstance(found, Wait)
+    return found
+
+
+FUTURE: dict[str, tuple[tuple[NodeBuilder, ...], PodBuilder]] = {
+    "a larger card than any present": ((T4,), LARGE),
+    "more such cards than a node has": (
+        (node("one").gpu("A100", mib=80_000),),
+        pod("p").asks("gpufraction.io/gpu-memory", f"{80_000}Mi").asks("gpufraction.io/gpu-count", 2),
+    ),
+    "a whole card where there is no GPU node": ((), WHOLE),
+    "a percentage where there is no GPU node": ((), PERCENT),
+    "an amount where there is no GPU node": ((), pod("p").asks("gpufraction.io/gpu-memory", "8Gi")),
+    "a selector of the pool": (
+        (T4,),
+        pod("p").asks("gpufraction.io/gpu-memory", "8Gi").spec(nodeSelector={"pool": "a100"}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "asked"), FUTURE.values(), ids=FUTURE.keys())
+def test_what_only_a_new_node_would_serve_waits_and_says_so(nodes: tuple[NodeBuilder, ...], asked: PodBuilder) -> None:
+    assert answer(scheduler(*nodes), asked).reason == ONLY_THERE
+
+
+@pytest.mark.parametrize("following", [False, True], ids=["the leader", "a replica that does not lead"])
+def test_every_replica_lets_wait(following: bool) -> None:
+    desk = scheduler(T4)
+    desk.leads = not following
+    assert answer(desk, LARGE).reason == ONLY_THERE
+
+
+def test_what_no_pool_would_serve_either_is_still_refused() -> None:
+    desk = scheduler(T4)
+    larger = pod("p").asks("gpufraction.io/gpu-memory", f"{90_000}Mi")
+    assert isinstance(desk.controller.reserve(question(larger)), Never)
+    desk.controller.handle(PoolsDeclared(()))
+    assert isinstance(desk.controller.reserve(question(LARGE)), Never)
+
+
+UNCERTAIN: dict[str, tuple[NodeBuilder, PodBuilder]] = {
+    "its taint is not tolerated": (A100.tainted("gpu"), LARGE),
+    "its other labels are not wanted": (A100, LARGE.spec(nodeSelector={"zone": "a"})),
+    "its CPU does not do": (A100.allocatable(cpu=1_000), LARGE.needs(cpu=2)),
+}
+
+
+@pytest.mark.parametrize(("pool", "asked"), UNCERTAIN.values(), ids=UNCERTAIN.keys())
+def test_a_pod_is_not_promised_a_node_that_does_not_take_it(pool: NodeBuilder, asked: PodBuilder) -> None:
+    found = answer(scheduler(T4, pools=(pool,)), asked)
+    assert found.reason.startswith("0 of 1 GPU nodes fit: "), "its GPUs would do, so it waits, as for any such node"
+
+
+def test_a_pod_that_a_present_node_serves_once_it_has_room_is_told_of_that_node() -> None:
+    busy = node("busy").gpu("A100", mib=80_000, used_mib=79_000)
+    full = scheduler(busy.cordoned())
+    assert answer(full, LARGE).reason == "0 of 1 GPU nodes fit: 1 cordoned"
+
+
+FLOORS: dict[str, tuple[tuple[NodeBuilder, ...], frozenset[str], int]] = {
+    "of a GPU that was only declared an eighth may be missing": ((), frozenset(), 14_000),
+    "a GPU of nodes that were seen is known": ((), frozenset(("a100",)), 16_000),
+    "a smaller GPU that is there": ((node("t4").gpu(mib=10_000).cordoned(),), frozenset(("a100",)), 2_000),
+    "a larger GPU that is there": ((node("h").gpu(mib=90_000).cordoned(),), frozenset(("a100",)), 16_000),
+}
+
+
+@pytest.mark.parametrize(("nodes", "learned", "mib"), FLOORS.values(), ids=FLOORS.keys())
+def test_a_percentage_counts_as_that_of_the_smallest_gpu_that_there_is_or_may_be(
+    nodes: tuple[NodeBuilder, ...], learned: frozenset[str], mib: int
+) -> None:
+    assert answer(scheduler(*nodes, learned=learned), PERCENT).floor == {"main": mib * MIB}
+
+
+def test_a_pod_in_the_queue_is_told_too_and_served_when_the_node_comes() -> None:
+    desk = scheduler(T4)
+    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    bindings, reports = desk.controller.schedule_pending()
+    assert (bindings, [report.reason for report in reports]) == ([], [f"waiting: {ONLY_THERE}"])
+    come = replace(A100, name="n1")
+    desk.controller.handle(NodeChanged(facts(trim(come.json()))))
+    desk.controller.handle(InventoryChanged(come.inventory()))
+    [binding], _ = desk.controller.schedule_pending()
+    assert binding.allocation.node == "n1"
+    desk.controller.check_invariants()
+
+
+def test_a_pool_that_is_declared_later_is_told_to_pods_that_wait_already() -> None:
+    desk = scheduler(T4, pools=())
+    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    _, [before] = desk.controller.schedule_pending()
+    desk.controller.handle(PoolsDeclared((A100.state(),)))
+    desk.now += 60
+    _, [after] = desk.controller.schedule_pending()
+    assert ("short of memory" in before.reason, after.reason) == (True, f"waiting: {ONLY_THERE}")
+
+
+def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
+    desk = SchedulerHarness([T4.allocatable(cpu=8_000)])
+    owners = {"DaemonSet": "agent", "Node": "static", "ReplicaSet": "app"}
+    for kind, name in owners.items():
+        made = pod(name).uid(name).container("main").needs(cpu=1).host_port(len(name)).on("t4").json()
+        made["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+        desk.controller.handle(pod_event(made))
+    placed = desk.controller.reserve(question(pod("p").needs(cpu=2).asks("gpufraction.io/gpu-memory", "8Gi")))
+    assert isinstance(placed, Placed)
+    [busy], [idle] = desk.controller.nodes(), desk.controller.idle_nodes()
+    assert (busy.requested.cpu, idle.requested.cpu, idle.requested.pods) == (5_000, 2_000, 2)
+    assert {usage.memory for usage in idle.usage} == {0}
+    assert {port for _, _, port in idle.host_ports} == {len("agent"), len("static")}
