@@ -42,7 +42,8 @@ class PlacementSettings:
         "spread.",
     )
     unsatisfiable: Literal["deny", "wait"] = setting(
-        "deny", "What happens to a request that no GPU of the cluster could ever serve."
+        "deny",
+        "What happens to a request that no GPU of the cluster, or of a pool declared in the options, could ever serve.",
     )
 
 
