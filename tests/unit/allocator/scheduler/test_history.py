@@ -34,6 +34,7 @@ from allocator.scheduler.events import (
     EvictionAnswered,
     EvictionOutcome,
     PodDeleted,
+    PoolsDeclared,
     ReservationsChecked,
     TickPhase,
     pods_listed,
@@ -42,7 +43,7 @@ from allocator.workers import binder
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import Never, Placed, Wait
-from contract.model import Allocation, PodRequest
+from contract.model import Allocation, NodeState, PodRequest
 from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
@@ -52,6 +53,8 @@ from tests.wires import Fate, Wire
 
 JSON = dict[str, Any]
 NODES = (node("a").gpu(mib=16384),)
+LARGER = node("pool").gpu(mib=32768).state()
+"""An empty node of a declared pool, none of which ever comes."""
 SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
 NAMES = st.sampled_from(("x", "y", "z"))
 PREEMPTION = (tracker.PREEMPTING, tracker.BLOCKED, tracker.FAILED)
@@ -122,6 +125,10 @@ class History(RuleBasedStateMachine):
                 failed=lambda: None,
             )
             fence(self.desk.controller, self.barrier)
+
+    @rule(pools=st.sampled_from(((), (LARGER,))))
+    def the_options_change(self, pools: tuple[NodeState, ...]) -> None:
+        self.desk.controller.handle(PoolsDeclared(pools))
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
