@@ -18,12 +18,12 @@ from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import TENANT, Hostile
 from tests.cluster.hostile.replicas import asking
+from tests.cluster.queueing.played import GATES, gating
 from tests.cluster.system import another
 
 pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 LABEL = "queued"
-GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
 MEMBERS = 3
 V100 = {"gpu": "on"}
 """The selector of the flavor that the queueing system chooses; the pods come without it."""
@@ -33,17 +33,6 @@ ASKS = {
     "Aliyun's": pod("m").asks("aliyun.com/gpu-mem", 2),
     "HAMi's": pod("m").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", 2000),
 }
-
-
-def gating(request: JSON) -> JSON:
-    """As Kueue's webhook does for a pod that it has not seen."""
-    gates = [gate["name"] for gate in request["object"]["spec"].get("schedulingGates") or []]
-    added = [{"name": gate} for gate in GATES if gate not in gates]
-    if not added:
-        return {"allowed": True}
-    return another.patching(
-        [{"op": "add", "path": "/spec/schedulingGates", "value": [*({"name": gate} for gate in gates), *added]}]
-    )
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import json
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,19 @@ def _server(respond: Respond) -> ThreadingHTTPServer:
 
 @contextlib.contextmanager
 def registered(
-    kube: Kube, respond: Respond = adding_a_container, *, label: str = "sidecar", name: str = AFTER
+    kube: Kube,
+    respond: Respond = adding_a_container,
+    *,
+    label: str = "sidecar",
+    name: str = AFTER,
+    selector: JSON | None = None,
+    kinds: Sequence[tuple[str, str]] = (("", "pods"),),
 ) -> Iterator[None]:
-    """The webhook serves and is registered meanwhile, for pods with the label `LABEL: yes`."""
+    """
+    The webhook serves and is registered meanwhile, for new pods with the label `LABEL: yes`.
+
+    `selector`: another selector of objects. `kinds`: API group and plural of others than pods.
+    """
     authority = Authority()
     server = _server(respond)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -98,7 +108,12 @@ def registered(
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, name="another-webhook", daemon=True).start()
     collection = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
-    kube.create(collection, _configuration(name, server.server_address[1], authority.pem, label))
+    kube.create(
+        collection,
+        _configuration(
+            name, server.server_address[1], authority.pem, selector or {"matchLabels": {label: "yes"}}, kinds
+        ),
+    )
     try:
         yield
     finally:
@@ -107,7 +122,7 @@ def registered(
         server.server_close()
 
 
-def _configuration(name: str, port: int, authority: bytes, label: str) -> JSON:
+def _configuration(name: str, port: int, authority: bytes, selector: JSON, kinds: Sequence[tuple[str, str]]) -> JSON:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -122,9 +137,10 @@ def _configuration(name: str, port: int, authority: bytes, label: str) -> JSON:
                     "url": f"https://localhost:{port}/mutate",
                     "caBundle": base64.b64encode(authority).decode(),
                 },
-                "objectSelector": {"matchLabels": {label: "yes"}},
+                "objectSelector": selector,
                 "rules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
+                    {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [plural]}
+                    for group, plural in kinds
                 ],
             }
         ],
