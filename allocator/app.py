@@ -155,6 +155,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         now_ns=time.time_ns,
         relist=fed.relist,
         write_timeout=_write_timeout(settings),
+        protects=settings.placement.scale_down == "block",
         counted=LoopCounters.of(metrics),
         decided=claims_woken.set,
         workers=workers,
@@ -240,6 +241,7 @@ def _controller(
         cache=Cache(engine=engine, faulted=faulted),
         options=SchedulerOptions(
             placement=settings.placement.pin,
+            protects=settings.placement.scale_down == "block",
             when=settings.placement.when,
             max_unconfirmed=settings.sharing.max_unconfirmed,
             unsatisfiable=settings.placement.unsatisfiable,

@@ -13,6 +13,8 @@ class SchedulerOptions:
 
     placement: str = "auto"
     """`auto`, `nodeName` or `affinity`, where the pod does not say."""
+    protects: bool = False
+    """Whether pods with a share get the annotations that keep autoscalers from removing their node."""
     when: str = "admission"
     """`admission` or `stored`: when a pod gets its share."""
     max_unconfirmed: int = 0

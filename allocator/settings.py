@@ -41,6 +41,12 @@ class PlacementSettings:
         "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Used only where node_policy is binpack or "
         "spread.",
     )
+    scale_down: Literal["allow", "block"] = setting(
+        "allow",
+        "Whether autoscalers may empty a node by moving pods that have a share. block: such pods get "
+        'cluster-autoscaler.kubernetes.io/safe-to-evict: "false" and karpenter.sh/do-not-disrupt: "true" with their '
+        "share, unless their author wrote these annotations.",
+    )
     unsatisfiable: Literal["deny", "wait"] = setting(
         "deny",
         "What happens to a request that no GPU of the cluster, or of a pool declared in the options, could ever serve.",

@@ -35,11 +35,13 @@ from contract.names import (
     DEVICE_ANNOTATION_PREFIXES,
     GPU_MEMORY,
     PIN,
+    PROTECTED,
     REQUEST,
     RESERVED_ANNOTATIONS,
     RETURNED,
 )
 from contract.options import DEFAULTS, Options
+from contract.scheduling import protection
 from contract.scheduling.needs import MOST_PORTS
 
 JSON = dict[str, Any]
@@ -161,7 +163,7 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal 
 
 def ours(annotation: str) -> bool:
     """Whether admission writes this annotation, and so replaces what others wrote there."""
-    if annotation in (PIN, RETURNED) or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
+    if annotation in (PIN, PROTECTED, RETURNED) or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
         return True
     return annotation in RESERVED_ANNOTATIONS or annotation.startswith(CONTAINER_PREFIXES)
 
@@ -180,6 +182,7 @@ def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
         REQUEST: codec.request_to_text(request),
         ALLOCATION: codec.allocation_to_text(allocation),
         PIN: _LONGEST_NODE,
+        **protection.added({}),
         **codec.container_annotations(allocation),
         **dialects.render(pod, request, allocation, 1 << 62).annotations,
     }

@@ -138,6 +138,13 @@ RETURNED = Key(
     doc="On a pod that got a share at its first admission and must wait after its second: the id of the first "
     "allocation, which is released when the allocator sees the pod.",
 )
+PROTECTED = Key(
+    f"{GROUP}/protected",
+    on="Pod annotation",
+    writer="webhook or allocator, with the allocation",
+    doc="Where the setting `placement.scale_down` is `block`: the annotations against scale-down that we wrote beside "
+    "the share, separated by commas. They are removed with it; those of the pod's author stay.",
+)
 PLACEMENT = _by_tenant(
     "placement",
     "How the node is pinned: `auto` (the default), `nodeName` or `affinity`.",

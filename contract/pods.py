@@ -14,7 +14,7 @@ from contract import bounds, names
 from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
-from contract.scheduling import needs, node_pin
+from contract.scheduling import needs, node_pin, protection
 
 JSON = dict[str, Any]
 
@@ -126,6 +126,9 @@ def outline(pod: Mapping[str, Any]) -> JSON:
     slim: JSON = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
     if metadata.get("labels"):
         slim["labels"] = dict(islice(metadata["labels"].items(), 1))  # whether there are any
+    against = protection.read_of(metadata.get("annotations") or {})
+    if against:
+        slim["annotations"] = against
     body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy") if key in spec}
     body["containers"] = [{"name": container.get("name", "")} for container in spec.get("containers") or []]
     body.update(node_pin.outline(spec))

@@ -21,6 +21,7 @@ from contract import names, pods
 from contract.encoding import codec, quantity
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import needs as scheduling
+from contract.scheduling import protection
 from contract.scheduling.demand import demands
 from contract.scheduling.needs import ONE_POD, PodNeeds
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -103,6 +104,8 @@ class PodInfo(NamedTuple):
     """Where our gate holds it."""
     behind: str = ""
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
+    protected: tuple[str, ...] = ()
+    """Annotations against scale-down that we wrote beside the share of such a pod."""
 
 
 class PodEvent(NamedTuple):
@@ -182,6 +185,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
+        protected=protection.written(annotations) if gates and allocation is not None else (),
     )
 
 

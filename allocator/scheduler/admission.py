@@ -91,7 +91,7 @@ class Admission:
 
     def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
         if held is not None and not question.refused and _stands_still(held, seen):
-            return Placed(held.allocation, held.pin)
+            return Placed(held.allocation, held.pin, self._options.protects)
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
@@ -113,7 +113,7 @@ class Admission:
             return messages.wait_until_stored(later, ask.request, smallest)
         if not question.dry_run:
             self._cache.assume(replace(ledger.assumed(ask, allocation, key, self._clock()), judged=seen, pin=pin))
-        return Placed(allocation, pin)
+        return Placed(allocation, pin, self._options.protects)
 
     def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
         """Why the pod gets its share only once it is stored; empty where it gets it now."""

@@ -223,7 +223,7 @@ class ForeignGates:
             if holding is None or now < due:
                 continue
             self.pods[uid] = (pod, now + _TAKE_AGAIN)
-            written = (str(names.ALLOCATION), *codec.container_annotations(holding.allocation))
+            written = (str(names.ALLOCATION), *codec.container_annotations(holding.allocation), *pod.protected)
             found.append(TakeShare(pod.key, uid, pod.version, written, pod.behind))
         return found
 

@@ -25,7 +25,7 @@ from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, E
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
-from contract.scheduling import node_pin
+from contract.scheduling import node_pin, protection
 from runtime.kubernetes import events, evictions, paths
 from runtime.kubernetes.client import (
     Kube,
@@ -58,8 +58,12 @@ class Unwritable(Exception):
     """A commit could not be put into words, so nothing was sent."""
 
 
-def operations(binding: Binding, now_ns: int) -> list[JSON]:
-    """The commit as JSON patch operations (RFC 6902) on the pod that the decision saw."""
+def operations(binding: Binding, now_ns: int, *, protects: bool = False) -> list[JSON]:
+    """
+    The commit as JSON patch operations (RFC 6902) on the pod that the decision saw.
+
+    `protects`: whether autoscalers are asked to leave the node alone while the pod is there.
+    """
     pod, allocation = binding.pod.pod, binding.allocation
     request = binding.pod.ask.request
     metadata = pod.get("metadata") or {}
@@ -68,6 +72,7 @@ def operations(binding: Binding, now_ns: int) -> list[JSON]:
         names.ALLOCATION: codec.allocation_to_text(allocation),
         **codec.container_annotations(allocation),
         **rendering.annotations,
+        **(protection.added(metadata.get("annotations") or {}) if protects else {}),
     }
     position = pods.gates(pod).index(names.GATE)
     return [
@@ -93,17 +98,17 @@ def _set(field: str, key: str, value: str) -> JSON:
 
 
 def write(
-    kube: Kube, binding: Binding, now_ns: int, *, timeout: float | None = None
+    kube: Kube, binding: Binding, now_ns: int, *, protects: bool = False, timeout: float | None = None
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
-    Write a commit and find out what became of it.
+    Write a commit and find out what became of it. `protects`: as in `operations`.
 
     A write without an answer that has left no trace is unknown, not undone: the API server may be at it still. Writing
     the same commit again ends the doubt, since only one of the two can find the version that both of them name. Raises
     `Unwritable` where an error of ours leaves nothing to be written.
     """
     try:
-        path, patch = paths.pods(*binding.pod.key.split("/", 1)), operations(binding, now_ns)
+        path, patch = paths.pods(*binding.pod.key.split("/", 1)), operations(binding, now_ns, protects=protects)
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:

@@ -97,6 +97,7 @@ class SchedulingLoop:
         now_ns: Callable[[], int],
         relist: Callable[[int | None], None] = lambda term: None,
         write_timeout: float = 10.0,
+        protects: bool = False,
         writers: int = 4,
         counted: LoopCounters | None = None,
         decided: Callable[[], None] = lambda: None,
@@ -110,6 +111,7 @@ class SchedulingLoop:
         self._kube, self._controller, self._recorder = kube, controller, recorder
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
+        self._protects = protects
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._fencer = Fencer(
@@ -257,7 +259,8 @@ class SchedulingLoop:
 
     def _write_one(self, binding: Binding) -> None:
         if self._controller.may_write_in(binding.term):
-            self._settle(write(self._kube, binding, self._now_ns(), timeout=self._write_timeout))
+            timeout, protects = self._write_timeout, self._protects
+            self._settle(write(self._kube, binding, self._now_ns(), protects=protects, timeout=timeout))
             return
         self._controller.handle(BindAbandoned(binding))
         self._counted.written("fenced")

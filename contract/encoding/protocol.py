@@ -51,10 +51,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The share is reserved (in a dry run: would be). `pin`: the kind of tie to the node, `nodeName` or `affinity`."""
+    """
+    The share is reserved (in a dry run: would be). `pin`: the kind of tie to the node, `nodeName` or `affinity`.
+    `protects`: whether autoscalers are asked to leave the node alone while the pod is there.
+    """
 
     allocation: Allocation
     pin: str
+    protects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,9 @@ def _text(document: Mapping[str, Any], key: str, default: str | None = None) -> 
 def answer_to_json(answer: Answer) -> JSON:
     """The body of the response."""
     match answer:
-        case Placed(allocation, pin):
-            return {"verdict": "placed", "allocation": codec.allocation_to_json(allocation), "pin": pin}
+        case Placed(allocation, pin, protects):
+            encoded = codec.allocation_to_json(allocation)
+            return {"verdict": "placed", "allocation": encoded, "pin": pin, "protects": protects}
         case Wait(code, reason, floor):
             return {"verdict": "wait", "code": code, "reason": reason, "floor": dict(floor)}
         case Never(code, reason):
@@ -171,7 +176,8 @@ def answer_from_json(document: object) -> Answer:
             pin = document.get("pin")
             if pin not in ("nodeName", "affinity"):
                 raise Malformed(f"the answer pins by {shown(pin)}")
-            return Placed(codec.allocation_from_json(document.get("allocation")), pin)
+            protects = document.get("protects") is True
+            return Placed(codec.allocation_from_json(document.get("allocation")), pin, protects)
         case "wait":
             floor = document.get("floor")
             if not isinstance(floor, dict) or not all(_is_amount(value) for value in floor.values()):

@@ -24,7 +24,7 @@ from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never,
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
-from contract.scheduling import needs, node_pin
+from contract.scheduling import needs, node_pin, protection
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
 from webhook.admission.review import FORBIDDEN, INVALID, Review
@@ -416,6 +416,8 @@ def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *,
     standing = placed is not None and _stands(pod, decided, placed.allocation)
     changed = _copied(pod if standing else _without_stale_pin(pod))
     metadata, spec = changed["metadata"], changed["spec"]
+    if metadata.get("annotations"):
+        metadata["annotations"] = protection.without(metadata["annotations"])
     if not standing:
         _drop_rendering(pod, metadata)
     containers.rewrite(spec, decided.request, _totals(decided.request, answer), dialects.ranged_requests(pod))
@@ -437,6 +439,7 @@ def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *,
             **({names.PIN: pin} if pin else {}),
             **codec.container_annotations(placed.allocation),
             **rendering.annotations,
+            **(protection.added(metadata.get("annotations") or {}) if placed.protects else {}),
         },
     )
     if rendering.labels:
@@ -460,7 +463,7 @@ def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
     """Memory in bytes by container, over all its GPUs, where it is known."""
     asked = {f.container: f.memory * f.count for f in request.containers if f.memory}
     match answer:
-        case Placed(allocation, _):
+        case Placed(allocation):
             return {c.container: sum(share.memory for share in c.shares) for c in allocation.containers}
         case Wait(_, _, floor):
             return {**floor, **asked}

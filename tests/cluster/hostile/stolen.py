@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from contract import names
+from contract.scheduling import protection
 from playground import scenarios
 from playground.api.kinds.values import User
 from playground.cluster import Cluster, account
@@ -93,12 +94,16 @@ def create(kube: Kube, namespace: str, made: JSON) -> None:
     kube.create(paths.pods(namespace), made)
 
 
+AUTOSCALER, KARPENTER = protection.AGAINST_SCALE_DOWN
+
+
 def prepare(cluster: Cluster) -> None:
     """A placed pod and one that waits, a pod of the cluster's own, two holder pods and a pod of MPS."""
     kube = cluster.kube
     cluster.await_account(SYSTEM)
     cluster.await_account(OURS)
-    create(kube, SERVED, pod("placed").asks(names.GPU_MEMORY, "1Gi").manifest())
+    for name in ("placed", "protected"):
+        create(kube, SERVED, pod(name).asks(names.GPU_MEMORY, "1Gi").manifest())
     waiting = pod("waiting").asks(names.GPU_MEMORY, "1Gi").manifest()
     waiting["spec"]["schedulingGates"] = [{"name": FOREIGN_GATE}]
     create(kube, SERVED, waiting)
@@ -115,7 +120,11 @@ def prepare(cluster: Cluster) -> None:
     asks = {"resources": {"requests": {"example.com/gpu-core": 1}}, "elasticGPUClassName": "nobodys"}
     claim = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": "claim"}, "spec": asks}
     kube.create(paths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED), claim)
-    wait_for(lambda: allocated(kube, "placed"), "the pod is not placed")
+    for name in ("placed", "protected"):
+        wait_for(functools.partial(allocated, kube, name), f"the pod {name} is not placed")
+    # As the setting placement.scale_down writes them, beside one of the author's own.
+    protecting = {AUTOSCALER: "false", KARPENTER: "true", str(names.PROTECTED): KARPENTER}
+    kube.patch_merge(paths.pods(SERVED, "protected"), {"metadata": {"annotations": protecting}})
     gates = kube.get(paths.pods(SERVED, "waiting"))["spec"]["schedulingGates"]
     assert [gate["name"] for gate in gates] == [FOREIGN_GATE, str(names.GATE)], gates
 

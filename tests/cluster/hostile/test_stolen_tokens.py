@@ -53,6 +53,8 @@ def image(container: str = "main") -> JSON:
 
 PROVISIONER = "gpushare.provisioner.elasticgpu.io"
 PLACED, WAITING = paths.pods(SERVED, "placed"), paths.pods(SERVED, "waiting")
+PROTECTED = paths.pods(SERVED, "protected")
+SAFE, CALM = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
 DNS, PLAIN = paths.pods(SYSTEM, "dns"), paths.pods(SERVED, "plain")
 OWN, OTHER, MPS = (paths.pods(OURS, name) for name in ("holder-a", "holder-b", "mps"))
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}
@@ -94,6 +96,31 @@ def evicted(want: str, namespace: str, name: str) -> Attempt:
 
 POD_ATTEMPTS = {
     "the allocator commits a placement": patched(ALLOWED, WAITING, COMMIT, form="json"),
+    "the allocator commits a placement and keeps the node": patched(
+        ALLOWED,
+        WAITING,
+        [
+            *COMMIT,
+            {"op": "add", "path": f"/metadata/annotations/{SAFE.replace('/', '~1')}", "value": "false"},
+            {"op": "add", "path": f"/metadata/annotations/{CALM.replace('/', '~1')}", "value": "true"},
+            {"op": "add", "path": "/metadata/annotations/gpufraction.io~1protected", "value": f"{SAFE},{CALM}"},
+        ],
+        form="json",
+    ),
+    "an eviction of a pod made safe": patched(BY_POLICY, PLACED, {"metadata": {"annotations": {SAFE: "true"}}}),
+    "a disruption of a pod made welcome": patched(BY_POLICY, PLACED, {"metadata": {"annotations": {CALM: "false"}}}),
+    "the end of a protection that is not ours": patched(
+        BY_POLICY, PROTECTED, {"metadata": {"annotations": {SAFE: None}}}
+    ),
+    "another protection in place of the author's": patched(
+        BY_POLICY, PROTECTED, {"metadata": {"annotations": {SAFE: "true"}}}
+    ),
+    "the end of a protection that is ours": patched(
+        ALLOWED, PROTECTED, {"metadata": {"annotations": {CALM: None, str(names.PROTECTED): None}}}
+    ),
+    "a protection of a pod that asked for nothing": patched(
+        BY_POLICY, PLAIN, {"metadata": {"annotations": {SAFE: "false"}}}
+    ),
     "the allocator tells a pod how it stands": patched(
         ALLOWED, f"{WAITING}/status", condition(names.ALLOCATED_CONDITION)
     ),

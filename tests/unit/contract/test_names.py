@@ -25,6 +25,7 @@ PINNED = {
     "GPU_COUNT": "gpufraction.io/gpu-count",
     "FENCE": "gpufraction.io/fence",
     "PIN": "gpufraction.io/pin",
+    "PROTECTED": "gpufraction.io/protected",
     "RETURNED": "gpufraction.io/returned",
     "SHARE_TAKEN": "GPUShareTaken",
     "REQUEST": "gpufraction.io/request",

@@ -9,6 +9,7 @@ from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes import excluded as keptout
+from contract.scheduling import protection
 from nodeagent.isolation.mps import FAULT
 from nodeagent.publishing import changes
 from nodeagent.sharing.overuse import OVERUSE, UNHEALTHY
@@ -163,7 +164,12 @@ def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_pl
     [listed] = re.findall(r"variables.labels.all\(l, l in \[(.+?)\]", said)
     share = ContainerAllocation("main", (GpuShare("GPU-1", 0, 1 << 30, 10, 1 << 34, nri=True),))
     allocation = Allocation("a", "n1", (share,))
-    written = {str(names.FENCE), str(names.ALLOCATION), *codec.container_annotations(allocation)}
+    written = {
+        str(names.FENCE),
+        str(names.ALLOCATION),
+        *codec.container_annotations(allocation),
+        *protection.added({}),
+    }
     labels: set[str] = set()
     for dialect in dialects.DIALECTS:
         request = PodRequest(dialect.name, (FractionRequest("main", memory=1 << 30),))
@@ -183,6 +189,7 @@ def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_pl
         "cdi.k8s.io/a",
         f"x{names.ALLOCATION}",
         f"{names.FENCE}x",
+        *(f"{key}x" for key in protection.AGAINST_SCALE_DOWN),
     ]
     assert [name for name in strange if re.search(pattern, name)] == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ GATE = "kueue.x-k8s.io/admission"
 class Gated:
     """One GPU, held by a pod that another system's gate holds, and the loop that carries effects out."""
 
-    def __init__(self, *, leads: bool = True, gate: str = GATE) -> None:
+    def __init__(self, *, leads: bool = True, gate: str = GATE, annotations: Mapping[str, str] | None = None) -> None:
         self.api = ApiServer()
         self.desk = SchedulerHarness([node("n").gpu(mib=16384)], elected=True, term=1)
         self.desk.controller.handle(pods_listed([], term=1))
@@ -47,6 +48,7 @@ class Gated:
         assert isinstance(answer, Placed)
         made = admitted(worker("gated"), allocation=answer.allocation)
         made["spec"]["schedulingGates"] = [{"name": gate}] if gate else []
+        made["metadata"]["annotations"].update(annotations or {})
         self.desk.leads, self.desk.term = leads, 1 if leads else None
         self.api.create(made)
         self.watch()
@@ -82,6 +84,13 @@ def test_the_share_goes_back_and_the_pod_learns_why() -> None:
     assert (it.desk.controller.look().confirmed, it.told()) == (0, ["GPUShareReturned"])
     assert isinstance(it.desk.controller.reserve(question(worker("other"))), Placed)
     it.desk.controller.check_invariants()
+
+
+def test_our_annotations_against_scale_down_go_with_the_share_and_the_authors_stay() -> None:
+    autoscaler, karpenter = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
+    it = Gated(annotations={autoscaler: "false", karpenter: "true", names.PROTECTED: karpenter})
+    it.turn()
+    assert set(pods.annotations_of(it.api.pods["default/gated"])) == {names.REQUEST, autoscaler}
 
 
 CASES = {

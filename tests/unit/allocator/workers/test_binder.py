@@ -17,10 +17,12 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted
 JSON = dict[str, Any]
 
 
-def decided() -> tuple[ApiServer, Kube, Binding]:
-    """A waiting pod on the API server, and the commit that was decided for it."""
+def decided(**annotations: str) -> tuple[ApiServer, Kube, Binding]:
+    """A waiting pod on the API server, and the commit that was decided for it. `annotations`: also of the pod."""
     api, desk = ApiServer(), SchedulerHarness([node("n").gpus(1)])
-    stored = api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
+    made = admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True)
+    made["metadata"]["annotations"].update(annotations)
+    stored = api.create(made)
     desk.controller.handle(pod_event(pods.trim(stored)))
     ((binding,), _) = desk.controller.schedule_pending()
     return api, Kube(api.wire), binding
@@ -32,6 +34,33 @@ def test_a_commit_takes_the_gate_away_and_pins_the_pod() -> None:
     assert outcome == BindSucceeded(binding, pod_event(pods.trim(api.pods["default/p"])))
     assert pods.gates(api.pods["default/p"]) == ()
     assert pods.allocation_id(api.pods["default/p"]) == binding.allocation.id
+
+
+AUTOSCALER, KARPENTER = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
+
+
+def test_a_commit_keeps_autoscalers_from_the_node_where_that_is_wanted() -> None:
+    api, kube, binding = decided()
+    assert isinstance(binder.write(kube, binding, 0, protects=True), BindSucceeded)
+    found = pods.annotations_of(api.pods["default/p"])
+    assert (found[AUTOSCALER], found[KARPENTER], found[names.PROTECTED]) == (
+        "false",
+        "true",
+        f"{AUTOSCALER},{KARPENTER}",
+    )
+
+
+def test_a_commit_leaves_what_the_author_wrote_about_evictions() -> None:
+    api, kube, binding = decided(**{AUTOSCALER: "true"})
+    assert isinstance(binder.write(kube, binding, 0, protects=True), BindSucceeded)
+    found = pods.annotations_of(api.pods["default/p"])
+    assert (found[AUTOSCALER], found[KARPENTER], found[names.PROTECTED]) == ("true", "true", KARPENTER)
+
+
+def test_a_commit_writes_nothing_about_evictions_by_default() -> None:
+    api, kube, binding = decided()
+    binder.write(kube, binding, 0)
+    assert not {AUTOSCALER, KARPENTER, names.PROTECTED} & pods.annotations_of(api.pods["default/p"]).keys()
 
 
 def test_a_lost_answer_is_found_out_by_reading_back() -> None:

@@ -1,0 +1,47 @@
+"""
+The annotations by which autoscalers leave a pod's node alone, and which of them are ours.
+
+Cluster Autoscaler removes no node with a pod of `safe-to-evict: "false"`, and Karpenter disrupts none with a pod of
+`do-not-disrupt: "true"`. What the pod's author wrote under these names stays. The annotation `gpufraction.io/protected`
+lists those that we wrote, so that they end with the share.
+
+Pure. Must not: touch any other annotation, whatever that list names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contract import names
+from contract.encoding.reading import words
+
+AGAINST_SCALE_DOWN: Mapping[str, str] = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""By Cluster Autoscaler's name and by Karpenter's: the value that keeps the node."""
+
+
+def written(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of these annotations of a pod are ours, the list itself included; not one that was changed since."""
+    listed = words(annotations.get(names.PROTECTED))
+    ours = tuple(key for key, value in AGAINST_SCALE_DOWN.items() if key in listed and annotations.get(key) == value)
+    return (*ours, str(names.PROTECTED)) if names.PROTECTED in annotations else ()
+
+
+def added(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What to write beside a share, on a pod with these annotations; empty where its author wrote all of them."""
+    before = written(annotations)
+    ours = {key: value for key, value in AGAINST_SCALE_DOWN.items() if key in before or key not in annotations}
+    return {**ours, str(names.PROTECTED): ",".join(ours)} if ours else {}
+
+
+def without(annotations: Mapping[str, str]) -> dict[str, str]:
+    """These annotations without those that we wrote."""
+    gone = written(annotations)
+    return {key: value for key, value in annotations.items() if key not in gone}
+
+
+def read_of(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The part of a pod's annotations that this module reads."""
+    return {key: annotations[key] for key in (*AGAINST_SCALE_DOWN, str(names.PROTECTED)) if key in annotations}
