@@ -28,6 +28,7 @@ from allocator.workers.claims import Claims
 from allocator.workers.informers import Follows, Informers
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
+from allocator.workers.provisioner import Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from contract.metrics import allocator as specs
@@ -172,6 +173,16 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
+    if settings.provisioning.enabled:
+        provisioner = Provisioner(
+            kube=kube,
+            controller=controller,
+            options=options.value,
+            bounds=_provisioning(settings),
+            counted=ProvisioningCounters.of(metrics),
+            faulted=faulted,
+        )
+        process.supervise("provisioner", lambda: provisioner.run(process.stop))
     if settings.repair_every:
         repair = Resync(
             kube=kube,
@@ -222,6 +233,13 @@ def _write_timeout(settings: Settings) -> float:
 
 def _limits(settings: Settings) -> Limits:
     return Limits(settings.sharing.max_sharers)
+
+
+def _provisioning(settings: Settings) -> ProvisioningBounds:
+    chosen = settings.provisioning
+    return ProvisioningBounds(
+        chosen.namespace, chosen.image, chosen.placeholders, chosen.after, chosen.patience, _limits(settings)
+    )
 
 
 def _controller(

@@ -72,6 +72,41 @@ class SharingSettings:
 
 
 @dataclass(frozen=True)
+class ProvisioningSettings:
+    """Nodes that are asked for while pods wait."""
+
+    enabled: bool = setting(
+        False,
+        "Ask an autoscaler for nodes of the pools of the options that declare `node`; needs the rights of "
+        "manifests/components/node-provisioning, which sets it.",
+    )
+    placeholders: bool = setting(
+        False,
+        "Ask by placeholder pods where the cluster serves no ProvisioningRequests; needs the rights of "
+        "manifests/components/node-placeholders, which sets it.",
+    )
+    namespace: str = setting("gpufraction-system", "Namespace of the requests for nodes; no pod in it is served.")
+    after: float = setting(
+        15.0,
+        "How long a pod waits until a node is asked for, so that pods that come together are served together.",
+        unit="duration",
+        minimum=0,
+    )
+    patience: float = setting(
+        900.0,
+        "How long a node may take until its GPUs are published. Then its request is given up, and the pool is asked "
+        "again after a pause that doubles from 1 min to 30 min.",
+        unit="duration",
+        minimum=10,
+    )
+    image: str = setting(
+        "gpufraction:0.1.0",
+        "Image of the placeholder pods that stand for a node where the cluster serves no ProvisioningRequests; they "
+        "only sleep.",
+    )
+
+
+@dataclass(frozen=True)
 class ElectionSettings:
     """Which of several replicas decides."""
 
@@ -189,4 +224,5 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
+    provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)

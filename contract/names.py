@@ -291,6 +291,19 @@ MPS_NODE = Key(
     writer="administrator",
     doc="`enabled`: an MPS daemon runs for each shared GPU of the node, where the component mps is installed.",
 )
+POOL = Key(
+    f"{GROUP}/pool",
+    on="label of node requests in our own namespace",
+    writer="allocator",
+    doc="The pool of the options for which nodes are asked: on ProvisioningRequests, CapacityBuffers, PodTemplates and "
+    "placeholder pods.",
+)
+NODE_REQUEST = Key(
+    f"{GROUP}/node-request",
+    on="label of placeholder pods in our own namespace",
+    writer="allocator",
+    doc="The request for nodes that the placeholder pod is a part of.",
+)
 HOLDER = Key(
     f"{GROUP}/holder",
     on="Pod label",

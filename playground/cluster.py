@@ -41,6 +41,8 @@ COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "unhealthy-lists": {"allocator": ("--unhealthy-lists=true",)},
     "holders": {"nodeagent": ("--pods=true",)},
     "node-access": {"nodeagent": ("--pods=true",)},
+    "node-provisioning": {"allocator": ("--provisioning-enabled=true",)},
+    "node-placeholders": {"allocator": ("--provisioning-placeholders=true",)},
     "startup-taint": {"nodeagent": ("--startup-taint=true",)},
 }
 """What components change of the programs' flags, which run as processes here; by component and program."""

@@ -191,6 +191,10 @@ class Cache:
         self._facts[facts.name] = facts
         return self._refresh(facts.name)
 
+    def facts(self) -> tuple[NodeFacts, ...]:
+        """Every Node."""
+        return tuple(self._facts.values())
+
     def replace_nodes(self, listed: Mapping[str, NodeFacts]) -> None:
         """All Nodes that exist, by name."""
         for gone in self._facts.keys() - listed.keys():

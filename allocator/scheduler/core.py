@@ -36,6 +36,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
+from allocator.provisioning.wishes import Unserved
 from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
@@ -67,6 +68,7 @@ from allocator.scheduler.events import (
     LatePodFailed,
     NodeChanged,
     NodeDeleted,
+    NodesExpected,
     NodesListed,
     PodDeleted,
     PodFenced,
@@ -86,6 +88,7 @@ from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
 from contract.model import NodeState, PodRequest
+from contract.nodes.attributes import NodeFacts
 
 _REFRESH_EVERY = 15.0
 """Seconds between two cycles that are run only to tell pods new figures."""
@@ -250,6 +253,7 @@ class Controller:
             EvictionAnswered: self.preemptor.eviction_answered,
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
+            NodesExpected: self._cycle.nodes_expected,
         }
         self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
@@ -454,6 +458,20 @@ class Controller:
         """What an empty node of each declared pool looks like, by `PoolsDeclared`."""
         with self._lock:
             return self._pools.nodes
+
+    def node_facts(self) -> tuple[NodeFacts, ...]:
+        """Every Node, with GPUs or without."""
+        with self._lock:
+            return self._cache.facts()
+
+    def unserved(self, after: float) -> tuple[Unserved, ...] | None:
+        """
+        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue.
+
+        None while that is not known: something has changed, and the queue has not been tried since.
+        """
+        with self._lock:
+            return self._cycle.unserved(self._clock(), after)
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""

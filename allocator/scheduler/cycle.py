@@ -9,7 +9,7 @@ changed, a pod joined the queue. Where only the figures that it was told are out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from allocator.cache import ledger, reserved
@@ -20,6 +20,7 @@ from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
+from allocator.provisioning.wishes import Expectation, Unserved
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
 from allocator.scheduler import messages
@@ -31,6 +32,7 @@ from allocator.scheduler.events import (
     BindUnknown,
     Effect,
     FenceRefused,
+    NodesExpected,
     PodFenced,
     ReadBack,
 )
@@ -79,6 +81,8 @@ class SchedulingCycle:
         """When the last round began."""
         self._failed: _Failed = {}
         """Of this round."""
+        self._expected: Mapping[str, Expectation] = {}
+        """The nodes that pods may expect, by uid."""
 
     def results(self) -> tuple[list[Binding], list[Report]]:
         """The bindings to be written, and what changed for pods since the last cycle; each is handed out once."""
@@ -107,6 +111,33 @@ class SchedulingCycle:
             self._trigger.running = False
             if self._rounds.unfinished:
                 self._trigger.wake()
+
+    def unserved(self, now: float, after: float) -> tuple[Unserved, ...] | None:
+        """
+        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue. Without
+        those that a claim serves, and those for which evictions make room.
+
+        None while that is not known: something has changed, and the queue has not been tried since.
+        """
+        if not self._leadership.holds() or self._trigger.requeued or self._trigger.running:
+            return None
+        return tuple(
+            Unserved(entry.uid, entry.ask)
+            for entry in self._queue.in_order()
+            if not entry.foreign
+            and not entry.ask.request.claim
+            and (self._rounds.has_tried(entry.uid) or entry.uid in self._expected)
+            and entry.uid not in self._preemption.under_way
+            and self._records.is_schedulable(entry.uid, now)
+            and now - self._records.waits(entry.uid, now) >= after
+        )
+
+    def nodes_expected(self, event: NodesExpected, now: float) -> None:
+        """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
+        if self._expected.keys() != event.expectations.keys():
+            self._trigger.outdated = True
+            self._trigger.wake()
+        self._expected = event.expectations
 
     def _in_order(self, now: float, bindings: list[Binding]) -> Iterator[None]:
         looked, failed = 0, self._failed
@@ -189,6 +220,9 @@ class SchedulingCycle:
         more = self._preemption.says(entry.uid)
         if more is not None:
             code, reason = more[0], f"{reason}; {more[1]}"
+        elif entry.uid in self._expected:
+            code, text = messages.expected(self._expected[entry.uid])
+            reason = f"{reason}; {text}"
         self._tell(entry, code, reason, now)
 
     def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float) -> None:

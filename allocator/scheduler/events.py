@@ -18,6 +18,7 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
+from allocator.provisioning.wishes import Expectation
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from contract.model import Inventory, NodeState
@@ -294,6 +295,13 @@ class ClaimStepAnswered:
     answer: JSON | Refused | None
 
 
+@dataclass(frozen=True, slots=True)
+class NodesExpected:
+    """What waiting pods may expect of the pools of the options, by uid. All there are now."""
+
+    expectations: Mapping[str, Expectation]
+
+
 Event = (
     PodsListed
     | PodEvent
@@ -324,6 +332,7 @@ Event = (
     | DriftFound
     | UncountedFound
     | PoolsDeclared
+    | NodesExpected
     | ClaimBindingAnswered
     | ClaimStepAnswered
 )

@@ -8,9 +8,11 @@ what the webhook is answered and a pod is told.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
+from allocator.provisioning.wishes import Expectation
 from contract import dialects
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
@@ -19,6 +21,9 @@ from contract.scheduling.reasons import Code
 
 FOREIGN_GATE = "ForeignGate"
 NOT_SCHEDULED = "NotScheduled"
+NODE_REQUESTED = "NodeRequested"
+NODE_NOT_BROUGHT = "NodeNotBrought"
+POOL_FULL = "PoolFull"
 REFUSED = "PlacementRefused"
 SHARE_RETURNED = "GPUShareReturned"
 _SAID = 300
@@ -59,6 +64,24 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
     return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+
+
+def expected(expectation: Expectation) -> tuple[str, str]:
+    """What a pod may expect of a pool whose empty node would serve it: a code, and an addition to why it waits."""
+    pool = expectation.pool
+    if expectation.asked is None:
+        if expectation.until:
+            again = _time_of_day(expectation.until)
+            return NODE_NOT_BROUGHT, f"no node of pool {pool} came in time; one is asked for again at {again}"
+        return POOL_FULL, f"pool {pool} has its {expectation.most} nodes"
+    if expectation.node:
+        return NODE_REQUESTED, f"node {expectation.node} of pool {pool} has come and is not ready yet"
+    return NODE_REQUESTED, f"a node of pool {pool} was asked for at {_time_of_day(expectation.asked)}"
+
+
+def _time_of_day(seconds: float) -> str:
+    """A time as people read it. A time that has passed stays true in a message that is seldom written."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
 
 
 def share_taken(gate: str) -> str:

@@ -54,6 +54,21 @@ ALLOCATOR_OPTIONS_REFUSED = PROGRAM.gauge(
     "gpufraction_allocator_options_refused",
     "1 while the file of options cannot be read and the last good content stays in use, 0 otherwise.",
 )
+NODES_WANTED = PROGRAM.gauge(
+    "gpufraction_nodes_wanted",
+    "Nodes of a pool that pods wait for: asked for, and on the way.",
+    labels=("pool",),
+)
+NODES_REQUESTED = PROGRAM.counter(
+    "gpufraction_nodes_requested_total",
+    "Nodes of a pool that were asked for.",
+    labels=("pool",),
+)
+NODE_REQUESTS_ENDED = PROGRAM.counter(
+    "gpufraction_node_requests_ended_total",
+    "Nodes of a pool whose request ended, by outcome (brought, without-gpus, too-late, refused, withdrawn).",
+    labels=("pool", "outcome"),
+)
 WAITING_PODS = PROGRAM.gauge(
     "gpufraction_waiting_pods",
     "Gated pods that wait for a share.",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,7 @@ JSON = dict[str, Any]
 MOST_TAINTS = 100
 TOO_MANY = Taint("gpufraction.io/more-taints-than-are-read", "", "NoSchedule")
 _NOTHING = Compute()
+_KEPT = ("name", "labels", "creationTimestamp", "resourceVersion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class NodeFacts:
     cordoned: bool = False
     ready: bool = False
     allocatable: Compute = _NOTHING
+    created: float = 0.0
+    """When the Node was made, in seconds since 1970; 0 where it does not say."""
     vendors: frozenset[str] = frozenset()
     """Resources by which NVIDIA's own plugin offers GPUs here (`contract.nodes.capacity`)."""
 
@@ -38,7 +42,7 @@ def trim(node: Mapping[str, Any]) -> JSON:
     metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
     return {
-        "metadata": {key: metadata[key] for key in ("name", "labels", "resourceVersion") if key in metadata},
+        "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
         "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
         "status": {"allocatable": status.get("allocatable") or {}, "conditions": ready},
     }
@@ -54,8 +58,16 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
         allocatable=_allocatable(status.get("allocatable") or {}),
+        created=_time(metadata.get("creationTimestamp")),
         vendors=vendor_gpus(status.get("allocatable") or {}),
     )
+
+
+def _time(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _taints(listed: list[JSON]) -> tuple[Taint, ...]:

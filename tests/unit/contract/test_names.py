@@ -44,6 +44,8 @@ PINNED = {
     "MPS_NODE": "gpufraction.io/mps",
     "STARTUP_TAINT": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction",
     "HOLDER": "gpufraction.io/holder",
+    "POOL": "gpufraction.io/pool",
+    "NODE_REQUEST": "gpufraction.io/node-request",
     "HELD_GPUS": "gpufraction.io/held-gpus",
     "ISOLATION": "gpufraction.io/isolation",
     "AVOID_MODELS": "gpufraction.io/avoid-gpu-models",

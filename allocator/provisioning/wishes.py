@@ -1,0 +1,359 @@
+"""
+The nodes that were asked for: what to ask for now, what has come, and what is given up.
+
+A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
+the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
+so another leader goes on from what is on the API server.
+
+A request is filled by the nodes of its pool that are created after it, the oldest request first; one of placeholder
+pods by the nodes to which they are bound. It has ended when all its nodes are ready: they have published their GPUs. It
+is given up when its nodes have not come within the bound, when they came without GPUs, or when the autoscaler says that
+it cannot bring them; the pool is then asked again after a pause that doubles. It is withdrawn when no pod needs its
+nodes any more.
+
+Pure: time is passed in, in seconds since 1970, as the API server's creation times are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Literal
+
+from allocator.provisioning.packing import Packing, PoolRoom, pack
+from contract.backoff import backoff
+from contract.model import NodeState
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
+
+_PAUSE, _PAUSE_CAP = 60.0, 1800.0
+"""Seconds until a pool is asked again that gave nothing: the first pause, and the longest."""
+_SETTLING = 10.0
+"""Seconds within which a node that is ready shows in what is placed."""
+MOST_NODES = 1_000
+"""Nodes of one request, at most."""
+
+Outcome = Literal["brought", "without-gpus", "too-late", "refused", "withdrawn"]
+"""Why a request ended. `without-gpus`: its nodes came, and did not publish GPUs within the bound."""
+_FAILURES = ("without-gpus", "too-late", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """
+    A node of a pool.
+
+    `ready`: its agent has published its GPUs, and it takes pods. `occupied`: a placeholder pod is there still.
+    `idle`: it is ready, and has as much room as an empty node of its pool.
+    """
+
+    name: str
+    created: float
+    ready: bool
+    occupied: bool = False
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool from which nodes may be asked for, as it is."""
+
+    name: str
+    empty: NodeState
+    """An empty node of it."""
+    most: int
+    """Nodes that it may have, those included that exist."""
+    nodes: tuple[PoolNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """A request as it stands on the API server."""
+
+    name: str
+    pool: str
+    count: int
+    created: float
+    refused: str = ""
+    """Why the autoscaler says that it cannot bring the nodes, in its words."""
+    bound: tuple[str, ...] | None = None
+    """The nodes to which its placeholder pods are bound. None: it has none, and is filled by the nodes that come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A pod that waits and fits on no node that there is."""
+
+    uid: str
+    ask: SchedulingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is to be deleted, and why. `nodes`: those of its nodes that came without GPUs."""
+
+    request: NodeRequest
+    outcome: Outcome
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How often in a row a pool gave nothing, and until when it is not asked."""
+
+    failures: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one call of `reconcile` leaves for the next."""
+
+    pauses: Mapping[str, Pause] = field(default_factory=dict)
+    """By pool."""
+    ready_since: Mapping[str, float] = field(default_factory=dict)
+    """When each young node was first seen ready, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """
+    What a waiting pod may expect of a pool whose empty node would serve it.
+
+    `asked`: since when a node is asked for; None where none is. Then `until` says when the pool is asked again, after
+    it gave nothing; 0 where it has as many nodes as it may have. `node`: the node that has come, and is not ready yet.
+    """
+
+    pool: str
+    asked: float | None
+    node: str = ""
+    until: float = 0.0
+    most: int = 0
+    """Nodes that the pool may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done."""
+
+    make: tuple[tuple[str, int], ...] = ()
+    """(pool, nodes) of each request to be made."""
+    end: tuple[Ended, ...] = ()
+    expectations: Mapping[str, Expectation] = field(default_factory=dict)
+    """By the uid of each pod that a node of a pool would serve."""
+    memory: Memory = Memory()
+    packing: Packing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBounds:
+    """`patience`: seconds that a request may take until its nodes have published their GPUs."""
+
+    patience: float
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A request beside the nodes that have come for it."""
+
+    request: NodeRequest
+    came: tuple[PoolNode, ...]
+
+    @property
+    def outstanding(self) -> int:
+        return self.request.count - len(self.came)
+
+
+def reconcile(
+    now: float,
+    pools: Sequence[PoolView],
+    requests: Iterable[NodeRequest],
+    unserved: Sequence[Unserved],
+    memory: Memory,
+    bounds: RequestBounds,
+) -> Plan:
+    """
+    What is to be done now.
+
+    `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is not declared any more
+    is withdrawn.
+    """
+    by_pool = {pool.name: pool for pool in pools}
+    standing = _standing(by_pool, requests)
+    ended = [end for each in standing if (end := _ends(each, by_pool.get(each.request.pool), now, bounds)) is not None]
+    over = {end.request.name for end in ended}
+    pauses, ready_since = _paused(memory.pauses, ended, now), _ready_since(memory, pools, now, bounds)
+    live = [each for each in standing if each.request.name not in over]
+
+    coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, bounds)]
+    rooms = [_room(pool, live, pauses, now) for pool in pools]
+    packing = pack([each.ask for each in unserved], [node.state for node in coming], rooms, bounds.limits)
+    used = set(packing.places)
+    needless = [each for each in live if not _is_needed(each, coming, used)]
+    ended += [Ended(each.request, "withdrawn") for each in needless]
+    return Plan(
+        make=tuple((pool, min(number, MOST_NODES)) for pool, number in packing.opened),
+        end=tuple(ended),
+        expectations=_expectations(unserved, packing, coming, pools, pauses, now, bounds.limits),
+        memory=Memory(pauses, ready_since),
+        packing=packing,
+    )
+
+
+def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[_Standing]:
+    """Each request, the oldest first, with the nodes that came for it: each node came for one request."""
+    left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
+    found = []
+    for request in sorted(requests, key=lambda each: (each.created, each.name)):
+        nodes = left.get(request.pool, [])
+        if request.bound is not None:
+            came = [node for node in nodes if node.name in request.bound]
+        else:
+            came = [node for node in nodes if node.created >= request.created][: request.count]
+        left[request.pool] = [node for node in nodes if node not in came]
+        found.append(_Standing(request, tuple(came)))
+    return found
+
+
+def _ends(standing: _Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:
+    request = standing.request
+    if pool is None:
+        return Ended(request, "withdrawn")
+    without = tuple(node.name for node in standing.came if not node.ready)
+    if not standing.outstanding and not without:
+        return Ended(request, "brought")
+    if standing.outstanding and request.refused:
+        return Ended(request, "refused", without)
+    if now - request.created < bounds.patience:
+        return None
+    return Ended(request, "too-late" if standing.outstanding else "without-gpus", without)
+
+
+def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> dict[str, Pause]:
+    """The pauses from now on: one that is over stays noted, so that the next one is longer, until nodes come."""
+    after = dict(pauses)
+    for end in ended:
+        pool = end.request.pool
+        if end.outcome == "brought":
+            after.pop(pool, None)
+        elif end.outcome in _FAILURES:
+            failures = after[pool].failures + 1 if pool in after else 1
+            after[pool] = Pause(failures, now + backoff(failures, _PAUSE, _PAUSE_CAP))
+    return after
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A node that is expected. `node`: its name, if it exists; `request`: what it came for, or will."""
+
+    state: NodeState
+    pool: str
+    request: NodeRequest | None
+    node: str
+    since: float
+
+
+def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, bounds: RequestBounds) -> dict[str, float]:
+    return {
+        node.name: memory.ready_since.get(node.name, now)
+        for pool in pools
+        for node in pool.nodes
+        if node.ready and not node.occupied and now - node.created < bounds.patience
+    }
+
+
+def _coming(
+    pool: PoolView, live: Iterable[_Standing], ready_since: Mapping[str, float], now: float, bounds: RequestBounds
+) -> list[_Coming]:
+    """
+    The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
+
+    A node that has just become ready counts for some seconds more: the queue is about to be tried on it.
+    """
+    mine = [each for each in live if each.request.pool == pool.name]
+    for_request = {node.name: each.request for each in mine for node in each.came}
+    found = []
+    for node in pool.nodes:
+        settling = node.name not in ready_since or now - ready_since[node.name] < _SETTLING
+        if settling and now - node.created < bounds.patience:
+            request = for_request.get(node.name)
+            since = request.created if request is not None else node.created
+            found.append(_Coming(replace(pool.empty, name=node.name), pool.name, request, node.name, since))
+    names = (f"{pool.name}/asked-{number}" for number in count(1))
+    for each in mine:
+        for _ in range(each.outstanding):
+            state = replace(pool.empty, name=next(names))
+            found.append(_Coming(state, pool.name, each.request, "", each.request.created))
+    return found
+
+
+def _room(pool: PoolView, live: Iterable[_Standing], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
+    return PoolRoom(pool.name, pool.empty, 0 if _rests(pool, pauses, now) else _may_open(pool, live))
+
+
+def _rests(pool: PoolView, pauses: Mapping[str, Pause], now: float) -> bool:
+    """
+    Whether the pool is not asked now: it gave nothing, or one of its nodes is idle.
+
+    Every pod that waits was tried on the idle node, and did not fit; it would not fit on another one like it.
+    """
+    pause = pauses.get(pool.name)
+    return (pause is not None and pause.until > now) or any(node.idle for node in pool.nodes)
+
+
+def _may_open(pool: PoolView, live: Iterable[_Standing]) -> int:
+    asked = sum(each.outstanding for each in live if each.request.pool == pool.name)
+    return max(0, min(pool.most - len(pool.nodes) - asked, MOST_NODES))
+
+
+def _is_needed(standing: _Standing, coming: Iterable[_Coming], used: set[str]) -> bool:
+    """
+    Whether one of its nodes serves a pod that waits.
+
+    A request whose nodes have all come is kept until they are ready.
+    """
+    if not standing.outstanding:
+        return True
+    return any(each.request == standing.request and each.state.name in used for each in coming)
+
+
+def _expectations(
+    unserved: Sequence[Unserved],
+    packing: Packing,
+    coming: Iterable[_Coming],
+    pools: Sequence[PoolView],
+    pauses: Mapping[str, Pause],
+    now: float,
+    limits: Limits,
+) -> dict[str, Expectation]:
+    by_name = {each.state.name: each for each in coming}
+    refusing = [pool for pool in pools if not any(node.idle for node in pool.nodes)]
+    of_shape: dict[SchedulingRequest, Expectation | None] = {}
+    found = {}
+    for pod, place in zip(unserved, packing.places, strict=True):
+        expected = by_name.get(place)
+        if expected is not None:
+            found[pod.uid] = Expectation(expected.pool, expected.since, expected.node)
+        elif place:
+            found[pod.uid] = Expectation(place.rsplit("/", 1)[0], now)
+        else:
+            if pod.ask not in of_shape:
+                of_shape[pod.ask] = _later(pod.ask, refusing, pauses, now, limits)
+            later = of_shape[pod.ask]
+            if later is not None:
+                found[pod.uid] = later
+    return found
+
+
+def _later(
+    ask: SchedulingRequest, pools: Iterable[PoolView], pauses: Mapping[str, Pause], now: float, limits: Limits
+) -> Expectation | None:
+    """The first pool whose empty node would serve the pod, and that is not asked now."""
+    for pool in pools:
+        if pack([ask], [], [PoolRoom(pool.name, pool.empty, 1)], limits).places[0]:
+            pause = pauses.get(pool.name)
+            until = pause.until if pause is not None and pause.until > now else 0.0
+            return Expectation(pool.name, None, until=until, most=pool.most)
+    return None

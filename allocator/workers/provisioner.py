@@ -1,0 +1,234 @@
+"""
+Asking for nodes: the leader keeps requests for nodes on the API server as `allocator.provisioning` wants them.
+
+Every pass reads the requests that exist, so a lost answer or another leader changes nothing: what was made is found.
+Requests are ProvisioningRequests where the cluster serves that kind, else placeholder pods. A pool's spare nodes are a
+CapacityBuffer. Nothing here decides which nodes; a failure is tried again with the next pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allocator.faults import Faulted, surfaced
+from allocator.provisioning import objects, pools
+from allocator.provisioning.objects import RequestForm
+from allocator.provisioning.wishes import Ended, Memory, Plan, PoolView, RequestBounds, reconcile
+from allocator.scheduler.core import Controller
+from allocator.scheduler.events import NodesExpected
+from contract import names
+from contract.metrics import allocator as specs
+from contract.options import NO_OPTIONS, PoolOptions
+from contract.scheduling.filters import Limits
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.metrics import Metrics
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+_EVERY, _SOON = 2.0, 0.25
+"""Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
+_LOOK_AGAIN = 60.0
+"""Seconds until it is looked again whether the cluster serves ProvisioningRequests."""
+_NO_WAY = (
+    "the cluster serves no ProvisioningRequests; run Cluster Autoscaler with --enable-provisioning-requests, or add "
+    "manifests/components/node-placeholders"
+)
+provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[:2])
+pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
+_OURS = {"labelSelector": str(names.POOL)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningBounds:
+    """
+    `after`: seconds that a pod waits until a node is asked for. `patience`: seconds that a node may take until its GPUs
+    are published.
+    """
+
+    namespace: str
+    image: str
+    placeholders: bool
+    """Whether placeholder pods may be made."""
+    after: float
+    patience: float
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCounters:
+    """Who is told how many nodes were asked for in a pool, and what became of each request's nodes."""
+
+    asked: Callable[[str, int], None] = lambda pool, nodes: None
+    ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
+    wanted: Callable[[str, int], None] = lambda pool, nodes: None
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> ProvisioningCounters:
+        """The metrics."""
+        asked, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
+        wanted = metrics.gauge(specs.NODES_WANTED)
+        return cls(
+            asked=lambda pool, nodes: asked.labels(pool=pool).inc(nodes),
+            ended=lambda pool, outcome, nodes: ended.labels(pool=pool, outcome=outcome).inc(nodes),
+            wanted=lambda pool, nodes: wanted.labels(pool=pool).set(nodes),
+        )
+
+
+class Provisioner:
+    """One pass every few seconds while this replica decides."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        controller: Controller,
+        options: Callable[[], PoolOptions | None],
+        bounds: ProvisioningBounds,
+        counted: ProvisioningCounters | None = None,
+        now: Callable[[], float] = time.time,
+        word: Callable[[], str] = lambda: secrets.token_hex(4),
+        faulted: Faulted = surfaced,
+    ) -> None:
+        self._kube, self._controller, self._options, self._bounds = kube, controller, options, bounds
+        self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
+        self._faulted = faulted
+        self._judged = RequestBounds(bounds.patience, bounds.limits)
+        self._memory = Memory()
+        self._said: dict[str, str] = {}
+        self._unserved_kind_until = 0.0
+        """Until when it is known that the cluster serves no ProvisioningRequests."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        pause = _EVERY
+        while not stop.wait(pause):
+            pause = _EVERY
+            if self._controller.decides():
+                try:
+                    pause = _EVERY if self.once() else _SOON
+                except KubeError as error:
+                    self._say("nodes not asked for", str(error))
+
+    def once(self) -> bool:
+        """One pass. False where the queue has to be tried first. Raises `KubeError`."""
+        term = self._controller.term()
+        options = self._options() or NO_OPTIONS
+        placeholders = self._placeholders() if self._bounds.placeholders else []
+        documents = [*self._provisioning_requests(), *placeholders]
+        requests = [request for each in documents if (request := objects.request_of(each)) is not None]
+        declared = {pool.name: dict(pool.node.labels) for pool in options.pools if pool.node is not None}
+        if not requests and not declared:
+            return True
+        unserved = self._controller.unserved(self._bounds.after)
+        if unserved is None:
+            return False
+        occupied = {name for pod in placeholders if (name := (pod.get("spec") or {}).get("nodeName"))}
+        controller = self._controller
+        empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
+        views = pools.views(options, empty, controller.node_facts(), states, occupied)
+        plan = reconcile(self._now(), views, requests, unserved, self._memory, self._judged)
+        self._memory = plan.memory
+        failed = self._carry_out(plan, {view.name: view for view in views}, declared, term)
+        self._controller.handle(
+            NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
+        )
+        return True
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _provisioning_requests(self) -> list[JSON]:
+        if not self._serves_requests():
+            return []
+        try:
+            return self._kube.list(provisioning_requests(self._bounds.namespace), _OURS).items
+        except KubeNotFound:
+            self._unserved_kind_until = self._now() + _LOOK_AGAIN
+            return []
+
+    def _placeholders(self) -> list[JSON]:
+        return self._kube.list(paths.pods(self._bounds.namespace), _OURS).items
+
+    def _serves_requests(self) -> bool:
+        """Whether the cluster serves ProvisioningRequests, as far as is known."""
+        return self._now() >= self._unserved_kind_until
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, plan: Plan, views: Mapping[str, PoolView], selectors: Mapping[str, Mapping[str, str]], term: int | None
+    ) -> set[str]:
+        """Write it; returns the pools whose request could not be made."""
+        failed = set()
+        for end in plan.end:
+            if self._controller.may_write_in(term):
+                self._end(end)
+        for pool, count in plan.make:
+            try:
+                if self._controller.may_write_in(term):
+                    self._ask(views[pool], selectors[pool], count)
+            except KubeError as error:
+                # The request may have been made all the same; the next pass finds it.
+                failed.add(pool)
+                self._say("nodes not asked for", str(error), pool)
+        return failed
+
+    def _say(self, what: str, why: str, pool: str = "") -> None:
+        """Into the log, once for each reason in a row."""
+        if self._said.get(pool) != why:
+            self._said[pool] = why
+            log.warning(what, extra={"pool": pool, "reason": why})
+
+    def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
+        bounds, off = self._bounds, tuple(node.name for node in view.nodes)
+        form = RequestForm(
+            f"{view.name}-{self._word()}", bounds.namespace, view.name, view.empty, selector, off, bounds.image
+        )
+        if not self._serves_requests() and not bounds.placeholders:
+            raise KubeNotFound(_NO_WAY)
+        self._sweep()
+        if self._serves_requests():
+            self._kube.create(pod_templates(bounds.namespace), objects.pod_template(form))
+            request = objects.provisioning_request(form, count, bounds.patience)
+            self._kube.create(provisioning_requests(bounds.namespace), request)
+        else:
+            for number in range(count):
+                one = replace(form, name=f"{form.name}-{number}")
+                self._kube.create(paths.pods(bounds.namespace), objects.placeholder(one))
+        self._counted.asked(view.name, count)
+        log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
+
+    def _end(self, end: Ended) -> None:
+        request, namespace = end.request, self._bounds.namespace
+        if request.bound is not None:
+            self._delete(paths.pods(namespace, request.name))
+        else:
+            self._delete(provisioning_requests(namespace, request.name))
+            self._delete(pod_templates(namespace, request.name))
+        self._counted.ended(request.pool, end.outcome, request.count)
+        log.info("request for nodes ended", extra={"request": request.name, "outcome": end.outcome, "nodes": end.nodes})
+
+    def _sweep(self) -> None:
+        """Delete the PodTemplates of requests that are gone, or that were never made."""
+        if not self._serves_requests():
+            return
+        kept = {_name(each) for each in self._provisioning_requests()}
+        for template in self._kube.list(pod_templates(self._bounds.namespace), _OURS).items:
+            if _name(template) not in kept:
+                self._delete(pod_templates(self._bounds.namespace, _name(template)))
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._kube.delete(path)
+        except KubeNotFound:
+            return
+
+
+def _name(document: JSON) -> str:
+    return str(document["metadata"]["name"])
