@@ -42,6 +42,11 @@ _NOT_SHARED = WITHHELD[1]
 _Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
 
 
+def is_known(node: NodeState) -> bool:
+    """Whether the node says what it has: its agent published GPUs, and its kubelet has said how many pods it takes."""
+    return bool(node.gpus) and node.allocatable.pods > 0
+
+
 def empty_nodes(options: PoolOptions, seen: Iterable[NodeState], default_sharers: int) -> tuple[NodeState, ...]:
     """An empty node of each declared pool of which enough is known, in the document's order; see `empty_node`."""
     by_pool: dict[str, list[NodeState]] = {}
@@ -60,7 +65,7 @@ def empty_node(pool: Pool, cluster: VgpuOptions, seen: Iterable[NodeState], defa
     """
     if pool.node is None:
         return None
-    alike = _commonest([node for node in seen if node.gpus and pool.has(node.labels)])
+    alike = _commonest([node for node in seen if is_known(node) and pool.has(node.labels)])
     made = _learned(dict(pool.node.labels), alike) if alike else _declared(pool.node, pool.options.over(cluster))
     if not made.gpus or not any(gpu.usable for gpu in made.gpus):
         return None

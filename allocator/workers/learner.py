@@ -102,7 +102,7 @@ class PoolWatcher:
         """`idle` gives every node as it is without pods; `declare` is called with what changed."""
         self._options, self._idle, self._declare, self._limits = options, idle, declare, limits
         self._seen: dict[str, list[NodeState]] = {}
-        """The nodes with GPUs of each declared pool, as they were when there were any."""
+        """The known nodes of each declared pool, as they were when there were any."""
         self._last = PoolsDeclared(())
 
     def run(self, stop: threading.Event) -> None:
@@ -116,7 +116,7 @@ class PoolWatcher:
         declared = [pool.name for pool in options.pools if pool.node is not None]
         found: dict[str, list[NodeState]] = {}
         for node in self._idle() if declared else ():
-            if node.gpus:
+            if templates.is_known(node):
                 found.setdefault(options.of_node(node.labels)[0], []).append(node)
         self._seen = {name: nodes for name in declared if (nodes := found.get(name) or self._seen.get(name, []))}
         seen = [node for nodes in self._seen.values() for node in nodes]

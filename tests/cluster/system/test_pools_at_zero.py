@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,20 @@ def test_pods_wait_for_the_first_node_of_a_declared_pool(empty: Cluster, tmp_pat
         invariants.check(empty)
         scenarios.clear(empty.kube)
         invariants.check(empty)
+
+
+def options_refused(cluster: Cluster) -> bool:
+    """Whether the allocator says that it cannot read the options."""
+    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return "gpufraction_allocator_options_refused 1.0" in lines
+
+
+def test_while_the_options_cannot_be_read_the_pools_stay_as_they_were(empty: Cluster) -> None:
+    declare(empty, POOL)
+    wait_for(lambda: not is_refused(empty, WHOLE), "whole cards are refused although a pool has some", 30.0)
+    declare(empty, {**POOL, "node": {"gpus": 0}})
+    wait_for(lambda: options_refused(empty), "no metric says that the options are wrong")
+    assert not is_refused(empty, WHOLE)
+    declare(empty, POOL)
+    wait_for(lambda: not options_refused(empty), "the metric still says that the options are wrong")
