@@ -13,6 +13,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.cluster.engines import kueue
 from tests.cluster.engines.kueue import Kueue
+from tests.cluster.queueing import witness
 from tests.cluster.system import invariants
 from tests.clusters import real
 
@@ -37,12 +38,13 @@ def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 @pytest.fixture
 def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
-    """The cluster, empty; afterwards every invariant holds, with the test's pods and again without them."""
-    yield beside[0]
-    invariants.check(beside[0])
-    _delete_jobs(beside[0])
-    scenarios.clear(beside[0].kube)
-    invariants.check(beside[0])
+    """The cluster, empty; no pod behind a foreign gate ever has a share, and afterwards every invariant holds."""
+    with witness.watching(beside[0].kube):
+        yield beside[0]
+        invariants.check(beside[0])
+        _delete_jobs(beside[0])
+        scenarios.clear(beside[0].kube)
+        invariants.check(beside[0])
     wait_for(beside[1].holds_nothing, lambda: f"quota is held: {beside[1].charged()}", 30)
 
 

@@ -50,9 +50,10 @@ class Kueue:
     kube: Kube
     program: Program
 
-    def flavor(self, name: str, labels: Mapping[str, str]) -> None:
-        """A ResourceFlavor for nodes with these labels."""
-        self._create("resourceflavors", "ResourceFlavor", name, {"nodeLabels": dict(labels)})
+    def flavor(self, name: str, labels: Mapping[str, str], *, topology: str = "") -> None:
+        """A ResourceFlavor for nodes with these labels, in a Topology where one is named."""
+        topologies = {"topologyName": topology} if topology else {}
+        self.create("resourceflavors", "ResourceFlavor", name, {"nodeLabels": dict(labels), **topologies})
 
     def queue(
         self, name: str, flavor: str, quota: Mapping[str, str], *, cohort: str = "", preemption: JSON | None = None
@@ -65,10 +66,11 @@ class Kueue:
             spec |= {"cohortName": cohort, "preemption": {"reclaimWithinCohort": "Any"}}
         if preemption:
             spec["preemption"] = preemption
-        self._create("clusterqueues", "ClusterQueue", name, spec)
-        self._create("localqueues", "LocalQueue", name, {"clusterQueue": name}, namespace="default")
+        self.create("clusterqueues", "ClusterQueue", name, spec)
+        self.create("localqueues", "LocalQueue", name, {"clusterQueue": name}, namespace="default")
 
-    def _create(self, plural: str, kind: str, name: str, spec: JSON, namespace: str | None = None) -> None:
+    def create(self, plural: str, kind: str, name: str, spec: JSON, namespace: str | None = None) -> None:
+        """Create one of Kueue's objects."""
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         document = {"apiVersion": GROUP_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self.kube.create(paths.path(GROUP_VERSION, plural, namespace), document)
