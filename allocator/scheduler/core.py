@@ -37,7 +37,7 @@ from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
 from allocator.provisioning.wishes import Unserved
-from allocator.queue.queue import CycleTrigger, Rounds, SchedulingQueue
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission
@@ -466,12 +466,22 @@ class Controller:
 
     def unserved(self, after: float) -> tuple[Unserved, ...] | None:
         """
-        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue.
+        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue; in turns.
 
         None while that is not known: something has changed, and the queue has not been tried since.
         """
         with self._lock:
-            return self._cycle.unserved(self._clock(), after)
+            waiting = tuple(self._queue.in_any_order()) if self._cycle.settled() else None
+        found: list[QueuedPodInfo] = []
+        for start in range(0, len(waiting or ()), _LOOKED_AT):
+            with self._lock:
+                now, some = self._clock(), (waiting or ())[start : start + _LOOKED_AT]
+                found.extend(entry for entry in some if self._cycle.is_unserved(entry, now, after))
+            self._give_way()
+        with self._lock:
+            if waiting is None or not self._cycle.settled():
+                return None
+        return tuple(Unserved(entry.uid, entry.ask) for entry in sorted(found, key=lambda entry: entry.order))
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""

@@ -20,7 +20,7 @@ from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
-from allocator.provisioning.wishes import Expectation, Unserved
+from allocator.provisioning.wishes import Expectation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
 from allocator.scheduler import messages
@@ -112,19 +112,18 @@ class SchedulingCycle:
             if self._rounds.unfinished:
                 self._trigger.wake()
 
-    def unserved(self, now: float, after: float) -> tuple[Unserved, ...] | None:
-        """
-        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue. Without
-        those that a claim serves, and those for which evictions make room.
+    def settled(self) -> bool:
+        """Whether the queue has been tried since something changed that may help a pod, as far as a budget allowed."""
+        return self._leadership.holds() and not self._trigger.requeued and not self._trigger.running
 
-        None while that is not known: something has changed, and the queue has not been tried since.
+    def is_unserved(self, entry: QueuedPodInfo, now: float, after: float) -> bool:
         """
-        if not self._leadership.holds() or self._trigger.requeued or self._trigger.running:
-            return None
-        return tuple(
-            Unserved(entry.uid, entry.ask)
-            for entry in self._queue.in_order()
-            if not entry.foreign
+        Whether a pod has waited so many seconds and fits on no node that there is, while the queue is settled.
+
+        A pod that a claim serves is none of them, and neither is one for which evictions make room.
+        """
+        return (
+            not entry.foreign
             and not entry.ask.request.claim
             and (self._rounds.has_tried(entry.uid) or entry.uid in self._expected)
             and entry.uid not in self._preemption.under_way
