@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import gt
 from typing import Any
 
 from contract.model import WHOLE, Gpu, NodeState, Usage
@@ -26,7 +27,7 @@ from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
 
 _MOST_EVALUATIONS = 8_000
 """Pairs of a state and a shape that are evaluated, about 50 us each; several for a node of many GPUs."""
-_MOST_CHOICES = 64
+_MOST_CHOICES = 256
 """Choices of GPUs that are looked at for one of them; equal GPUs count once."""
 _MOST_CHOICE_STEPS = 1_000
 """Steps of the search for these."""
@@ -36,6 +37,14 @@ _MOST_THRESHOLDS = 4
 _MOST_PORTS = 4
 
 Amounts = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Ways:
+    """The states after one pod more that were found so far, and where others come from."""
+
+    found: list[int]
+    others: Iterator[int]
 
 
 class NodeStates:
@@ -56,12 +65,12 @@ class NodeStates:
         self._sorts: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._outlines: dict[tuple[Any, ...], int] = {}
-        self._after: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._ways: dict[tuple[int, int], _Ways] = {}
+        self._few: dict[tuple[int, int, bool], tuple[NodeState, Sequence[int]]] = {}
         self._sort_numbers: dict[tuple[Any, ...], int] = {}
         self._asked = _Asked(shapes)
         self._without_cores = [not any(f.cores for f in ask.request.containers) for ask in shapes]
         self._shares = [sum(fraction.count for fraction in ask.request.containers) for ask in shapes]
-        self._by_kind: dict[tuple[int, int], list[dict[int, Demand]]] = {}
         self._measures: Measures | None = None
         self._rooms: dict[int, Amounts] = {}
 
@@ -81,20 +90,31 @@ class NodeStates:
 
         Shapes come in the order of the queue, so that where the bound is reached, it is for later ones.
         """
-        given = sorted(self._outlines.values())
-        for shape in range(len(self.shapes)):
-            for kind in given:
-                self.after(kind, shape)
-        nodes = {kind: self._nodes[kind] for kind in given}
-        self._measures = Measures(self.shapes, nodes, self._by_kind, self.limits)
+        nodes = {kind: self._nodes[kind] for kind in sorted(self._outlines.values())}
+        taken = {}
+        for shape, ask in enumerate(self.shapes):
+            for kind, node in nodes.items():
+                choices = [fit.demands_of(node, ask.request, chosen) for chosen in self._choices(kind, shape)]
+                if choices:
+                    taken[kind, shape] = choices
+        self._measures = Measures(self.shapes, nodes, taken, self.limits)
         return self._measures
 
-    def after(self, state: int, shape: int) -> tuple[int, ...]:
-        """The states in which a pod of this shape leaves the node, the one with the fullest GPUs first."""
-        known = self._after.get((state, shape))
-        if known is None:
-            known = self._after[state, shape] = self._evaluate(state, shape)
-        return known
+    def after(self, state: int, shape: int, way: int = 0) -> int | None:
+        """
+        The state in which a pod of this shape leaves the node by the first of the ways to put it there, the second and
+        so on; None where there is no such way. In the first one it takes the fullest GPUs that have room.
+        """
+        ways = self._ways.get((state, shape))
+        if ways is None:
+            ways = self._ways[state, shape] = _Ways([], self._all_after(state, shape))
+        while len(ways.found) <= way:
+            another = next(ways.others, None)
+            if another is None:
+                return None
+            if another not in ways.found:
+                ways.found.append(another)
+        return ways.found[way]
 
     def room(self, state: int) -> Amounts:
         """How much room the state has at most, by each measure."""
@@ -104,42 +124,29 @@ class NodeStates:
             known = self._rooms[state] = self._measures.room(self._nodes[state], self.kinds[state])
         return known
 
-    def _evaluate(self, state: int, shape: int) -> tuple[int, ...]:
+    def _all_after(self, state: int, shape: int) -> Iterator[int]:
         node, ask, kind = self._nodes[state], self.shapes[shape], self.kinds[state]
-        if self._measures is not None:
-            need = self._measures.needs.get((kind, shape))
-            if need is None or any(wanted > has for wanted, has in zip(need, self.room(state), strict=True)):
-                return ()
-        if self._left <= 0:
-            self.complete = False
-            return ()
-        self._left -= 1 + len(node.gpus) // 8
-        if node_reason(node, ask.needs) is not None:
-            return ()
-        found: dict[int, None] = {}
+        assert self._measures is not None
+        need = self._measures.needs.get((kind, shape))
+        if need is None or any(map(gt, need, self.room(state))):
+            return
         for chosen in self._choices(state, shape):
-            if self._measures is None:
-                self._by_kind.setdefault((kind, shape), []).append(fit.demands_of(node, ask.request, chosen))
+            self._left -= 1
             booked = nodeinfo.booked(node, ask, fit.allocate(node, ask.request, chosen))
-            found[self._add(booked, self._sorts[state], kind)] = None
-        return tuple(found)
+            yield self._add(booked, self._sorts[state], kind)
 
     def _choices(self, state: int, shape: int) -> Iterator[GpuChoice]:
-        """The choices of GPUs for the shape, of equal GPUs only as many as it may need."""
-        node, request = self._nodes[state], self.shapes[shape].request
-        alike: Counter[tuple[int, int, Usage]] = Counter()
-        positions = []
-        for position, (gpu, sort, usage) in enumerate(zip(node.gpus, self._sorts[state], node.usage, strict=True)):
-            kind = (sort, gpu.numa if self._asked.numa else -1, usage)
-            alike[kind] += 1
-            if alike[kind] <= self._shares[shape]:
-                positions.append(position)
-        usages = [node.usage[position] for position in positions]
-        if self._without_cores[shape]:
-            usages = [replace(usage, cores=0) if usage.cores else usage for usage in usages]
-        few = replace(node, gpus=tuple(node.gpus[position] for position in positions), usage=tuple(usages))
+        """The choices of GPUs for the shape, where the node takes it at all."""
+        node, ask = self._nodes[state], self.shapes[shape]
+        self._left -= 1 + len(node.gpus) // 8
+        if self._left <= 0:
+            self.complete = False
+            return
+        if node_reason(node, ask.needs) is not None:
+            return
+        few, positions = self._fewer(state, self._shares[shape], self._without_cores[shape])
         steps = Steps(_MOST_CHOICE_STEPS)
-        for number, chosen in enumerate(fit.fitting(few, request, self.limits, least_free, steps)):
+        for number, chosen in enumerate(fit.fitting(few, ask.request, self.limits, least_free, steps)):
             if number == _MOST_CHOICES:
                 self.complete = False
                 break
@@ -147,6 +154,23 @@ class NodeStates:
         if steps.spent:
             self.complete = False
         self._left -= (_MOST_CHOICE_STEPS - steps.left) // 4
+
+    def _fewer(self, state: int, most: int, without_cores: bool) -> tuple[NodeState, Sequence[int]]:
+        """The node with at most so many of several equal GPUs, and the positions that they have in the whole node."""
+        known = self._few.get((state, most, without_cores))
+        if known is None:
+            node, alike, positions = self._nodes[state], Counter[tuple[int, int, Usage]](), []
+            for position, (gpu, sort, usage) in enumerate(zip(node.gpus, self._sorts[state], node.usage, strict=True)):
+                kind = (sort, gpu.numa if self._asked.numa else -1, usage)
+                alike[kind] += 1
+                if alike[kind] <= most:
+                    positions.append(position)
+            usages = [node.usage[position] for position in positions]
+            if without_cores:
+                usages = [replace(usage, cores=0) if usage.cores else usage for usage in usages]
+            few = replace(node, gpus=tuple(node.gpus[position] for position in positions), usage=tuple(usages))
+            known = self._few[state, most, without_cores] = few, positions
+        return known
 
     def _add(self, node: NodeState, sorts: tuple[int, ...], kind: int) -> int:
         key = (kind, self._arranged(node, sorts), node.requested, node.host_ports)

@@ -16,6 +16,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from operator import sub
 
 from allocator.provisioning.node_states import NodeStates
@@ -149,7 +150,7 @@ class _Packer:
         measures = states.measure()
         shapes = range(len(states.shapes))
         kinds = {*start.used, *start.empty}
-        self._accepting = [frozenset(kind for kind in kinds if states.after(kind, shape)) for shape in shapes]
+        self._accepting = [frozenset(kind for kind in kinds if (kind, shape) in measures.needs) for shape in shapes]
         self._needs = [
             tuple(map(min, zip(*(measures.needs[kind, shape] for kind in accepting), strict=True))) if accepting else ()
             for shape, accepting in enumerate(self._accepting)
@@ -262,23 +263,24 @@ class _Packer:
     def _first_way(self, shape: int, bins: _Bins, ranked: Sequence[tuple[int, int]]) -> _Step | None:
         for _, state in ranked:
             after = self._states.after(state, shape)
-            if after:
-                return _Step(shape, state, after[0])
+            if after is not None:
+                return _Step(shape, state, after)
         for pool in bins.openable():
             after = self._states.after(bins.empty[pool], shape)
-            if after:
-                return _Step(shape, ~pool, after[0])
+            if after is not None:
+                return _Step(shape, ~pool, after)
         return None
 
     def _ways(self, shape: int, bins: _Bins) -> Iterator[_Step]:
         """Every way to put a pod of this shape on a node, nodes in use first, the fullest of them first."""
-        for state in sorted(bins.used, key=lambda state: (self._free(state), state)):
-            for after in self._states.after(state, shape):
-                yield _Step(shape, state, after)
-        for pool in bins.openable():
-            if bins.empty[pool] not in bins.used:
-                for after in self._states.after(bins.empty[pool], shape):
-                    yield _Step(shape, ~pool, after)
+        nodes = [(state, state) for state in sorted(bins.used, key=lambda state: (self._free(state), state))]
+        nodes += [(~pool, bins.empty[pool]) for pool in bins.openable() if bins.empty[pool] not in bins.used]
+        for before, state in nodes:
+            for way in count():
+                after = self._states.after(state, shape, way)
+                if after is None:
+                    break
+                yield _Step(shape, before, after)
 
     def _free(self, state: int) -> int:
         """Roughly how much room the state has, to tell full nodes from empty ones."""
