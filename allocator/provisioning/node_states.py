@@ -25,8 +25,10 @@ from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice, Steps, least_free
 from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
 
-_MOST_EVALUATIONS = 8_000
+_MOST_EVALUATIONS = 20_000
 """Pairs of a state and a shape that are evaluated, about 50 us each; several for a node of many GPUs."""
+EVALUATION = 3
+"""What one of them takes of the steps of a packing."""
 _MOST_CHOICES = 256
 """Choices of GPUs that are looked at for one of them; equal GPUs count once."""
 _MOST_CHOICE_STEPS = 1_000
@@ -47,6 +49,10 @@ class _Ways:
     others: Iterator[int]
 
 
+_NONE = _Ways([], iter(()))
+_TOO_MUCH: Amounts = (1 << 63,)
+
+
 class NodeStates:
     """
     The states by number, and what follows when one more pod is put on a node.
@@ -55,8 +61,8 @@ class NodeStates:
     that there may be more ways than were looked at.
     """
 
-    def __init__(self, shapes: Sequence[SchedulingRequest], limits: Limits) -> None:
-        self.shapes, self.limits = shapes, limits
+    def __init__(self, shapes: Sequence[SchedulingRequest], limits: Limits, steps: Steps) -> None:
+        self.shapes, self.limits, self.steps = shapes, limits, steps
         self.complete = not any(_is_mixed(ask) for ask in shapes)
         self.kinds: list[int] = []
         """By state, the kind of its node: the number of the state in which the node was given."""
@@ -65,7 +71,8 @@ class NodeStates:
         self._sorts: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._outlines: dict[tuple[Any, ...], int] = {}
-        self._ways: dict[tuple[int, int], _Ways] = {}
+        self._ways: list[dict[int, _Ways]] = []
+        """By state and shape."""
         self._few: dict[tuple[int, int, bool], tuple[NodeState, Sequence[int]]] = {}
         self._sort_numbers: dict[tuple[Any, ...], int] = {}
         self._asked = _Asked(shapes)
@@ -105,9 +112,10 @@ class NodeStates:
         The state in which a pod of this shape leaves the node by the first of the ways to put it there, the second and
         so on; None where there is no such way. In the first one it takes the fullest GPUs that have room.
         """
-        ways = self._ways.get((state, shape))
+        ways = self._ways[state].get(shape)
         if ways is None:
-            ways = self._ways[state, shape] = _Ways([], self._all_after(state, shape))
+            may_fit = not any(map(gt, self._need(state, shape), self.room(state)))
+            ways = self._ways[state][shape] = _Ways([], self._all_after(state, shape)) if may_fit else _NONE
         while len(ways.found) <= way:
             another = next(ways.others, None)
             if another is None:
@@ -124,21 +132,21 @@ class NodeStates:
             known = self._rooms[state] = self._measures.room(self._nodes[state], self.kinds[state])
         return known
 
+    def _need(self, state: int, shape: int) -> Amounts:
+        assert self._measures is not None
+        return self._measures.needs.get((self.kinds[state], shape), _TOO_MUCH)
+
     def _all_after(self, state: int, shape: int) -> Iterator[int]:
         node, ask, kind = self._nodes[state], self.shapes[shape], self.kinds[state]
-        assert self._measures is not None
-        need = self._measures.needs.get((kind, shape))
-        if need is None or any(map(gt, need, self.room(state))):
-            return
         for chosen in self._choices(state, shape):
-            self._left -= 1
+            self._evaluated(1)
             booked = nodeinfo.booked(node, ask, fit.allocate(node, ask.request, chosen))
             yield self._add(booked, self._sorts[state], kind)
 
     def _choices(self, state: int, shape: int) -> Iterator[GpuChoice]:
         """The choices of GPUs for the shape, where the node takes it at all."""
         node, ask = self._nodes[state], self.shapes[shape]
-        self._left -= 1 + len(node.gpus) // 8
+        self._evaluated(1 + len(node.gpus) // 8)
         if self._left <= 0:
             self.complete = False
             return
@@ -153,7 +161,11 @@ class NodeStates:
             yield tuple(tuple(positions[position] for position in taken) for taken in chosen)
         if steps.spent:
             self.complete = False
-        self._left -= (_MOST_CHOICE_STEPS - steps.left) // 4
+        self._evaluated((_MOST_CHOICE_STEPS - steps.left) // 4)
+
+    def _evaluated(self, times: int) -> None:
+        self._left -= times
+        self.steps.left -= times * EVALUATION
 
     def _fewer(self, state: int, most: int, without_cores: bool) -> tuple[NodeState, Sequence[int]]:
         """The node with at most so many of several equal GPUs, and the positions that they have in the whole node."""
@@ -179,6 +191,7 @@ class NodeStates:
             number = self._numbers[key] = len(self._nodes)
             self._nodes.append(node)
             self._sorts.append(sorts)
+            self._ways.append({})
             self.kinds.append(kind)
         return number
 

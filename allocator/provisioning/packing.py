@@ -19,15 +19,23 @@ from dataclasses import dataclass
 from itertools import count
 from operator import sub
 
-from allocator.provisioning.node_states import NodeStates
+import numpy as np
+import numpy.typing as npt
+
+from allocator.provisioning.node_states import Amounts, NodeStates
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
+from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
 
 MOST_ASKS = 1_000
 """Pods of one packing. Those after them are not served by it; they are when they move up."""
-_STEPS = 12_000
-"""Pods put on a node during the search, some 20 us each."""
+_STEPS = 24_000
+"""Pods put on a node, and what is evaluated for that; some 20 us each."""
+_MOST_TRIES = 24
+"""Pods that are tried for the room that a node has left, the likeliest first."""
+_NEVER = 1 << 50
+"""Farther than any need is from any room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +78,14 @@ def pack(
     """
     shapes = list(dict.fromkeys(asks[:MOST_ASKS]))
     numbers = {ask: number for number, ask in enumerate(shapes)}
-    states = NodeStates(shapes, limits)
+    states = NodeStates(shapes, limits, Steps(steps))
     start = _Bins(
         Counter(states.given(node) for node in coming),
         [min(max(pool.most, 0), len(asks)) for pool in pools],
         [states.given(pool.node) for pool in pools],
     )
     waiting = [numbers[ask] for ask in asks[:MOST_ASKS]]
-    packer = _Packer(states, start, steps)
+    packer = _Packer(states, start)
     steps_taken = packer.fewest(packer.served(waiting))
     places = _places(waiting, steps_taken, coming, pools, states)
     opened = Counter(~step.before for step in steps_taken if step.before < 0)
@@ -137,16 +145,16 @@ class _Bins:
                 yield pool
 
 
-Steps = list[_Step]
+Path = list[_Step]
 Order = Callable[[int], tuple[int, ...]]
 
 
 class _Packer:
     """Answers whether pods fit on nodes, within a bound on the steps of all questions together."""
 
-    def __init__(self, states: NodeStates, start: _Bins, steps: int) -> None:
+    def __init__(self, states: NodeStates, start: _Bins) -> None:
         self.exact = True
-        self._states, self._start, self._steps = states, start, steps
+        self._states, self._start, self._steps = states, start, states.steps
         measures = states.measure()
         shapes = range(len(states.shapes))
         kinds = {*start.used, *start.empty}
@@ -157,19 +165,47 @@ class _Packer:
         ]
         """By shape, what it needs at least by each measure."""
         self._groups = _groups(self._accepting, kinds)
-        self._orders = _orders(states, self._accepting, self._needs, start)
+        self._largest = list(map(max, zip(*map(states.room, sorted(kinds)), strict=True)))
+        self._relative = [self._in_parts(need) for need in self._needs]
+        self._first_pools = [
+            min((pool for pool, empty in enumerate(start.empty) if empty in accepting), default=len(start.empty))
+            for accepting in self._accepting
+        ]
+        self._orders = self._sizes()
         self._fullness: dict[int, int] = {}
+
+    def _in_parts(self, amounts: Amounts) -> npt.NDArray[np.int64]:
+        """Amounts by each measure, in thousandths of the most that an empty node has."""
+        parts = [1000 * has // all_ if all_ else 0 for has, all_ in zip(amounts, self._largest, strict=False)]
+        return np.array(parts + [0] * (len(self._largest) - len(parts)), np.int64)
+
+    def _sizes(self) -> list[Order]:
+        """
+        Keys by which shapes are sorted before they are put on nodes.
+
+        Pods that only the last pools serve come first in each, so that others use the room that is left there. Then the
+        largest come first: by the sum of what they need, by the most that they need of anything, by their GPUs.
+        """
+        sums = [int(parts.sum()) for parts in self._relative]
+        most = [int(parts.max(initial=0)) for parts in self._relative]
+        gpus = [ask.request.containers[0].count for ask in self._states.shapes]
+
+        def key(sizes: Sequence[tuple[int, ...]]) -> Order:
+            return lambda shape: (-self._first_pools[shape], *(-size for size in sizes[shape]), shape)
+
+        by_gpus = [(count, int(parts[:1].sum())) for count, parts in zip(gpus, self._relative, strict=True)]
+        return [key([(each,) for each in sums]), key([(each,) for each in most]), key(by_gpus)]
 
     # -- the questions, in their order ------------------------------------------------------------------------------
 
-    def served(self, waiting: Sequence[int]) -> Steps:
+    def served(self, waiting: Sequence[int]) -> Path:
         """The pods that are served, put on nodes; an earlier one is never left out for later ones."""
         possible = [shape for shape in waiting if any(self._room_at_all(kind) for kind in self._accepting[shape])]
         found = self._quickest(possible, self._start)
         if found is not None:
             return found
         taken: list[int] = []
-        placed: Steps = []
+        placed: Path = []
         bins, hopeless = self._start.copy(), set[int]()
         for shape in possible:
             if shape in hopeless:
@@ -190,10 +226,10 @@ class _Packer:
                 bins.put(step)
         return placed
 
-    def fewest(self, placed: Steps) -> Steps:
+    def fewest(self, placed: Path) -> Path:
         """The same pods on fewer nodes, where that is possible: fewer of the last pool, then of the one before it."""
         wanted = [step.shape for step in placed]
-        placed = min((placed, *self._in_orders(wanted, self._start)), key=lambda steps: self._cost(steps))
+        placed = min((placed, *self._quick(wanted, self._start)), key=lambda steps: self._cost(steps))
         most = list(self._start.left)
         for pool in reversed(range(len(most))):
             most[pool] = self._opened(placed)[pool]
@@ -211,44 +247,95 @@ class _Packer:
             kind == empty and left for empty, left in zip(self._start.empty, self._start.left, strict=True)
         )
 
-    def _opened(self, placed: Steps) -> list[int]:
+    def _opened(self, placed: Path) -> list[int]:
         opened = Counter(~step.before for step in placed if step.before < 0)
         return [opened[pool] for pool in range(len(self._start.left))]
 
-    def _cost(self, placed: Steps) -> list[int]:
+    def _cost(self, placed: Path) -> list[int]:
         return self._opened(placed)[::-1]
 
     # -- one question -----------------------------------------------------------------------------------------------
 
-    def _fits(self, wanted: Sequence[int], bins: _Bins) -> Steps | None:
+    def _fits(self, wanted: Sequence[int], bins: _Bins) -> Path | None:
         """The pods on these nodes; None where they do not fit, or it is not found out: then `exact` becomes False."""
         slack = self._slack(wanted, bins)
         if any(left < 0 for of_group in slack for left in of_group):
             return None
-        if self._steps <= 0:
+        if self._steps.spent:
             self.exact = False
             return None
         found = self._quickest(wanted, bins)
         return found if found is not None else self._search(wanted, bins, slack)
 
-    def _quickest(self, wanted: Sequence[int], bins: _Bins) -> Steps | None:
-        return next(self._in_orders(wanted, bins), None)
+    def _quickest(self, wanted: Sequence[int], bins: _Bins) -> Path | None:
+        return next(self._quick(wanted, bins), None)
 
-    def _in_orders(self, wanted: Sequence[int], bins: _Bins) -> Iterator[Steps]:
-        """The pods put on nodes one after the other in some orders, for each order in which all of them find room."""
+    def _quick(self, wanted: Sequence[int], bins: _Bins) -> Iterator[Path]:
+        """The pods put on nodes in some quick ways, for each way by which all of them find room."""
         for number, order in enumerate(self._orders):
-            if number and self._steps <= 0:
+            if number and self._steps.spent:
                 return
             found = self._one_by_one(sorted(wanted, key=order), bins)
             if found is not None:
                 yield found
+            if not number and not self._steps.spent:
+                found = self._node_by_node(wanted, bins)
+                if found is not None:
+                    yield found
 
-    def _one_by_one(self, wanted: Iterable[int], bins: _Bins) -> Steps | None:
+    def _node_by_node(self, wanted: Sequence[int], bins: _Bins) -> Path | None:
+        """
+        Each node filled before the next one: nodes in use, then new ones for the largest of the pods that are left.
+
+        Pods that only the last pools serve come first; others then use the room that they leave.
+        """
+        bins, placed = bins.copy(), Path()
+        for pool in sorted({self._first_pools[shape] for shape in wanted}, reverse=True):
+            left = Counter(shape for shape in wanted if self._first_pools[shape] == pool)
+            for state in sorted(bins.used.elements(), key=lambda state: (self._free(state), state)):
+                self._fill(state, left, bins, placed)
+            while left:
+                step = self._first_way(min(left, key=self._orders[0]), bins, ())
+                if step is None:
+                    return None
+                self._put(step, left, bins, placed)
+                self._fill(step.after, left, bins, placed)
+        return placed
+
+    def _fill(self, state: int, left: Counter[int], bins: _Bins, placed: Path) -> None:
+        """
+        Pods that are left, put on a node until none of them has room there.
+
+        The next one is always the one whose needs by all measures are nearest to the room. (Panigrahy and others,
+        "Heuristics for vector bin packing", 2011, the norm-based one.)
+        """
+        while left:
+            shapes, room = list(left), self._in_parts(self._states.room(state))
+            needs = np.array([self._relative[shape] for shape in shapes])
+            far = ((room - needs) ** 2).sum(axis=1) + np.where((needs <= room).all(axis=1), 0, _NEVER)
+            for at in np.argsort(far, kind="stable")[:_MOST_TRIES]:
+                self._steps.left -= 1
+                after = self._states.after(state, shapes[at]) if far[at] < _NEVER else None
+                if after is not None:
+                    self._put(_Step(shapes[at], state, after), left, bins, placed)
+                    state = after
+                    break
+            else:
+                return
+
+    def _put(self, step: _Step, left: Counter[int], bins: _Bins, placed: Path) -> None:
+        bins.put(step)
+        placed.append(step)
+        left[step.shape] -= 1
+        if not left[step.shape]:
+            del left[step.shape]
+
+    def _one_by_one(self, wanted: Iterable[int], bins: _Bins) -> Path | None:
         """Each pod on the fullest node in use that takes it, else on a new one of the first pool that does."""
         bins, placed = bins.copy(), []
         ranked = sorted((self._free(state), state) for state in bins.used)
         for shape in wanted:
-            self._steps -= 1
+            self._steps.left -= 1
             step = self._first_way(shape, bins, ranked)
             if step is None:
                 return None
@@ -291,14 +378,14 @@ class _Packer:
             self._fullness[state] = known
         return known
 
-    def _search(self, wanted: Sequence[int], bins: _Bins, slack: list[list[int]]) -> Steps | None:
+    def _search(self, wanted: Sequence[int], bins: _Bins, slack: list[list[int]]) -> Path | None:
         """
         Every way to put the pods on the nodes, depth first, in half of the steps that are left.
 
         A loop rather than a recursion, since it is as deep as there are pods.
         """
         order = sorted(wanted, key=self._orders[0])
-        bins, placed, most = bins.copy(), Steps(), self._steps // 2
+        bins, placed, most = bins.copy(), Path(), self._steps.left // 2
         failed: set[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]]] = set()
         slacks = [slack]
         to_try = [self._ways(order[0], bins)]
@@ -311,8 +398,8 @@ class _Packer:
                 if placed:
                     bins.take_back(placed.pop())
                 continue
-            self._steps -= 1
-            if self._steps < most:
+            self._steps.left -= 1
+            if self._steps.left < most:
                 self.exact = False
                 return None
             bins.put(step)
@@ -379,38 +466,9 @@ def _groups(accepting: Sequence[frozenset[int]], kinds: Iterable[int]) -> list[f
     return [everything, *some[: _MOST_GROUPS - 1]]
 
 
-def _orders(
-    states: NodeStates, accepting: Sequence[frozenset[int]], needs: Sequence[Sequence[int]], start: _Bins
-) -> list[Order]:
-    """
-    Keys by which shapes are sorted before they are put on nodes.
-
-    Pods that only the last pools serve come first in each, so that others use the room that is left there. Then the
-    largest come first: by the sum of what they need, by the most that they need of anything, by one kind after another.
-    """
-    kinds = {*start.used, *start.empty}
-    most = list(map(max, zip(*(states.room(kind) for kind in kinds), strict=True))) if kinds else []
-    relative = [[1000 * need // all_ if all_ else 0 for need, all_ in zip(each, most, strict=False)] for each in needs]
-    first = [
-        min((pool for pool, empty in enumerate(start.empty) if empty in kinds), default=len(start.empty))
-        for kinds in accepting
-    ]
-    sizes: list[Callable[[int], int]] = [
-        lambda shape: sum(relative[shape]),
-        lambda shape: max(relative[shape], default=0),
-        lambda shape: 1000 * states.shapes[shape].request.containers[0].count + sum(relative[shape][:1]),
-        lambda shape: states.shapes[shape].needs.compute.cpu,
-    ]
-
-    def key(size: Callable[[int], int]) -> Order:
-        return lambda shape: (-first[shape], -size(shape), shape)
-
-    return [key(size) for size in sizes]
-
-
 def _places(
     waiting: Sequence[int],
-    placed: Steps,
+    placed: Path,
     coming: Sequence[NodeState],
     pools: Sequence[PoolRoom],
     states: NodeStates,
