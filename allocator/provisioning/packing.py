@@ -30,7 +30,7 @@ from contract.scheduling.needs import SchedulingRequest
 
 MOST_ASKS = 1_000
 """Pods of one packing. Those after them are not served by it; they are when they move up."""
-_STEPS = 24_000
+_STEPS = 36_000
 """Pods put on a node, and what is evaluated for that; some 20 us each."""
 _MOST_TRIES = 24
 """Pods that are tried for the room that a node has left, the likeliest first."""
