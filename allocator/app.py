@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
+from allocator.kueue.judge import TemplateReading
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.server import http
@@ -26,6 +28,7 @@ from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.claims import Claims
 from allocator.workers.informers import Follows, Informers
+from allocator.workers.kueue.worker import FitOptions, FitsWorker
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.provisioner import Provisioner, ProvisioningBounds, ProvisioningCounters
@@ -33,17 +36,18 @@ from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
+from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.options import Options as Reading
-from contract.options import pool_options
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
-from runtime.livefile import yaml_file
+from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
 
+JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 OLDEST_KUBERNETES = (1, 30)
 """Scheduling gates, matchConditions and ValidatingAdmissionPolicy are stable from here on."""
@@ -108,12 +112,13 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     pools.once()  # before the first question is answered
     restarts = metrics.counter(specs.WATCH_RESTARTS)
     upkeep = Upkeep(kube, leading=leading, faulted=faulted)
+    fits = _fits(settings, kube, controller, process, metrics, faulted, options)
     fed = Informers(
         kube,
         controller,
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
         follows=Follows(claims=settings.claims, kept_out=settings.unhealthy_lists),
-        seen=upkeep.seen,
+        seen=upkeep.seen if fits is None else _both(upkeep.seen, fits.pod_seen),
         workers=workers,
         faulted=faulted,
     )
@@ -169,6 +174,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     process.supervise("pools", lambda: pools.run(process.stop))
+    if fits is not None:
+        process.supervise("kueue", functools.partial(fits.run, process.stop))
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
@@ -210,6 +217,47 @@ def _faulted(metrics: Metrics) -> Faulted:
     return tell
 
 
+def _both(one: Callable[[JSON], None], other: Callable[[JSON], None]) -> Callable[[JSON], None]:
+    def call(pod: JSON) -> None:
+        one(pod)
+        other(pod)
+
+    return call
+
+
+def _fits(
+    settings: Settings,
+    kube: Kube,
+    controller: Controller,
+    process: Process,
+    metrics: Metrics,
+    faulted: Faulted,
+    options: LiveFile[PoolOptions],
+) -> FitsWorker | None:
+    """Who answers Kueue's check; None where it is off."""
+    if not settings.fits.enabled:
+        return None
+    reading = settings.fits.reading(settings.whole_gpus)
+    answered, restarts = metrics.counter(specs.KUEUE_ANSWERS), metrics.counter(specs.WATCH_RESTARTS)
+    return FitsWorker(
+        kube=kube,
+        controller=controller,
+        limits=_limits(settings),
+        policy=_policy(settings),
+        options=FitOptions(
+            retry_after=settings.fits.retry_after,
+            hold=settings.fits.hold,
+            rejects=settings.placement.unsatisfiable == "deny",
+        ),
+        reading=lambda: TemplateReading(reading, options.value() or NO_OPTIONS, settings.fits.runtime_class),
+        timeout=_write_timeout(settings),
+        counted=lambda state: answered.labels(state=state).inc(),
+        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        workers=process.workers,
+        faulted=faulted,
+    )
+
+
 def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
     if not settings.election.enabled:
         return None
@@ -242,6 +290,10 @@ def _provisioning(settings: Settings) -> ProvisioningBounds:
     )
 
 
+def _policy(settings: Settings) -> Policy:
+    return Policy(settings.placement.node_policy, settings.placement.gpu_policy)
+
+
 def _controller(
     settings: Settings,
     elected: Leader | None,
@@ -252,7 +304,7 @@ def _controller(
 ) -> Controller:
     engine = Engine(
         limits=_limits(settings),
-        policy=Policy(settings.placement.node_policy, settings.placement.gpu_policy),
+        policy=_policy(settings),
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(

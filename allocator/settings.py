@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from contract.options import OPTIONS_SETTING
+from contract.encoding import quantity
+from contract.options import OPTIONS_SETTING, Options
 from runtime.settings import setting
 
 Preference = Literal["binpack", "spread"]
@@ -134,6 +135,53 @@ class ElectionSettings:
 
 
 @dataclass(frozen=True)
+class FitsSettings:
+    """Kueue's admission check `gpufraction.io/fits`, and how templates are read for it."""
+
+    enabled: bool = setting(
+        False,
+        "Answer Kueue's AdmissionChecks of the controller gpufraction.io/fits; needs the rights of "
+        "manifests/components/kueue-check, which sets it. Off: nothing of Kueue's is read.",
+    )
+    retry_after: float = setting(
+        30.0,
+        "How long Kueue waits before it tries a Workload again that did not fit; whole seconds.",
+        unit="duration",
+        minimum=1,
+        maximum=86_400,
+    )
+    hold: float = setting(
+        60.0,
+        "How long the room of a Workload that was answered Ready counts as taken for other Workloads, until its pods "
+        "have their shares; longer than Kueue and a controller take to create the pods.",
+        unit="duration",
+        minimum=1,
+        maximum=3600,
+    )
+    aliyun_unit: Literal["GiB", "MiB"] = setting("GiB", "The webhook's setting `dialects.aliyun_unit`.")
+    default_memory: int = setting(0, "The webhook's setting `dialects.default_memory`.", unit="bytes", minimum=0)
+    default_cores: int = setting(0, "The webhook's setting `dialects.default_cores`.", minimum=0, maximum=100)
+    core_only_memory: int = setting(0, "The webhook's setting `dialects.core_only_memory`.", unit="bytes", minimum=0)
+    min_memory: int = setting(
+        quantity.MIB, "The webhook's setting `sharing.min_memory`.", unit="bytes", minimum=quantity.MIB
+    )
+    min_percent: int = setting(1, "The webhook's setting `sharing.min_percent`.", minimum=1, maximum=100)
+    runtime_class: str = setting("", "The webhook's setting `runtime_class`.")
+
+    def reading(self, whole_gpus: str) -> Options:
+        """How the webhook reads pods, as far as its document of options does not say."""
+        return Options(
+            aliyun_unit=quantity.GIB if self.aliyun_unit == "GiB" else quantity.MIB,
+            default_memory=self.default_memory,
+            default_cores=self.default_cores,
+            core_only_memory=self.core_only_memory,
+            whole_gpus=whole_gpus,
+            least_memory=self.min_memory,
+            least_percent=self.min_percent,
+        )
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that `python -m allocator run` can be told."""
 
@@ -226,3 +274,4 @@ class Settings:
     sharing: SharingSettings = field(default_factory=SharingSettings)
     provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
+    fits: FitsSettings = field(default_factory=FitsSettings)

@@ -92,6 +92,15 @@ GPU_COUNT = Key(
     doc="Number of distinct GPUs; each gives the memory and cores asked. 1 where it is absent.",
 )
 
+# -- other systems' objects ---------------------------------------------------------------------------------------
+
+FITS = Key(
+    f"{GROUP}/fits",
+    on="AdmissionCheck spec.controllerName",
+    writer="administrator",
+    doc="The allocator answers this check of Kueue: whether all pods of a Workload fit on the GPUs together.",
+)
+
 # -- annotations on pods ------------------------------------------------------------------------------------------
 
 

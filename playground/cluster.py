@@ -38,6 +38,7 @@ DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""
 COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "claims": {"allocator": ("--claims=true",)},
+    "kueue-check": {"allocator": ("--fits-enabled=true",)},
     "unhealthy-lists": {"allocator": ("--unhealthy-lists=true",)},
     "holders": {"nodeagent": ("--pods=true",)},
     "node-access": {"nodeagent": ("--pods=true",)},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import reserved
@@ -21,6 +21,7 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
+from allocator.scoring.tables import Tables
 from contract.model import FREE, Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.scheduling.needs import SchedulingRequest
@@ -37,6 +38,17 @@ _MOST_LATELY = 4096
 """Pods that came lately and are remembered."""
 _SUSPECT = "a pod on this node could not be counted"
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenCluster:
+    """What decisions see at one moment: the nodes, which of them are reserved, and what was learnt."""
+
+    nodes: tuple[NodeState, ...]
+    reservations: tuple[NodeReservation, ...] = ()
+    tables: Tables | None = None
+    to_come: tuple[NodeState, ...] = ()
+    """An empty node of each declared pool."""
 
 
 class Pending:
@@ -161,6 +173,10 @@ class Cache:
     def reservations(self) -> tuple[NodeReservation, ...]:
         """The reservations of nodes, which are closed to other pods."""
         return self._kept
+
+    def frozen(self, to_come: tuple[NodeState, ...] = ()) -> FrozenCluster:
+        """The cluster at this moment, for decisions that are only tried."""
+        return FrozenCluster(tuple(self._snapshot.values()), self._kept, self.engine.tables, to_come)
 
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
         """Where a pod goes."""

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
-from allocator.cache.cache import Cache
+from allocator.cache.cache import Cache, FrozenCluster
 from allocator.cache.capacities import Capacities
 from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
@@ -89,6 +89,7 @@ from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
 from contract.model import NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.needs import SchedulingRequest
 
 _REFRESH_EVERY = 15.0
 """Seconds between two cycles that are run only to tell pods new figures."""
@@ -482,6 +483,17 @@ class Controller:
             if waiting is None or not self._cycle.settled():
                 return None
         return tuple(Unserved(entry.uid, entry.ask) for entry in sorted(found, key=lambda entry: entry.order))
+
+    def frozen(self) -> tuple[FrozenCluster, bool]:
+        """The cluster at this moment; False where pods of the queue are about to be given what has come free."""
+        with self._lock:
+            return self._cache.frozen(self._pools.nodes), not (self._trigger.requeued or self._trigger.running)
+
+    def asks(self, uids: Iterable[str]) -> dict[str, SchedulingRequest]:
+        """What those of these pods ask for that wait in the queue."""
+        with self._lock:
+            found = {uid: self._queue.pod(uid) for uid in uids}
+            return {uid: entry.ask for uid, entry in found.items() if entry is not None}
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""

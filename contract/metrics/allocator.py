@@ -159,3 +159,8 @@ GPU_SHARERS = PROGRAM.gauge(
     "Pods that hold a share of the GPU.",
     labels=("node", "gpu"),
 )
+KUEUE_ANSWERS = PROGRAM.counter(
+    "gpufraction_kueue_answers_total",
+    "Answers to Kueue's check gpufraction.io/fits that were written, by state (Ready, Retry, Rejected).",
+    labels=("state",),
+)

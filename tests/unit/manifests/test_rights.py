@@ -71,6 +71,14 @@ def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:
     assert one(lists, "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
 
 
+def test_the_allocator_reads_kueues_objects_and_writes_their_status_with_the_component_alone() -> None:
+    read = {
+        (kind, verb, ()) for kind in ("workloads", "admissionchecks", "resourceflavors") for verb in ("list", "watch")
+    }
+    write = {(f"{kind}/status", "patch", ()) for kind in ("workloads", "admissionchecks")}
+    assert rights("gpufraction-allocator", "kueue-check") == read | write
+
+
 def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
     role = one(sources(), "ClusterRole", "gpufraction-claims")
     assert "labels" not in role["metadata"], "nobody has it by itself"

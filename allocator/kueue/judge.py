@@ -1,0 +1,256 @@
+"""
+Whether all pods of a Workload fit on the cards as they are, together.
+
+A trial is the cluster at one moment, with the same engine, policy and learned tables that decide for pods. Pods are
+placed there one after another; nothing of it is reserved. What does not fit as a whole is taken off again, so that the
+next Workload is judged by what is free. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from allocator.cache import reserved
+from allocator.cache.cache import FrozenCluster
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Decision, Placement, Policy, Unschedulable
+from allocator.kueue import workloads
+from allocator.kueue.workloads import JSON, Flavor, PodSet, Workload
+from contract import bounds, dialects
+from contract.dialects.base import Refusal
+from contract.model import NodeState
+from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
+from contract.scheduling import needs, nodeinfo
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
+
+MOST_PODS = 4096
+"""Pods of one Workload that are placed in a trial; a larger one is judged by these."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReading:
+    """How the webhook would read the pods of a template."""
+
+    options: Options = DEFAULTS
+    pools: PoolOptions = NO_OPTIONS
+    runtime_class: str = ""
+    """The RuntimeClass that pods with a share get unless they name one; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangPart:
+    """Pods of one pod set that ask for shares."""
+
+    name: str
+    count: int
+    ask: SchedulingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The pods of a Workload that ask for shares. They start together or not at all."""
+
+    parts: tuple[GangPart, ...]
+    who: Requester
+
+    @property
+    def pods(self) -> int:
+        """How many there are."""
+        return sum(part.count for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """All of them fit; `pods` is how many."""
+
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class FallsShort:
+    """So many of them fit, and this is why the next one, of `part`, does not."""
+
+    part: GangPart
+    placed: int
+    pods: int
+    decision: Unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits:
+    """No GPU of the cluster, or of a declared pool, could ever serve the pods of `part`."""
+
+    part: GangPart
+    decision: Unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdmitted:
+    """The webhook would refuse the pods of this pod set."""
+
+    pod_set: str
+    message: str
+
+
+Verdict = Fits | FallsShort | NeverFits | NotAdmitted
+
+
+class NotSeen(Exception):
+    """What the Workload depends on has not been seen yet: a flavor, or a pod that exists."""
+
+
+def gang_of(
+    workload: Workload,
+    flavors: Mapping[str, Flavor],
+    waiting: Mapping[str, SchedulingRequest],
+    reading: TemplateReading,
+    *,
+    by_copy: bool = False,
+) -> Gang | NotAdmitted:
+    """
+    What the pods of a Workload will ask for when they run. Raises `NotSeen`, or `Unreadable` for a template that no API
+    server stores.
+
+    `waiting`: what those pods ask for that exist already and wait, by uid. Kueue's copy of such a pod has no
+    annotations, and our webhook has written its totals, so the copy says how much they ask for, and not on how many
+    GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait.
+    """
+    parts = []
+    existing = [waiting[uid] for uid in workload.pods if uid in waiting]
+    for pod_set in workload.pod_sets:
+        unknown = [name for name in pod_set.flavors if name not in flavors]
+        if unknown:
+            raise NotSeen(f"resource flavor {unknown[0]}")
+        with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
+            pod = workloads.placed(pod_set, [flavors[name] for name in pod_set.flavors])
+            seen = _existing(pod_set, pod, existing, alone=len(workload.pod_sets) == 1)
+            asked = seen or _asked(pod, reading)
+        if workload.pods and not by_copy and seen is None and isinstance(asked, SchedulingRequest):
+            raise NotSeen(f"a pod of pod set {pod_set.name}")
+        if isinstance(asked, Refusal):
+            return NotAdmitted(pod_set.name, str(asked))
+        if asked is not None and not asked.request.claim and pod_set.count:
+            parts.append(GangPart(pod_set.name, pod_set.count, asked))
+    return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
+
+
+def _existing(
+    pod_set: PodSet, pod: JSON, waiting: Iterable[SchedulingRequest], *, alone: bool
+) -> SchedulingRequest | None:
+    """
+    What the pods of the set ask for, as one of them that waits does; None where none of them does. `alone`: all that
+    wait are of this set.
+    """
+    before = needs.needs_of(pod_set.template)
+    for ask in waiting:
+        if alone or replace(ask.needs, several=before.several, isolation=before.isolation) == before:
+            after = needs.needs_of(pod, several=ask.needs.several)
+            return replace(ask, needs=replace(after, isolation=ask.needs.isolation))
+    return None
+
+
+def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
+    """What the webhook would read; None where the pod asks for no share of ours."""
+    options = reading.pools.reading(pod, reading.options)
+    standard = dialects.standard(pod, options)
+    if standard is None:
+        return None
+    request = dialects.read(standard, options)
+    if request is None or isinstance(request, Refusal):
+        return request
+    refusal = (
+        bounds.least_problem(standard, request, options)
+        or bounds.problem(standard)
+        or bounds.annotations_problem(standard, request)
+    )
+    if refusal is not None:
+        return refusal
+    found = needs.needs_of(standard, several=request.several)
+    if reading.runtime_class and not found.runtime_class:
+        found = replace(found, runtime_class=reading.runtime_class)
+    return SchedulingRequest(replace(request, warnings=()), found)
+
+
+class Trial:
+    """
+    A copy of the cluster on which pods are placed and taken off again. Not thread-safe: one owner calls it.
+
+    It is kept from one moment to the next: only nodes that have changed are taken in again.
+    """
+
+    def __init__(self, limits: Limits, policy: Policy, *, give_way: Callable[[], None] = lambda: None) -> None:
+        """`give_way` is called between two pods, so that other threads run."""
+        self._engine = Engine(limits=limits, policy=policy)
+        self._give_way = give_way
+        self._nodes: dict[str, NodeState] = {}
+        self._reservations: tuple[NodeReservation, ...] = ()
+        self._closed: frozenset[str] = frozenset()
+        self._to_come: dict[str, NodeState] = {}
+
+    def begin(self, cluster: FrozenCluster) -> None:
+        """Forget what was placed, and be the cluster at this moment."""
+        closed = frozenset(one.node for one in cluster.reservations)
+        wanted = {node.name: node for node in cluster.nodes}
+        for name in self._nodes.keys() - wanted.keys():
+            del self._nodes[name]
+            self._engine.drop(name)
+        changed = self._closed ^ closed
+        self._to_come = {node.name: node for node in cluster.to_come}
+        self._reservations, self._closed = cluster.reservations, closed
+        for name, node in wanted.items():
+            if self._nodes.get(name) is not node or name in changed:
+                self._put(node)
+        if cluster.tables is not self._engine.tables:
+            self._engine.adopt(cluster.tables)
+
+    def _put(self, node: NodeState) -> None:
+        self._nodes[node.name] = node
+        self._engine.put(reserved.closed(node) if node.name in self._closed else node)
+
+    def judge(self, gang: Gang) -> Verdict:
+        """Whether all of them fit; those of a gang that fits stay placed until the trial begins again."""
+        for part in gang.parts:
+            never = self._engine.could_ever(part.ask)
+            if never is not None and not self._may_come(part.ask):
+                return NeverFits(part, never)
+        before: dict[str, NodeState] = {}
+        placed = 0
+        for part in gang.parts:
+            for _ in range(min(part.count, MOST_PODS - placed)):
+                decision = self._place(part.ask, gang.who, before)
+                if not isinstance(decision, Placement):
+                    for node in before.values():
+                        self._put(node)
+                    return FallsShort(part, placed, gang.pods, decision)
+                placed += 1
+        return Fits(gang.pods)
+
+    def _may_come(self, ask: SchedulingRequest) -> bool:
+        """Whether a node of a declared pool would have GPUs for the pod."""
+        return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=self._engine.limits) is None
+
+    def assume(self, gang: Gang) -> None:
+        """Place those of a gang that was judged before; what does not fit any more is left out."""
+        number = 0
+        for part in gang.parts:
+            for _ in range(min(part.count, MOST_PODS - number)):
+                number += 1
+                if not isinstance(self._place(part.ask, gang.who, {}), Placement):
+                    break
+
+    def _place(self, ask: SchedulingRequest, who: Requester, before: dict[str, NodeState]) -> Decision:
+        """Place one pod. `before`: the nodes that were changed, as they were; one more is added."""
+        self._give_way()
+        if self._reservations:
+            decision = reserved.decide(self._engine, self._nodes, self._reservations, ask, who)
+        else:
+            decision = reference.by_preference(self._engine.decide, ask)
+        if isinstance(decision, Placement):
+            node = self._nodes[decision.node]
+            before.setdefault(node.name, node)
+            self._put(nodeinfo.booked(node, ask, decision.containers))
+        return decision
