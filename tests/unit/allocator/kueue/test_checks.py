@@ -10,7 +10,7 @@ import pytest
 from allocator.kueue import workloads
 from allocator.kueue.checks import FitChecks
 from allocator.kueue.judge import Gang, TemplateReading, gang_of
-from allocator.kueue.workloads import CHECKS, FLAVORS, WORKLOADS, Unreadable, Workload
+from allocator.kueue.workloads import CHECKS, FLAVORS, WORKLOADS, UnreadableObject, Workload
 from contract import names
 from contract.encoding import codec
 from tests.builders import PodBuilder, pod
@@ -242,7 +242,7 @@ ODD: Sequence[JSON] = (
 def test_a_workload_of_another_shape_counts_as_absent(bench: Bench, document: JSON) -> None:
     bench.put(workload("good", pod_set("main", 1, EIGHT)))
     bench.put(WAITS)
-    with pytest.raises(Unreadable, match="default/w"):
+    with pytest.raises(UnreadableObject, match="default/w"):
         bench.put(document)
     assert "good" in bench.due()
 
