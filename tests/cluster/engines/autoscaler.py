@@ -35,13 +35,15 @@ _LIMIT = "cluster-autoscaler.kwok.nodegroup/{}-count"
 _CONFIG, _TEMPLATES = "kwok-provider-config", "kwok-provider-templates"
 _LOOPS = re.compile(r'^cluster_autoscaler_function_duration_seconds_count\{function="main"\} (\d+)', re.MULTILINE)
 _LEAVING_SECONDS = 30.0
+_REQUESTS = (
+    "--enable-provisioning-requests=true",
+    "--capacity-buffer-controller-enabled=true",
+    "--capacity-buffer-pod-injection-enabled=true",
+)
 _FLAGS = (
     "--cloud-provider=kwok",
     f"--namespace={NAMESPACE}",
     "--leader-elect=false",
-    "--enable-provisioning-requests=true",
-    "--capacity-buffer-controller-enabled=true",
-    "--capacity-buffer-pod-injection-enabled=true",
     "--scan-interval=1s",
     "--scale-down-delay-after-add=3s",
     "--scale-down-unneeded-time=3s",
@@ -156,25 +158,34 @@ def running(
     groups: Sequence[Group],
     *,
     gpu_label: str = "",
+    requests: bool = True,
     flags: Sequence[str] = (),
 ) -> Iterator[Autoscaler]:
     """
     It runs meanwhile with these groups, all empty. At the end its nodes are gone; the definitions stay.
 
     `gpu_label`: the label by which the cloud marks GPU nodes, and from which it concludes that they offer GPUs.
+    `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, beside ordinary pods.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    definitions = [each for each in yaml.safe_load_all((folder / DEFINITIONS).read_text()) if each]
-    for document in definitions:
-        installing.apply(cluster.kube, document)
-    wait_for(lambda: engine.are_served(cluster.kube, definitions), "its kinds are not served", 30)
+    if requests:
+        definitions = [each for each in yaml.safe_load_all((folder / DEFINITIONS).read_text()) if each]
+        for document in definitions:
+            installing.apply(cluster.kube, document)
+        wait_for(lambda: engine.are_served(cluster.kube, definitions), "its kinds are not served", 30)
     _configure(cluster.kube, groups, gpu_label)
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User("cluster-autoscaler", ("system:masters",))))
     port = free_port()
     program = Program(
         PROGRAM,
-        [*_FLAGS, f"--address=127.0.0.1:{port}", f"--kubeconfig={kubeconfig}", *flags],
+        [
+            *_FLAGS,
+            *(_REQUESTS if requests else ()),
+            f"--address=127.0.0.1:{port}",
+            f"--kubeconfig={kubeconfig}",
+            *flags,
+        ],
         log=directory / f"{PROGRAM}.log",
         environment={"KWOK_PROVIDER_MODE": "local", "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE},
         command=(str(folder / PROGRAM),),
@@ -219,7 +230,8 @@ def _configure(kube: Kube, groups: Sequence[Group], gpu_label: str) -> None:
 
 def _clear(autoscaler: Autoscaler) -> None:
     """What it left behind where it was killed, and what it keeps in the API server for its next start."""
-    autoscaler.forget_requests()
+    with contextlib.suppress(KubeNotFound):
+        autoscaler.forget_requests()
     for node in autoscaler.nodes():
         with contextlib.suppress(KubeNotFound):
             autoscaler.kube.delete(paths.path("v1", "nodes", name=node["metadata"]["name"]))

@@ -26,22 +26,28 @@ JSON = dict[str, Any]
 T4 = Group("t4", labels={"pool": "t4"}, taints=("nvidia.com/gpu=present:NoSchedule",))
 PLAIN = Group("plain", most=3, labels={"pool": "plain"})
 MEMORY = str(names.GPU_MEMORY)
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@contextlib.contextmanager
+def installed(directory: Path, *flags: str) -> Iterator[Cluster]:
     """A real control plane with us, without any node."""
     if isinstance(folder := autoscaler.assets(), str):
         pytest.skip(folder)
     pace = ("--assume-ttl", "2s", "--repair-every", "1s")
-    directory = tmp_path_factory.mktemp("engines")
     with Cluster(
         nodes=(),
         directory=directory,
-        settings={"allocator": pace},
+        settings={"allocator": (*pace, *flags)},
         control_plane=real,
         components=(*DEFAULT_COMPONENTS, "startup-taint"),
     ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with installed(tmp_path_factory.mktemp("engines")) as cluster:
         yield cluster
 
 
@@ -191,18 +197,35 @@ def test_gpu_nodes_without_the_plugin_stop_all_growth_unless_a_flag_says_that_th
 def test_a_node_goes_when_its_shares_can_move_and_they_move_once(cluster: Cluster, tmp_path: Path) -> None:
     """Two nodes with one share each, of which the second node has room for both."""
     with beside(cluster, tmp_path, T4) as scaler:
-        two_nodes_with_a_share_each(cluster, scaler, {})
+        two_nodes_with_a_share_each(cluster, scaler, {str(names.PLACEMENT): "nodeName"})
         wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"both nodes stay: {scaler.program.tail()}")
         (left,) = scaler.nodes()
         moved = scenarios.settled(cluster.kube, 2, "default", running=2)
         assert {each["spec"]["nodeName"] for each in moved} == {left["metadata"]["name"]}
 
 
-def test_a_share_that_is_not_safe_to_evict_keeps_its_node(cluster: Cluster, tmp_path: Path) -> None:
+STAYS = {"its author's annotation": (SAFE_TO_EVICT, "false"), "a pin by affinity": (str(names.PLACEMENT), "affinity")}
+
+
+@pytest.mark.parametrize("annotation", STAYS.values(), ids=STAYS.keys())
+def test_a_share_keeps_its_node_by(cluster: Cluster, tmp_path: Path, annotation: tuple[str, str]) -> None:
     with beside(cluster, tmp_path, T4) as scaler:
-        two_nodes_with_a_share_each(cluster, scaler, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+        two_nodes_with_a_share_each(cluster, scaler, dict([annotation]))
         scaler.after_loops(15)
         assert len(scaler.nodes()) == 2
+
+
+def test_by_our_setting_shares_keep_their_node_and_an_empty_one_goes(tmp_path: Path) -> None:
+    blocking = installed(tmp_path / "us", "--placement-scale-down", "block")
+    with blocking as cluster, beside(cluster, tmp_path, T4) as scaler:
+        two_nodes_with_a_share_each(cluster, scaler, {})
+        scaler.after_loops(15)
+        assert len(scaler.nodes()) == 2
+        deployment = paths.path("apps/v1", "deployments", "default", "shares")
+        cluster.kube.patch_merge(deployment, {"spec": {"replicas": 1}})
+        wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"the empty node stays: {scaler.program.tail()}")
+        (left,) = scenarios.settled(cluster.kube, 1, "default", running=1)
+        assert {left["spec"]["nodeName"]} == {each["metadata"]["name"] for each in scaler.nodes()}
 
 
 def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotations: dict[str, str]) -> None:
