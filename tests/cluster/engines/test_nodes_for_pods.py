@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from playground import scenarios
 from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod
-from tests.cluster.engines import autoscaler, fleet
+from tests.cluster.engines import autoscaler
 from tests.cluster.engines.autoscaler import Autoscaler, Group
+from tests.cluster.engines.fleet import Fleet, following
 from tests.cluster.system import invariants
 from tests.clusters import real
 
@@ -38,60 +42,219 @@ POOL = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--provisioning-after", "1s")
+GPUS = {"t4": "2 x Tesla T4 15109MiB"}
+
+
+@contextlib.contextmanager
+def installed(directory: Path, *components: str, flags: Sequence[str] = ()) -> Iterator[Cluster]:
     """A real control plane with us, a declared pool, and no node."""
     if isinstance(folder := autoscaler.assets(), str):
         pytest.skip(folder)
-    directory = tmp_path_factory.mktemp("nodes")
-    pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--provisioning-after", "1s")
     with Cluster(
         nodes=(),
         directory=directory,
-        settings={"allocator": pace},
+        settings={"allocator": (*PACE, *flags)},
         control_plane=real,
-        components=(*DEFAULT_COMPONENTS, "node-provisioning"),
+        components=(*DEFAULT_COMPONENTS, "startup-taint", "node-provisioning", *components),
     ) as cluster:
         path = paths.configmaps(names.NAMESPACE, names.OPTIONS)
         cluster.kube.patch_merge(path, {"data": {names.OPTIONS_FILE: yaml.safe_dump({"pools": [POOL]})}})
         yield cluster
 
 
-@pytest.fixture
-def scaler(cluster: Cluster, tmp_path: Path) -> Iterator[Autoscaler]:
-    """The autoscaler with a group at zero, whose nodes have two GPUs."""
+@dataclass(frozen=True)
+class Beside:
+    """Us, the autoscaler, and the nodes that it brought."""
+
+    cluster: Cluster
+    scaler: Autoscaler
+    fleet: Fleet
+
+    def create(self, *made: PodBuilder) -> None:
+        for each in made:
+            self.cluster.kube.create(paths.pods("default"), each.manifest())
+
+    def pod(self, name: str) -> JSON:
+        return self.cluster.kube.get(paths.pods("default", name))
+
+    def await_reason(self, name: str, reason: str) -> None:
+        """Wait until the pod's condition has this reason."""
+        wait_for(lambda: scenarios.waits(self.pod(name)) == reason, lambda: f"{self.pod(name)['status']}")
+
+    def all_run(self, count: int, timeout: float = 120.0) -> None:
+        """Wait until so many pods run, and no request for nodes is left."""
+
+        def done() -> bool:
+            found = scenarios.all_pods(self.cluster.kube)
+            return len(found) == count and all(map(scenarios.is_running, found)) and not self.requests()
+
+        wait_for(done, lambda: f"{self.requests()} {scenarios.shown(scenarios.all_pods(self.cluster.kube))}", timeout)
+
+    def requests(self) -> list[str]:
+        """The names of what asks for nodes: requests, templates, and placeholder pods."""
+        ours = {"labelSelector": str(names.POOL)}
+        asked = [paths.path("v1", "podtemplates", names.NAMESPACE), paths.pods(names.NAMESPACE)]
+        if "provisioningrequests" in {each["name"] for each in self._kinds()}:
+            asked.append(paths.path(autoscaler.GROUP_VERSION, "provisioningrequests", names.NAMESPACE))
+        return [each["metadata"]["name"] for path in asked for each in self.cluster.kube.list(path, ours).items]
+
+    def _kinds(self) -> list[JSON]:
+        try:
+            return list(self.cluster.kube.get(f"/apis/{autoscaler.GROUP_VERSION}")["resources"])
+        except KubeNotFound:
+            return []
+
+
+@contextlib.contextmanager
+def beside(
+    cluster: Cluster,
+    directory: Path,
+    group: Group = T4,
+    *,
+    gpus: Mapping[str, str] = GPUS,
+    delay: float = 1.0,
+    requests: bool = True,
+) -> Iterator[Beside]:
+    """The autoscaler with a group at zero, whose nodes publish two GPUs after a while."""
     folder = autoscaler.assets()
     assert isinstance(folder, Path)
+    agents = following(cluster, directory / "fleet", gpus, delay=delay, flags=("--startup-taint=true",))
     with (
-        autoscaler.running(cluster, folder, tmp_path / "autoscaler", (T4,)) as found,
-        fleet.following(cluster, tmp_path / "fleet", {"t4": "2 x Tesla T4 15109MiB"}, delay=2.0),
+        autoscaler.running(cluster, folder, directory / "autoscaler", (group,), requests=requests) as scaler,
+        agents as fleet,
     ):
-        yield found
-        scenarios.clear(cluster.kube)
+        try:
+            yield Beside(cluster, scaler, fleet)
+        finally:
+            scenarios.clear(cluster.kube)
         invariants.check(cluster)
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with installed(tmp_path_factory.mktemp("nodes")) as cluster:
+        yield cluster
+
+
 def tenant(name: str, memory: str = "10Gi") -> PodBuilder:
-    return pod(name).asks(str(names.GPU_MEMORY), memory).needs(cpu="1", memory="1Gi").tolerates("nvidia.com/gpu")
+    return pod(name).asks(str(names.GPU_MEMORY), memory).needs(cpu="100m", memory="64Mi").tolerates("nvidia.com/gpu")
 
 
-def create(cluster: Cluster, *made: PodBuilder) -> None:
-    for each in made:
-        cluster.kube.create(paths.pods("default"), each.manifest())
+def test_a_pod_that_waits_brings_the_first_node_and_runs_there(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path) as b:
+        b.create(tenant("first"))
+        b.all_run(1)
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == len(b.scaler.nodes()) == 1
 
 
-def runs(cluster: Cluster, name: str) -> bool:
-    return scenarios.is_running(cluster.kube.get(paths.pods("default", name)))
+def test_ten_nodes_come_for_twenty_cards_and_go_when_their_pods_have_gone(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path) as b:
+        b.create(*(tenant(f"p{number}") for number in range(22)))
+
+        def full() -> bool:
+            running = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
+            return len(running) == 20 and not b.requests()
+
+        wait_for(full, lambda: f"{b.requests()} {scenarios.shown(scenarios.all_pods(cluster.kube))}", 150)
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == b.fleet.most == 10, "the pool may have ten nodes"
+        invariants.check(cluster)
+        scenarios.clear(cluster.kube)
+        wait_for(lambda: not b.scaler.nodes(), lambda: f"{len(b.scaler.nodes())} nodes stay", 120)
+        assert len(b.fleet.names) == 10
+        assert b.requests() == []
 
 
-def test_a_pod_that_waits_brings_the_first_node_and_runs_there(cluster: Cluster, scaler: Autoscaler) -> None:
-    create(cluster, tenant("first"))
-    wait_for(
-        lambda: runs(cluster, "first"),
-        lambda: (
-            f"it does not run: {cluster.kube.get(paths.pods('default', 'first'))['status']} {scaler.program.tail()}"
-        ),
-        timeout=60.0,
-    )
-    scaler.after_loops(5)
-    assert len(scaler.nodes()) == 1
+SETS = {
+    "three of 8 GiB, which two cards have room for by their sum": (("8Gi", "8Gi", "8Gi"), 2),
+    "a whole node, and a half and a half": (("14Gi", "14Gi", "7Gi", "7Gi", "7Gi"), 2),
+    "eight that fit on one node": (("3Gi",) * 8, 1),
+}
+
+
+@pytest.mark.parametrize(("memory", "nodes"), SETS.values(), ids=SETS.keys())
+def test_as_many_nodes_come_as_the_cards_need(
+    cluster: Cluster, tmp_path: Path, memory: tuple[str, ...], nodes: int
+) -> None:
+    with beside(cluster, tmp_path) as b:
+        b.create(*(tenant(f"p{number}", amount) for number, amount in enumerate(memory)))
+        b.all_run(len(memory))
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == nodes
+
+
+NEVER = {
+    "more memory than a card has": tenant("never", "20Gi"),
+    "more CPU than a node has": tenant("never").needs(cpu="20"),
+    "a node of no pool": tenant("never").selects(pool="other"),
+    "no toleration": pod("never").asks(str(names.GPU_MEMORY), "3Gi"),
+    "another system's gate": tenant("never").spec(schedulingGates=[{"name": "other.example/gate"}]),
+}
+
+
+def test_nothing_is_asked_for_pods_that_no_node_of_a_pool_would_serve(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path) as b:
+        for number, made in enumerate(NEVER.values()):
+            b.create(made.generated(f"never-{number}-"))
+        scenarios.settled(cluster.kube, len(NEVER), "default")
+        for _ in range(4):
+            b.scaler.after_loops(2)
+            assert b.requests() == []
+        assert b.fleet.names == set()
+
+
+def test_a_request_ends_with_the_last_pod_that_wanted_it(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path, replace(T4, most=0)) as b:
+        b.create(tenant("one"), tenant("other"))
+        wait_for(lambda: b.requests(), "nothing is asked for")
+        for name in ("one", "other"):
+            b.await_reason(name, "NodeRequested")
+        cluster.kube.delete(paths.pods("default", "one"))
+        b.scaler.after_loops(3)
+        assert b.requests()
+        cluster.kube.delete(paths.pods("default", "other"))
+        wait_for(lambda: not b.requests(), lambda: f"{b.requests()} are left")
+
+
+def test_a_node_that_comes_for_a_pod_that_is_gone_goes_again(cluster: Cluster, tmp_path: Path) -> None:
+    with beside(cluster, tmp_path, delay=5.0) as b:
+        b.create(tenant("short"))
+        wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
+        cluster.kube.delete(paths.pods("default", "short"))
+        wait_for(lambda: not b.requests(), lambda: f"{b.requests()} are left")
+        wait_for(lambda: not b.scaler.nodes(), lambda: f"it stays: {b.scaler.program.tail()}")
+        assert len(b.fleet.names) == 1
+
+
+def test_with_the_startup_taint_the_share_comes_after_the_gpus_and_no_second_node(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    tainted = replace(T4, taints=(*T4.taints, f"{names.STARTUP_TAINT}:NoSchedule"))
+    with beside(cluster, tmp_path, tainted, delay=8.0) as b:
+        b.create(tenant("first"))
+        wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
+        b.all_run(1)
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == 1
+
+
+def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_path: Path) -> None:
+    bounded = installed(tmp_path / "us", flags=("--provisioning-patience", "12s"))
+    with bounded as cluster, beside(cluster, tmp_path, gpus={}) as b:
+        b.create(tenant("waits"))
+        wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
+        b.await_reason("waits", "NodeNotBrought")
+        assert b.requests() == []
+        wait_for(lambda: not b.scaler.nodes(), lambda: f"the empty node stays: {b.scaler.program.tail()}")
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == 1, "the pool is asked again after a pause only"
+
+
+def test_placeholder_pods_bring_nodes_where_no_requests_are_served(tmp_path: Path) -> None:
+    with installed(tmp_path / "us", "node-placeholders") as cluster, beside(cluster, tmp_path, requests=False) as b:
+        b.create(*(tenant(f"p{number}", "8Gi") for number in range(3)))
+        b.all_run(3)
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == 2
