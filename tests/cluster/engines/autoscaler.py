@@ -14,6 +14,7 @@ import yaml
 
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
+from playground.engines import engine
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.programs import installing
 from playground.programs.probes import free_port, healthy
@@ -21,7 +22,6 @@ from playground.programs.process import Program
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFound
-from tests.cluster.engines import engine
 
 JSON = dict[str, Any]
 PROGRAM, DEFINITIONS = "cluster-autoscaler", "cluster-autoscaler-crds.yaml"

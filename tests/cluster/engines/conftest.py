@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from contract.options import DEFAULTS
+from kubectl_gpufraction import kueue as transformations
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines import kueue
+from playground.engines.kueue import Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.cluster.engines import kueue
-from tests.cluster.engines.kueue import Kueue
 from tests.cluster.queueing import witness
 from tests.cluster.system import invariants
 from tests.clusters import real
@@ -32,7 +35,9 @@ def us(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
     """Us, and Kueue as configured by default; a module with another configuration has a fixture of this name."""
-    with kueue.running(us, Path(str(kueue.assets())), tmp_path_factory.mktemp("kueue") / "run") as found:
+    directory = tmp_path_factory.mktemp("kueue") / "run"
+    counting = yaml.safe_load(transformations.document(DEFAULTS))
+    with kueue.running(us, Path(str(kueue.assets())), directory, counting) as found:
         yield us, found
 
 

@@ -10,10 +10,10 @@ from contract import names, pods
 from contract.encoding import quantity
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines.kueue import ADMISSION_GATE, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
-from tests.cluster.engines.kueue import ADMISSION_GATE, Kueue
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]

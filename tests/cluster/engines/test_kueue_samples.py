@@ -8,8 +8,8 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines.kueue import Kueue
 from playground.waiting import wait_for
-from tests.cluster.engines.kueue import Kueue
 from tests.cluster.queueing import samples
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]

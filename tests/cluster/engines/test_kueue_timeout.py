@@ -16,11 +16,11 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines import kueue
+from playground.engines.kueue import Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
-from tests.cluster.engines import kueue
-from tests.cluster.engines.kueue import Kueue
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]

@@ -10,11 +10,11 @@ import pytest
 from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines.kueue import ADMISSION_GATE, Kueue
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
-from tests.cluster.engines.kueue import ADMISSION_GATE, Kueue
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]

@@ -15,11 +15,11 @@ ENVIRONMENT = "ENGINES_ASSETS"
 
 def assets(*needed: str) -> Path | str:
     """The folder of ENGINES_ASSETS where it has these files, or one line on what is missing."""
-    folder = os.environ.get(ENVIRONMENT, "")
-    if not folder:
+    named = os.environ.get(ENVIRONMENT, "")
+    if not named:
         return f"{ENVIRONMENT} is not set; it names a folder with {' and '.join(needed)}"
-    missing = [name for name in needed if not (Path(folder) / name).is_file()]
-    return f"{ENVIRONMENT}: {folder} has no {' and no '.join(missing)}" if missing else Path(folder)
+    missing = [name for name in needed if not (Path(named) / name).is_file()]
+    return f"{ENVIRONMENT}: {named} has no {' and no '.join(missing)}" if missing else Path(named)
 
 
 def are_served(kube: Kube, documents: Iterable[JSON]) -> bool:

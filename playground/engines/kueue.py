@@ -14,18 +14,16 @@ from typing import Any
 
 import yaml
 
-from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue as transformations
 from playground.api.http.certificates import Authority
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
+from playground.engines import engine
 from playground.programs import installing
 from playground.programs.process import Program
 from playground.realapi.components import Ports
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
-from tests.cluster.engines import engine
 
 JSON = dict[str, Any]
 PROGRAM, MANIFESTS = "kueue", "kueue-manifests.yaml"
@@ -96,13 +94,11 @@ class Kueue:
 
 
 @contextlib.contextmanager
-def running(
-    cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any] | None = None
-) -> Iterator[Kueue]:
+def running(cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any]) -> Iterator[Kueue]:
     """
     Kueue runs and its webhooks are in place meanwhile; the API server's objects of it stay.
 
-    `configuration`: fields of Kueue's Configuration beside those that every test needs.
+    `configuration`: fields of Kueue's Configuration beside those by which it runs here, such as `resources`.
     """
     authority, ports = Authority("kueue"), Ports.free()
     webhook, health = ports.api, ports.etcd
@@ -121,7 +117,7 @@ def running(
     certificates.mkdir(parents=True)
     for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
         (certificates / name).write_bytes(data)
-    program = _program(cluster, folder, directory, _configuration(webhook, health, certificates, configuration or {}))
+    program = _program(cluster, folder, directory, _configuration(webhook, health, certificates, configuration))
     program.start()
     try:
         wait_for(lambda: _is_ready(health) or not program.alive(), lambda: f"Kueue is not ready: {program.tail()}", 60)
@@ -168,7 +164,6 @@ def _configuration(webhook: int, health: int, certificates: Path, more: Mapping[
         "clientConnection": {"qps": 300, "burst": 500},
         "featureGates": {"VisibilityOnDemand": False},
         "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
-        **yaml.safe_load(transformations.document(DEFAULTS)),
         **more,
     }
 
