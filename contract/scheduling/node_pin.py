@@ -4,7 +4,8 @@ Tying a pod to one node by required node affinity, so that kube-scheduler still 
 The pin is the field requirement `metadata.name In [node]`, added to every term of the pod: terms are ORed, so a term
 without it would be a way around the pin. A term without requirements matches no node (Kubernetes, "Assigning Pods to
 Nodes"); it stays empty, since the pin would make it match. Requirements are appended, because that is the only change
-that the API server allows on a gated pod.
+that the API server allows on a gated pod. It is the name, and not a label such as `kubernetes.io/hostname`, because a
+kubelet may change its node's labels.
 
 Pure; arguments are never changed.
 """

@@ -256,3 +256,39 @@ def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotation
     assert len({each["spec"]["nodeName"] for each in both}) == 2
     cluster.kube.patch_merge(node, {"spec": {"unschedulable": None}})
     scaler.forget_requests()
+
+
+def test_a_pin_by_the_label_hostname_would_keep_the_node_as_well(cluster: Cluster, tmp_path: Path) -> None:
+    """The other form of a pin that kube-scheduler knows, here by the pods' author, beside our `nodeName`."""
+    with beside(cluster, tmp_path, T4) as scaler:
+        scaler.request("two", one_node_each(T4), 2)
+        wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
+        made = pod("p").asks(MEMORY, "3Gi").needs(cpu="10m", memory="16Mi").tolerates("nvidia.com/gpu")
+        for number, node in enumerate(sorted(each["metadata"]["name"] for each in scaler.nodes())):
+            body = made.spec(nodeSelector={"kubernetes.io/hostname": node}).manifest()["spec"]
+            labels = {"app": f"shares-{number}"}
+            spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": body}}
+            created = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": labels["app"]}, "spec": spec}
+            cluster.kube.create(paths.path("apps/v1", "deployments", "default"), created)
+        scenarios.settled(cluster.kube, 2, "default", running=2)
+        scaler.forget_requests()
+        scaler.after_loops(15)
+        assert len(scaler.nodes()) == 2
+
+
+@pytest.mark.parametrize(
+    "group",
+    [T4, replace(LABELLED, resources={"nvidia.com/gpu": "2"})],
+    ids=["without the cloud's label", "with the device plugin"],
+)
+def test_gpu_nodes_without_the_clouds_label_or_with_the_plugin_do_not_stop_growth(
+    cluster: Cluster, tmp_path: Path, group: Group
+) -> None:
+    """The ways out that need no flag; with the plugin, GPUs are shared by holder pods (`gpufraction.io/ownership`)."""
+    with beside(cluster, tmp_path, group, PLAIN, gpu_label=UNREADY, flags=("--max-node-startup-time=2s",)) as scaler:
+        scaler.request("five", one_node_each(group), 5)
+        wait_for(lambda: len(scaler.nodes()) == 5, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
+        wait_for(lambda: len(gpunodes(cluster)) == 5, "GPUs are not published")
+        scaler.after_loops(4)
+        ordinary(cluster, "other", PLAIN)
+        wait_for(lambda: runs(cluster, "other"), lambda: f"it does not run: {scaler.program.tail()}")
