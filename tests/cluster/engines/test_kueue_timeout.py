@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from contract import names
+from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue
@@ -92,6 +92,19 @@ def test_a_plain_pod_that_waits_for_us_too_long_is_deleted_and_leaves_nothing(
     wait_for(lambda: [scenarios.waits(each) for each in others(cluster)] == ["Memory"], "it does not wait for us")
     wait_for(lambda: not others(cluster), lambda: f"it is not evicted: {scenarios.shown(others(cluster))}", 60)
     wait_for(beside[1].holds_nothing, lambda: f"quota is held: {beside[1].charged()}", 30)
+
+
+def test_the_share_of_a_pod_that_does_not_become_ready_returns_once(
+    beside: tuple[Cluster, Kueue], cluster: Cluster
+) -> None:
+    """It has a share of the whole GPUs, and no scheduler binds it; the next one can have them all."""
+    made = pod("late").asks(MEMORY, "32Gi").asks("gpufraction.io/gpu-count", 2).needs(cpu="10m", memory="16Mi")
+    queued = made.labelled(QUEUE, "timeout")
+    cluster.kube.create(paths.pods("default"), queued.spec(schedulerName="nobody").manifest())
+    wait_for(lambda: any(names.ALLOCATION in pods.annotations_of(each) for each in others(cluster)), "it has no share")
+    wait_for(lambda: not others(cluster), lambda: f"it is not evicted: {scenarios.shown(others(cluster))}", 60)
+    cluster.kube.create(paths.pods("default"), queued.manifest())
+    scenarios.settled(cluster.kube, 1, running=1)
 
 
 def test_within_the_timeout_nothing_is_evicted(beside: tuple[Cluster, Kueue], cluster: Cluster, full: JSON) -> None:

@@ -27,6 +27,7 @@ V100 = {"gpu": "on"}
 HIGH = "queued-high"
 QUEUES = {
     "team": Queue(QUOTA, selector=V100, preempts=True),
+    "claims": Queue({"cpu": "2"}),
     "lender": Queue({**QUOTA, MEMORY: "4Gi"}, cohort="all", selector=V100),
     "borrower": Queue({**QUOTA, MEMORY: "4Gi"}, cohort="all", selector=V100),
 }
@@ -149,6 +150,22 @@ def test_what_a_queue_reclaims_is_given_back_once(cluster: Cluster, kueue: Playe
         return sorted(running) == ["borrower", "lender"] and len(found(cluster)) == 2
 
     wait_for(reclaimed, lambda: f"not reclaimed: {scenarios.shown(found(cluster))}")
+
+
+def test_pods_with_claims_wait_for_their_quota_and_get_the_shares_of_their_claims(
+    cluster: Cluster, kueue: PlayedKueue
+) -> None:
+    for document in installing.documents(scenarios.SAMPLES / "oke-claims.yaml"):
+        cluster.kube.create(installing.path_of(document), document)
+    create(cluster, pod("first").container("main").needs(cpu="2"), "claims")
+    scenarios.settled(cluster.kube, 1, running=1)
+    for document in installing.documents(scenarios.SAMPLES / "oke-claims-pods.yaml"):
+        document["metadata"].setdefault("labels", {})[QUEUE] = "claims"
+        document["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        cluster.kube.create(paths.pods("default"), document)
+    wait_for(lambda: len(behind(cluster)) == 2, lambda: f"they do not wait: {scenarios.shown(found(cluster))}")
+    cluster.kube.delete(paths.pods("default", "first"))
+    scenarios.settled(cluster.kube, 2, running=2)
 
 
 @pytest.mark.parametrize("sample", samples.WORKLOADS, ids=lambda path: path.stem)
