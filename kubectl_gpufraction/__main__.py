@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from contract import names
-from contract.encoding import quantity
+from contract.encoding import moments, quantity
 from contract.model import MOST_GPUS
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
@@ -105,6 +106,11 @@ class Session:
         """The rows as the user wants them."""
         return rendered(columns, rows, form=self.given.output, colour=self.colour, empty=empty)
 
+    def spoken(self, text: str) -> str:
+        """A sentence with ages in place of times; with --watch or for a program as it is, since ages never rest."""
+        absolute = self.given.watch or self.given.output in ("json", "yaml")
+        return text if absolute else moments.spoken(text, time.time())
+
 
 def _nodes(session: Session) -> str:
     now = datetime.now(UTC)
@@ -117,7 +123,8 @@ def _pods(session: Session) -> str:
 
 
 def _waiting(session: Session) -> str:
-    rows = views.waiting(session.seen(), session.shown_namespace())
+    found = views.waiting(session.seen(), session.shown_namespace())
+    rows = [{**row, "reason": session.spoken(row["reason"])} for row in found]
     return session.table(views.WAITING, rows, session.nothing("pod waits for a GPU share"))
 
 
@@ -130,7 +137,7 @@ def _explain(session: Session) -> str:
             raise Failed(f"{about}: {views.without_share(session.kube.get(paths.pods(session.namespace, name)))}")
         except KubeNotFound:
             raise Failed(f"{about}: not there; -n names another namespace") from None
-    return joined(views.explanation(state, found))
+    return session.spoken(joined(views.explanation(state, found)))
 
 
 def _dry_run(session: Session) -> str:

@@ -26,6 +26,8 @@ _SILENT = timedelta(minutes=15)
 """An agent, which by default writes every 5 minutes, is silent after this time."""
 _CURED_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
 """Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays."""
+_NO_NODE_COMES = frozenset(("NodeNotBrought", "PoolFull"))
+"""Reasons beside which the message names another one."""
 
 NODES = (
     Column("node", "NODE"),
@@ -211,7 +213,7 @@ def _cures(state: ClusterView, pod: Pod) -> list[str]:
     fractions = pod.request.containers
     if pod.request.claim:
         return _cures_of_claim(pod)
-    if pod.code not in _CURED_BY_AN_END:
+    if pod.code not in _CURED_BY_AN_END and not (pod.code in _NO_NODE_COMES and "short of" in pod.reason):
         return []
     if len(fractions) > 1 or fractions[0].count > 1:
         return ["It needs several shares at once, so no single pod's end is sure to make room."]

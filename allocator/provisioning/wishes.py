@@ -100,10 +100,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """How often in a row a pool gave nothing, and until when it is not asked."""
+    """How often in a row a pool gave nothing, until when it is not asked, and how the last request of it failed."""
 
     failures: int
     until: float
+    outcome: Outcome = "too-late"
+    why: str = ""
+    """The autoscaler's words, if it refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class Expectation:
     What a waiting pod may expect of a pool whose empty node would serve it.
 
     `asked`: since when a node is asked for; None where none is. Then `until` says when the pool is asked again, after
-    it gave nothing; 0 where it has as many nodes as it may have. `node`: the node that has come, and is not ready yet.
+    it gave nothing as `failed` says; 0 where it has as many nodes as it may have. `node`: the node that has come, and
+    is not ready yet.
     """
 
     pool: str
@@ -131,6 +135,20 @@ class Expectation:
     until: float = 0.0
     most: int = 0
     """Nodes that the pool may have."""
+    failed: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A request beside the nodes that have come for it."""
+
+    request: NodeRequest
+    came: tuple[PoolNode, ...]
+
+    @property
+    def outstanding(self) -> int:
+        """Its nodes that have not come."""
+        return self.request.count - len(self.came)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +162,10 @@ class Plan:
     """By the uid of each pod that a node of a pool would serve."""
     memory: Memory = Memory()
     packing: Packing | None = None
+    live: tuple[Standing, ...] = ()
+    """The requests that go on."""
+    needed: frozenset[str] = frozenset()
+    """Pools whose empty node would serve a pod for which no node is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +174,6 @@ class RequestBounds:
 
     patience: float
     limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A request beside the nodes that have come for it."""
-
-    request: NodeRequest
-    came: tuple[PoolNode, ...]
-
-    @property
-    def outstanding(self) -> int:
-        return self.request.count - len(self.came)
 
 
 def reconcile(
@@ -193,16 +203,19 @@ def reconcile(
     used = set(packing.places)
     needless = [each for each in live if not _is_needed(each, coming, used)]
     ended += [Ended(each.request, "withdrawn") for each in needless]
+    later = _Later(pools, live, pauses, now, bounds.limits)
     return Plan(
         make=tuple((pool, min(number, MOST_NODES)) for pool, number in packing.opened),
         end=tuple(ended),
-        expectations=_expectations(unserved, packing, coming, pools, pauses, now, bounds.limits),
+        expectations=_expectations(unserved, packing, coming, later, now),
         memory=Memory(pauses, ready_since),
         packing=packing,
+        live=tuple(each for each in live if each not in needless),
+        needed=frozenset(later.needed),
     )
 
 
-def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[_Standing]:
+def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[Standing]:
     """Each request, the oldest first, with the nodes that came for it: each node came for one request."""
     left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
     found = []
@@ -213,11 +226,11 @@ def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) ->
         else:
             came = [node for node in nodes if node.created >= request.created][: request.count]
         left[request.pool] = [node for node in nodes if node not in came]
-        found.append(_Standing(request, tuple(came)))
+        found.append(Standing(request, tuple(came)))
     return found
 
 
-def _ends(standing: _Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:
+def _ends(standing: Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:
     request = standing.request
     if pool is None:
         return Ended(request, "withdrawn")
@@ -240,7 +253,8 @@ def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> 
             after.pop(pool, None)
         elif end.outcome in _FAILURES:
             failures = after[pool].failures + 1 if pool in after else 1
-            after[pool] = Pause(failures, now + backoff(failures, _PAUSE, _PAUSE_CAP))
+            until = now + backoff(failures, _PAUSE, _PAUSE_CAP)
+            after[pool] = Pause(failures, until, end.outcome, end.request.refused)
     return after
 
 
@@ -265,7 +279,7 @@ def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, bounds: 
 
 
 def _coming(
-    pool: PoolView, live: Iterable[_Standing], ready_since: Mapping[str, float], now: float, bounds: RequestBounds
+    pool: PoolView, live: Iterable[Standing], ready_since: Mapping[str, float], now: float, bounds: RequestBounds
 ) -> list[_Coming]:
     """
     The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
@@ -289,7 +303,7 @@ def _coming(
     return found
 
 
-def _room(pool: PoolView, live: Iterable[_Standing], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
+def _room(pool: PoolView, live: Iterable[Standing], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
     return PoolRoom(pool.name, pool.empty, 0 if _rests(pool, pauses, now) else _may_open(pool, live))
 
 
@@ -303,12 +317,12 @@ def _rests(pool: PoolView, pauses: Mapping[str, Pause], now: float) -> bool:
     return (pause is not None and pause.until > now) or any(node.idle for node in pool.nodes)
 
 
-def _may_open(pool: PoolView, live: Iterable[_Standing]) -> int:
+def _may_open(pool: PoolView, live: Iterable[Standing]) -> int:
     asked = sum(each.outstanding for each in live if each.request.pool == pool.name)
     return max(0, min(pool.most - len(pool.nodes) - asked, MOST_NODES))
 
 
-def _is_needed(standing: _Standing, coming: Iterable[_Coming], used: set[str]) -> bool:
+def _is_needed(standing: Standing, coming: Iterable[_Coming], used: set[str]) -> bool:
     """
     Whether one of its nodes serves a pod that waits.
 
@@ -323,14 +337,10 @@ def _expectations(
     unserved: Sequence[Unserved],
     packing: Packing,
     coming: Iterable[_Coming],
-    pools: Sequence[PoolView],
-    pauses: Mapping[str, Pause],
+    later: _Later,
     now: float,
-    limits: Limits,
 ) -> dict[str, Expectation]:
     by_name = {each.state.name: each for each in coming}
-    refusing = [pool for pool in pools if not any(node.idle for node in pool.nodes)]
-    of_shape: dict[SchedulingRequest, Expectation | None] = {}
     found = {}
     for pod, place in zip(unserved, packing.places, strict=True):
         expected = by_name.get(place)
@@ -338,22 +348,47 @@ def _expectations(
             found[pod.uid] = Expectation(expected.pool, expected.since, expected.node)
         elif place:
             found[pod.uid] = Expectation(place.rsplit("/", 1)[0], now)
-        else:
-            if pod.ask not in of_shape:
-                of_shape[pod.ask] = _later(pod.ask, refusing, pauses, now, limits)
-            later = of_shape[pod.ask]
-            if later is not None:
-                found[pod.uid] = later
+        elif (vain := later.expectation(pod.ask)) is not None:
+            found[pod.uid] = vain
     return found
 
 
-def _later(
-    ask: SchedulingRequest, pools: Iterable[PoolView], pauses: Mapping[str, Pause], now: float, limits: Limits
-) -> Expectation | None:
-    """The first pool whose empty node would serve the pod, and that is not asked now."""
-    for pool in pools:
-        if pack([ask], [], [PoolRoom(pool.name, pool.empty, 1)], limits).places[0]:
-            pause = pauses.get(pool.name)
-            until = pause.until if pause is not None and pause.until > now else 0.0
-            return Expectation(pool.name, None, until=until, most=pool.most)
-    return None
+class _Later:
+    """For pods for which no node is asked now: the first pool whose empty node would serve them."""
+
+    def __init__(
+        self,
+        pools: Sequence[PoolView],
+        live: Sequence[Standing],
+        pauses: Mapping[str, Pause],
+        now: float,
+        limits: Limits,
+    ) -> None:
+        self._pools, self._pauses, self._now, self._limits = pools, pauses, now, limits
+        self._open = {pool.name: _may_open(pool, live) for pool in pools}
+        self._of_shape: dict[SchedulingRequest, Expectation | None] = {}
+        self.needed: set[str] = set()
+        """Pools whose empty node would serve one of them."""
+
+    def expectation(self, ask: SchedulingRequest) -> Expectation | None:
+        """What the pod may expect; None where nobody knows."""
+        if ask not in self._of_shape:
+            self._of_shape[ask] = self._find(ask)
+        return self._of_shape[ask]
+
+    def _find(self, ask: SchedulingRequest) -> Expectation | None:
+        for pool in self._pools:
+            idle = any(node.idle for node in pool.nodes)
+            if (idle and pool.name in self.needed) or not self._serves(pool, ask):
+                continue
+            self.needed.add(pool.name)
+            if idle:
+                continue
+            pause = self._pauses.get(pool.name)
+            if pause is not None and pause.until > self._now:
+                return Expectation(pool.name, None, until=pause.until, most=pool.most, failed=pause.outcome)
+            return Expectation(pool.name, None, most=pool.most) if not self._open[pool.name] else None
+        return None
+
+    def _serves(self, pool: PoolView, ask: SchedulingRequest) -> bool:
+        return bool(pack([ask], [], [PoolRoom(pool.name, pool.empty, 1)], self._limits).places[0])

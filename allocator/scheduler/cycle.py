@@ -133,7 +133,8 @@ class SchedulingCycle:
 
     def nodes_expected(self, event: NodesExpected, now: float) -> None:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
-        if self._expected.keys() != event.expectations.keys():
+        before, after = (_codes(expected) for expected in (self._expected, event.expectations))
+        if before != after:
             self._trigger.outdated = True
             self._trigger.wake()
         self._expected = event.expectations
@@ -215,17 +216,23 @@ class SchedulingCycle:
         return binding
 
     def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, pool: str, now: float) -> None:
-        code, reason = messages.code(decision), f"waiting: {messages.why(decision, entry.ask.request, pool)}"
-        more = self._preemption.says(entry.uid)
+        request, expectation = entry.ask.request, self._expected.get(entry.uid)
+        more, in_vain = self._preemption.says(entry.uid), False
         if more is not None:
-            code, reason = more[0], f"{reason}; {more[1]}"
-        elif entry.uid in self._expected:
-            code, text = messages.expected(self._expected[entry.uid])
-            reason = f"{reason}; {text}"
-        self._tell(entry, code, reason, now)
+            code, reason = more[0], f"{messages.why(decision, request, pool)}; {more[1]}"
+        elif expectation is not None:
+            code, reason, in_vain = messages.why_expecting(decision, request, pool, expectation)
+        else:
+            code, reason = messages.code(decision), messages.why(decision, request, pool)
+        self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)
 
-    def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float) -> None:
-        self._records.tell(StatusUpdate(entry.key, entry.uid, False, code, reason), now, stands(entry.pod))
+    def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float, *, warns: bool = False) -> None:
+        news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else "")
+        self._records.tell(news, now, stands(entry.pod))
+
+
+def _codes(expected: Mapping[str, Expectation]) -> dict[str, str]:
+    return {uid: messages.expected_code(each) for uid, each in expected.items()}
 
 
 class Bindings:

@@ -8,12 +8,12 @@ what the webhook is answered and a pod is told.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
 from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
-from allocator.provisioning.wishes import Expectation
+from allocator.provisioning.wishes import Expectation, Outcome
 from contract import dialects
+from contract.encoding import moments
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
 from contract.scheduling import reasons
@@ -26,6 +26,12 @@ NODE_NOT_BROUGHT = "NodeNotBrought"
 POOL_FULL = "PoolFull"
 REFUSED = "PlacementRefused"
 SHARE_RETURNED = "GPUShareReturned"
+_ONLY_NEW = "no node of this cluster would serve it"
+_IN_VAIN: Mapping[Outcome, str] = {
+    "too-late": "no node of pool {pool} came in time",
+    "refused": "the autoscaler could not bring a node of pool {pool}",
+    "without-gpus": "a node of pool {pool} came and showed no GPUs",
+}
 _SAID = 300
 Smallest = Callable[[FractionRequest], int]
 """Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
@@ -42,8 +48,18 @@ def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
 
     `pool`: no node that there is would ever serve the pod, and a node of this pool would.
     """
-    if pool:
-        return f"no node of this cluster would serve it; a node of pool {pool} would"
+    return f"{_ONLY_NEW}; a node of pool {pool} would" if pool else _why(decision, request)
+
+
+def why_expecting(
+    decision: Unschedulable, request: PodRequest, pool: str, expectation: Expectation
+) -> tuple[str, str, bool]:
+    """The same for a pod that may expect a node: a code, the sentence, and whether nodes were asked for in vain."""
+    expected, text = _expected(expectation)
+    return expected, f"{_ONLY_NEW if pool else _why(decision, request)}; {text}", expected == NODE_NOT_BROUGHT
+
+
+def _why(decision: Unschedulable, request: PodRequest) -> str:
     text = reasons.summary(decision.reasons)
     dialect = dialects.dialect_named(request.dialect)
     if dialect is None or not dialect.short_of_memory or all(t.code is not Code.MEMORY for t in decision.reasons):
@@ -66,22 +82,24 @@ def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
 
 
-def expected(expectation: Expectation) -> tuple[str, str]:
-    """What a pod may expect of a pool whose empty node would serve it: a code, and an addition to why it waits."""
-    pool = expectation.pool
-    if expectation.asked is None:
-        if expectation.until:
-            again = _time_of_day(expectation.until)
-            return NODE_NOT_BROUGHT, f"no node of pool {pool} came in time; one is asked for again at {again}"
-        return POOL_FULL, f"pool {pool} has its {expectation.most} nodes"
+def expected_code(expectation: Expectation) -> str:
+    """The one word for what a pod may expect of a pool whose empty node would serve it."""
+    if expectation.asked is not None:
+        return NODE_REQUESTED
+    return NODE_NOT_BROUGHT if expectation.until else POOL_FULL
+
+
+def _expected(expectation: Expectation) -> tuple[str, str]:
+    """The same, and an addition to why the pod waits. Times are absolute, so that the sentence stays true."""
+    pool, found = expectation.pool, expected_code(expectation)
+    if found == NODE_NOT_BROUGHT:
+        vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
+        return found, f"{vain}; another is asked for {moments.at(expectation.until)}"
+    if found == POOL_FULL or expectation.asked is None:
+        return found, f"pool {pool} has as many nodes as it may have ({expectation.most})"
     if expectation.node:
-        return NODE_REQUESTED, f"node {expectation.node} of pool {pool} has come and is not ready yet"
-    return NODE_REQUESTED, f"a node of pool {pool} was asked for at {_time_of_day(expectation.asked)}"
-
-
-def _time_of_day(seconds: float) -> str:
-    """A time as people read it. A time that has passed stays true in a message that is seldom written."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+        return found, f"node {expectation.node} of pool {pool} has come and is not ready yet"
+    return found, f"a node of pool {pool} was asked for {moments.at(expectation.asked)}"
 
 
 def share_taken(gate: str) -> str:

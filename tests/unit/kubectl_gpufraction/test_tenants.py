@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contract.encoding import moments
 from kubectl_gpufraction.__main__ import main
 from tests.builders import pod
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
@@ -69,6 +72,16 @@ def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
     assert (status, shown.splitlines()[1].split()[:3]) == (0, ["-", "default", "waits"])
     status, shown, _ = ask(SEEN, "pods")
     assert (status, [line.split()[1] for line in shown.splitlines()[1:]]) == (0, ["runs", "waits"])
+
+
+def test_a_node_that_was_asked_for_is_shown_with_its_age(ask: Any) -> None:
+    when = moments.at(time.time() - 3_700)
+    told = f"{FULL}; a node of pool a100 was asked for"
+    pods = {PODS: collection(admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=f"{told} {when}"))}
+    assert f"{told} 61 min ago\n" in ask(SEEN | pods, "explain", "waits")[1]
+    assert f"{told} 61 min ago\n" in ask(SEEN | pods, "waiting")[1]
+    [row] = json.loads(ask(SEEN | pods, "waiting", "-o", "json")[1])["items"]
+    assert row["reason"] == f"{told} {when}", "a program reads the time itself"
 
 
 @pytest.mark.parametrize("arguments", [("nodes",), ("advise",), ("waiting", "-A")], ids=" ".join)

@@ -133,8 +133,8 @@ def test_nodes_that_do_not_come_in_time_are_given_up_and_asked_for_again_after_a
     late = request(1, age=PATIENCE)
     found = plan([pool()], [late], pods(1))
     assert (found.make, found.end) == ((), (Ended(late, "too-late"),))
-    assert found.memory.pauses == {"a": Pause(1, NOW + 60)}
-    assert found.expectations == {"pod-0": Expectation("a", None, until=NOW + 60, most=10)}
+    assert found.memory.pauses == {"a": Pause(1, NOW + 60, "too-late")}
+    assert found.expectations == {"pod-0": Expectation("a", None, until=NOW + 60, most=10, failed="too-late")}
     again = reconcile(NOW + 61, [pool()], [], pods(1), found.memory, BOUNDS)
     assert again.make == (("a", 1),)
 
@@ -142,7 +142,7 @@ def test_nodes_that_do_not_come_in_time_are_given_up_and_asked_for_again_after_a
 def test_the_pause_doubles_with_each_failure_in_a_row_and_ends_when_nodes_come() -> None:
     before = Memory(pauses={"a": Pause(3, NOW - 1)})
     late = plan([pool()], [request(1, age=PATIENCE)], pods(1), before)
-    assert late.memory.pauses == {"a": Pause(4, NOW + 480)}
+    assert late.memory.pauses == {"a": Pause(4, NOW + 480, "too-late")}
     brought = plan([pool(node("n1", 10, ready=True))], [request(1)], [], before)
     assert brought.memory.pauses == {}
 
@@ -151,12 +151,14 @@ def test_a_node_without_gpus_is_told_and_not_waited_for_for_ever() -> None:
     asked = request(1, age=PATIENCE + 10)
     found = plan([pool(node("n1", PATIENCE + 5))], [asked], pods(1))
     assert (found.make, found.end) == ((), (Ended(asked, "without-gpus", ("n1",)),))
-    assert found.memory.pauses == {"a": Pause(1, NOW + 60)}
+    assert found.memory.pauses == {"a": Pause(1, NOW + 60, "without-gpus")}
 
 
 def test_what_the_autoscaler_refuses_is_given_up_at_once() -> None:
     refused = request(1, refused="Expired: no capacity")
-    assert plan([pool()], [refused], pods(1)).end == (Ended(refused, "refused"),)
+    found = plan([pool()], [refused], pods(1))
+    assert found.end == (Ended(refused, "refused"),)
+    assert found.memory.pauses == {"a": Pause(1, NOW + 60, "refused", "Expired: no capacity")}
 
 
 def test_a_request_is_withdrawn_when_no_pod_needs_it() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.scheduler.events import InventoryChanged, NodeChanged, PoolsDeclared
+from allocator.provisioning.wishes import Expectation
+from allocator.queue.records import StatusUpdate
+from allocator.scheduler.events import InventoryChanged, NodeChanged, NodesExpected, PoolsDeclared
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.encoding.quantity import MIB
 from contract.nodes.attributes import facts, trim
@@ -20,6 +22,8 @@ A100 = node("a100").labelled("pool", "a100").gpus(2, "A100", mib=80_000)
 PERCENT = pod("p").asks("nano-gpu/gpu-percent", 20)
 WHOLE = pod("p").asks("nvidia.com/gpu", 1)
 LARGE = pod("p").asks("gpufraction.io/gpu-memory", f"{40_000}Mi")
+NOON = 1_767_614_400.0
+"""2026-01-05T12:00:00Z."""
 ONLY_THERE = "no node of this cluster would serve it; a node of pool a100 would"
 
 
@@ -144,3 +148,82 @@ def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
     assert (busy.requested.cpu, idle.requested.cpu, idle.requested.pods) == (5_000, 2_000, 2)
     assert {usage.memory for usage in idle.usage} == {0}
     assert {port for _, _, port in idle.host_ports} == {len("agent"), len("static")}
+
+
+ASKED = Expectation("a100", NOON)
+LATER = Expectation("a100", None, until=NOON + 60, most=3, failed="too-late")
+ONLY = "no node of this cluster would serve it"
+SAID: dict[str, tuple[Expectation, str, str, str]] = {
+    "a node was asked for": (ASKED, "NodeRequested", "", "a node of pool a100 was asked for at 2026-01-05T12:00:00Z"),
+    "a node has come": (
+        replace(ASKED, node="n7"),
+        "NodeRequested",
+        "",
+        "node n7 of pool a100 has come and is not ready yet",
+    ),
+    "no node came": (
+        LATER,
+        "NodeNotBrought",
+        "NodeNotBrought",
+        "no node of pool a100 came in time; another is asked for at 2026-01-05T12:01:00Z",
+    ),
+    "the autoscaler refused": (
+        replace(LATER, failed="refused"),
+        "NodeNotBrought",
+        "NodeNotBrought",
+        "the autoscaler could not bring a node of pool a100; another is asked for at 2026-01-05T12:01:00Z",
+    ),
+    "a node came without GPUs": (
+        replace(LATER, failed="without-gpus"),
+        "NodeNotBrought",
+        "NodeNotBrought",
+        "a node of pool a100 came and showed no GPUs; another is asked for at 2026-01-05T12:01:00Z",
+    ),
+    "the pool is full": (
+        replace(LATER, until=0.0),
+        "PoolFull",
+        "",
+        "pool a100 has as many nodes as it may have (3)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("expectation", "code", "warning", "text"), SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize("full", [False, True], ids=["only a new node would serve it", "the present nodes are full"])
+def test_a_pod_is_told_what_it_may_expect(
+    expectation: Expectation, code: str, warning: str, text: str, full: bool
+) -> None:
+    desk = scheduler(node("busy").gpu("A100", mib=80_000, used_mib=79_000).cordoned() if full else T4)
+    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    desk.controller.handle(NodesExpected({"u1": expectation}))
+    _, [report] = desk.controller.schedule_pending()
+    assert isinstance(report, StatusUpdate)
+    base = "0 of 1 GPU nodes fit: 1 cordoned" if full else ONLY
+    assert (report.code, report.warning, report.reason) == (code, warning, f"waiting: {base}; {text}")
+
+
+def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_given_up() -> None:
+    desk = scheduler(T4)
+    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    told = []
+    for expected in ({}, {"u1": ASKED}, {"u1": replace(ASKED, node="n7")}, {"u1": LATER}, {}):
+        desk.controller.handle(NodesExpected(expected))
+        told += desk.controller.schedule_pending()[1]
+        desk.now += 1
+    reports = [each for each in told if isinstance(each, StatusUpdate)]
+    assert [(each.code, each.warning) for each in reports if each.event] == [
+        (reports[0].code, ""),
+        ("NodeRequested", ""),
+        ("NodeNotBrought", "NodeNotBrought"),
+        (reports[0].code, ""),
+    ]
+
+
+def test_the_queue_is_tried_at_once_when_an_expectation_changes() -> None:
+    desk = scheduler(T4)
+    desk.controller.handle(NodesExpected({"u1": ASKED}))
+    before = desk.woken
+    desk.controller.handle(NodesExpected({"u1": replace(ASKED, asked=NOON + 1)}))
+    assert desk.woken == before, "the same word: the figures are refreshed with all others"
+    desk.controller.handle(NodesExpected({"u1": LATER}))
+    assert desk.woken == before + 1

@@ -1,0 +1,41 @@
+"""
+Times in sentences: written as Kubernetes writes them, and shown to people as an age.
+
+An object keeps "asked for at 2026-01-05T08:00:00Z", which stays true; "asked for 40 s ago" would be wrong a second
+later. Who shows the sentence makes the age of it (`spoken`). Pure: the present is passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_AT = re.compile(r"\bat (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_FINE = 120
+"""Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
+
+
+def at(seconds: float) -> str:
+    """`at 2026-01-05T08:00:00Z`, of seconds since 1970."""
+    return f"at {datetime.fromtimestamp(int(seconds), UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+
+
+def spoken(text: str, now: float) -> str:
+    """The text with `40 s ago` or `in 5 min` for each time that `at` wrote into it."""
+    return _AT.sub(lambda found: _age(found[1], now) or found[0], text)
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `5 min`, `3 h`, `2 d`: the largest unit of which there are enough, rounded down."""
+    whole = max(0, int(seconds))
+    size, name = next((unit for unit in _UNITS if whole >= max(unit[0] * 2, _FINE) and unit[0] > 1), _UNITS[-1])
+    return f"{whole // size} {name}"
+
+
+def _age(stamp: str, now: float) -> str:
+    try:
+        seconds = now - datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return ""
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"

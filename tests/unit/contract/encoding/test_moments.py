@@ -1,0 +1,38 @@
+"""Times in sentences: written once, and shown as an age."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.encoding import moments
+
+NOW = 1_767_600_000.0
+"""2026-01-05T08:00:00Z."""
+
+
+def test_a_time_is_written_as_kubernetes_writes_it() -> None:
+    assert moments.at(NOW + 0.9) == "at 2026-01-05T08:00:00Z"
+
+
+SPOKEN = {
+    "a moment": (0, "asked for 0 s ago; next"),
+    "some seconds": (40, "asked for 40 s ago; next"),
+    "under two minutes": (119, "asked for 119 s ago; next"),
+    "some minutes": (125, "asked for 2 min ago; next"),
+    "some hours": (7_300, "asked for 2 h ago; next"),
+    "some days": (400_000, "asked for 4 d ago; next"),
+    "a time to come": (-300, "asked for in 5 min; next"),
+}
+
+
+@pytest.mark.parametrize(("age", "want"), SPOKEN.values(), ids=SPOKEN.keys())
+def test_a_time_is_shown_as_an_age(age: float, want: str) -> None:
+    assert moments.spoken(f"asked for {moments.at(NOW - age)}; next", NOW) == want
+
+
+OTHERS = ("look at 5 nodes", "created 2026-01-05T08:00:00Z", "at 2026-13-45T99:00:00Z")
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_words_stay(text: str) -> None:
+    assert moments.spoken(text, NOW) == text
