@@ -36,6 +36,8 @@ _LONGEST_ID = 64
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
 _SOON = (NOT_LEADING, STORED_FIRST)
 _LINUX = "linux"
+TEMPLATE = "Template"
+"""Why the template of an autoscaler waits, as a code."""
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -100,6 +102,8 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
     # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
     planned = plan(pod, options)
+    if asked.is_template and isinstance(planned, Allocate) and not _bound(pod):
+        return _templated(asked, pod, planned, configuration, ask)
     match planned:
         case Pass(beyond_reach, warnings):
             if configuration.hide_gpus and not beyond_reach:
@@ -112,6 +116,31 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
             answer: Answer | None = None
         case Allocate(request, held, trimmed):
             answer = ask(Question(asked.uid, asked.namespace, request, trimmed, dry_run=asked.dry_run, held=held))
+    return _settled(asked, pod, planned, answer, configuration, now_ns=now_ns)
+
+
+def _templated(asked: Review, pod: JSON, planned: Allocate, configuration: Configuration, ask: Ask) -> Reviewed:
+    """
+    Answer an autoscaler's dry run of a template: the pod as it waits, so that it fits any node, also one that is yet to
+    come. Only the memory of a percentage is asked of the allocator.
+    """
+    if _is_counted(planned.request):
+        return _settled(asked, pod, KeepGated(planned.request), None, configuration)
+    answer = ask(Question(asked.uid, asked.namespace, planned.request, planned.pod, dry_run=True))
+    if isinstance(answer, Placed):
+        answer = Wait(TEMPLATE, "a template is not placed", _totals(planned.request, answer))
+    return _settled(asked, pod, planned, answer, configuration)
+
+
+def _settled(
+    asked: Review,
+    pod: JSON,
+    planned: Allocate | KeepGated,
+    answer: Answer | None,
+    configuration: Configuration,
+    *,
+    now_ns: int = 0,
+) -> Reviewed:
     dialect = planned.request.dialect if dialects.dialect_named(planned.request.dialect) else "unknown"
     settled = settle(pod, planned, answer, now_ns=now_ns)
     if isinstance(settled, Deny):

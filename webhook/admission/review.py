@@ -34,6 +34,8 @@ WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
 
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _LONGEST_KIND = 253
+_TEMPLATES = "fake-pod-"
+"""`generateName` of the pods by which Cluster Autoscaler tries templates (`capacitybuffer/fakepods/dryrun.go`)."""
 
 
 class BadReview(ValueError):
@@ -61,6 +63,17 @@ class Review:
     def creates_pod(self) -> bool:
         """Whether this is the request in which shares are given."""
         return self.operation == "CREATE" and self.kind == "Pod" and not self.sub_resource
+
+    @property
+    def is_template(self) -> bool:
+        """
+        Whether an autoscaler asks what becomes of a pod template, to bring nodes for pods like it (CapacityBuffer).
+
+        Cluster Autoscaler creates such a pod in a dry run, under a generated name of its own.
+        """
+        metadata = self.pod.get("metadata")
+        generated = metadata.get("generateName") if isinstance(metadata, Mapping) else None
+        return self.dry_run and self.creates_pod and generated == _TEMPLATES
 
     @property
     def debugs_pod(self) -> bool:

@@ -292,3 +292,31 @@ def test_gpu_nodes_without_the_clouds_label_or_with_the_plugin_do_not_stop_growt
         scaler.after_loops(4)
         ordinary(cluster, "other", PLAIN)
         wait_for(lambda: runs(cluster, "other"), lambda: f"it does not run: {scaler.program.tail()}")
+
+
+KNOWING = replace(T4, resources={MEMORY: "30218Mi", str(names.GPU_CORES): "200", str(names.GPU_COUNT): "2"})
+"""A group whose template says what its nodes will offer, as an administrator writes it for such buffers."""
+
+
+def test_the_template_of_a_buffer_is_tied_to_no_node_and_brings_the_nodes_it_stands_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node has room for the first of two; the template may not come back pinned to it."""
+    with beside(cluster, tmp_path, KNOWING) as scaler:
+        scaler.request("one", one_node_each(KNOWING), 1)
+        wait_for(lambda: len(gpunodes(cluster)) == 1, lambda: f"no node: {scaler.program.tail()}")
+        made = pod("warm").asks(MEMORY, "3Gi").needs(cpu="7", memory="1Gi").tolerates("nvidia.com/gpu")
+        spec = {**made.manifest()["spec"], "nodeSelector": dict(KNOWING.labels)}
+        template = {"metadata": {"name": "warm"}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}
+        cluster.kube.create(paths.path("v1", "podtemplates", "default"), template)
+        buffers = paths.path(autoscaler.BUFFER_VERSION, "capacitybuffers", "default")
+        wanted = {"podTemplateRef": {"name": "warm"}, "replicas": 2}
+        body = {"apiVersion": autoscaler.BUFFER_VERSION, "kind": "CapacityBuffer", "metadata": {"name": "warm"}}
+        cluster.kube.create(buffers, {**body, "spec": wanted})
+        try:
+            wait_for(lambda: len(scaler.nodes()) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
+            scaler.after_loops(5)
+            assert len(scaler.nodes()) == 2
+        finally:
+            cluster.kube.delete(buffers)
+            cluster.kube.delete(paths.path("v1", "podtemplates", "default"))

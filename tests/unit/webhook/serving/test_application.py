@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
+from contract import names
+from contract.encoding.protocol import NOT_LEADING, Answer, Never, Question, Wait
 from contract.metrics import metrics_of
 from runtime.logs import TextLines
 from runtime.metrics import Metrics
@@ -88,6 +89,39 @@ def test_the_question_is_the_canonical_request_and_the_trimmed_pod() -> None:
 
 def test_a_dry_run_is_patched_like_any_other() -> None:
     assert post(Recorder(placed()), ASKS, dryRun=True) == post(Recorder(placed()), ASKS)
+
+
+def of_template(made: JSON) -> JSON:
+    """As Cluster Autoscaler tries the template of a CapacityBuffer."""
+    return {**made, "metadata": {**made["metadata"], "generateName": "fake-pod-"}}
+
+
+def test_a_template_that_an_autoscaler_tries_is_tied_to_no_node_and_never_refused() -> None:
+    """Whatever room there is now: it stands for pods on nodes that are yet to come."""
+    made = of_template(ASKS)
+    for answer in (placed("affinity"), WAIT, Never("Memory", "no GPU has as much")):
+        asked = Recorder(answer)
+        after = patched(made, post(asked, made, dryRun=True))
+        assert after["spec"]["schedulingGates"] == [{"name": str(names.GATE)}]
+        assert {"nodeName", "affinity"} & after["spec"].keys() == set()
+        assert str(names.ALLOCATION) not in after["metadata"]["annotations"]
+        assert asked.questions == []
+
+
+def test_a_percentage_in_a_template_counts_as_on_the_cards_that_there_are() -> None:
+    made = of_template(pod(container(gpufraction_io__gpu_percent="50")))
+    after = patched(made, post(Recorder(placed("affinity")), made, dryRun=True))
+    assert after["spec"]["containers"][0]["resources"]["limits"][str(names.GPU_MEMORY)] == "5Gi"
+    assert "affinity" not in after["spec"]
+
+
+@pytest.mark.parametrize(
+    ("made", "dry"), [(of_template(ASKS), False), (ASKS, True)], ids=["a pod", "a person's dry run"]
+)
+def test_a_pod_and_a_persons_dry_run_are_placed(made: JSON, dry: bool) -> None:
+    after = patched(made, post(Recorder(placed("affinity")), made, dryRun=dry))
+    assert "affinity" in after["spec"]
+    assert str(names.ALLOCATION) in after["metadata"]["annotations"]
 
 
 UNASKED = {
