@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from benchmarks.admission import creation, latency
 from benchmarks.decisions import report, scale
 from benchmarks.progress import say
-from benchmarks.throughput import coldstart, freed, stored_first
+from benchmarks.throughput import coldstart, freed, nodes, stored_first
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,
@@ -25,6 +25,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "creation": creation.real,
     "stored": stored_first.stored_first,
     "freed": freed.freed,
+    "nodes": nodes.nodes,
     "coldstart": coldstart.coldstart,
     "scale": scale.scale,
 }

@@ -34,8 +34,6 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
-_LOOK_AGAIN = 60.0
-"""Seconds until it is looked again whether the cluster serves ProvisioningRequests."""
 _NO_WAY = (
     "the cluster serves no ProvisioningRequests; run Cluster Autoscaler with --enable-provisioning-requests, or add "
     "manifests/components/node-placeholders"
@@ -102,8 +100,8 @@ class Provisioner:
         self._judged = RequestBounds(bounds.patience, bounds.limits)
         self._memory = Memory()
         self._said: dict[str, str] = {}
-        self._unserved_kind_until = 0.0
-        """Until when it is known that the cluster serves no ProvisioningRequests."""
+        self._served = True
+        """Whether the cluster served ProvisioningRequests when it was last asked."""
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""
@@ -144,20 +142,16 @@ class Provisioner:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _provisioning_requests(self) -> list[JSON]:
-        if not self._serves_requests():
-            return []
         try:
-            return self._kube.list(provisioning_requests(self._bounds.namespace), _OURS).items
+            found = self._kube.list(provisioning_requests(self._bounds.namespace), _OURS).items
         except KubeNotFound:
-            self._unserved_kind_until = self._now() + _LOOK_AGAIN
+            self._served = False
             return []
+        self._served = True
+        return found
 
     def _placeholders(self) -> list[JSON]:
         return self._kube.list(paths.pods(self._bounds.namespace), _OURS).items
-
-    def _serves_requests(self) -> bool:
-        """Whether the cluster serves ProvisioningRequests, as far as is known."""
-        return self._now() >= self._unserved_kind_until
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -190,10 +184,10 @@ class Provisioner:
         form = RequestForm(
             f"{view.name}-{self._word()}", bounds.namespace, view.name, view.empty, selector, off, bounds.image
         )
-        if not self._serves_requests() and not bounds.placeholders:
+        if not self._served and not bounds.placeholders:
             raise KubeNotFound(_NO_WAY)
         self._sweep()
-        if self._serves_requests():
+        if self._served:
             self._kube.create(pod_templates(bounds.namespace), objects.pod_template(form))
             request = objects.provisioning_request(form, count, bounds.patience)
             self._kube.create(provisioning_requests(bounds.namespace), request)
@@ -216,7 +210,7 @@ class Provisioner:
 
     def _sweep(self) -> None:
         """Delete the PodTemplates of requests that are gone, or that were never made."""
-        if not self._serves_requests():
+        if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
         for template in self._kube.list(pod_templates(self._bounds.namespace), _OURS).items:

@@ -69,6 +69,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "endpoints", "Endpoints", True, ("ep",)),
     Kind("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
     Kind("", "v1", "secrets", "Secret"),
+    Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
     Kind("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
     Kind("", "v1", "resourcequotas", "ResourceQuota", True, ("quota",), status=True),
     Kind("", "v1", "limitranges", "LimitRange", True, ("limits",)),
