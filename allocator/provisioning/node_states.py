@@ -25,14 +25,20 @@ from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice, Steps, least_free
 from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
 
-_MOST_EVALUATIONS = 20_000
-"""Pairs of a state and a shape that are evaluated, about 50 us each; several for a node of many GPUs."""
+_MOST_MEASURED = 8_000
+"""Evaluations of shapes on the given nodes, some 50 us each; one with many GPUs or containers counts as several."""
+RESERVE = 4_000
+"""Evaluations that a search leaves for what comes after it, and as many again for what is done without any steps."""
 EVALUATION = 3
-"""What one of them takes of the steps of a packing."""
+"""What an evaluation takes of the steps of a packing."""
 _MOST_CHOICES = 256
 """Choices of GPUs that are looked at for one of them; equal GPUs count once."""
 _MOST_CHOICE_STEPS = 1_000
 """Steps of the search for these."""
+_LEAST_STEPS = 400
+"""Steps that every search may take; the first choice for 64 containers takes hardly more than 64."""
+_STEPS_EACH = 8
+"""Steps of this search that count as one evaluation."""
 _FINE = 1 << 30
 """A whole GPU, or all that an empty node has, in the fine units of relative amounts."""
 _MOST_THRESHOLDS = 4
@@ -66,7 +72,9 @@ class NodeStates:
         self.complete = not any(_is_mixed(ask) for ask in shapes)
         self.kinds: list[int] = []
         """By state, the kind of its node: the number of the state in which the node was given."""
-        self._left = _MOST_EVALUATIONS
+        self.reserve = RESERVE
+        """Evaluations that are left alone now."""
+        self._left = 2 * RESERVE + max(0, steps.left) // EVALUATION
         self._nodes: list[NodeState] = []
         self._sorts: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
@@ -78,6 +86,10 @@ class NodeStates:
         self._asked = _Asked(shapes)
         self._without_cores = [not any(f.cores for f in ask.request.containers) for ask in shapes]
         self._shares = [sum(fraction.count for fraction in ask.request.containers) for ask in shapes]
+        self.weights = [
+            1 + shares // 4 + len(ask.needs.host_ports) // 64 for shares, ask in zip(self._shares, shapes, strict=True)
+        ]
+        """Evaluations that one of a shape counts for; 1 for most."""
         self._measures: Measures | None = None
         self._rooms: dict[int, Amounts] = {}
 
@@ -91,21 +103,41 @@ class NodeStates:
             self._add(node, sorts, number)
         return number
 
-    def measure(self) -> Measures:
+    def measure(self, most: Sequence[int]) -> Measures:
         """
-        Evaluate every shape on every given node, and make the measures of room. No node is given afterwards.
+        Evaluate the shapes on the given nodes, those in the states `most` first, and make the measures of room. No node
+        is given afterwards.
 
-        Shapes come in the order of the queue, so that where the bound is reached, it is for later ones.
+        Each shape has its part of the evaluations, and what those before it left, the lightest first: so no pod uses up
+        what others need.
         """
-        nodes = {kind: self._nodes[kind] for kind in sorted(self._outlines.values())}
-        taken = {}
-        for shape, ask in enumerate(self.shapes):
-            for kind, node in nodes.items():
-                choices = [fit.demands_of(node, ask.request, chosen) for chosen in self._choices(kind, shape)]
-                if choices:
-                    taken[kind, shape] = choices
+        kinds = list(dict.fromkeys((*most, *sorted(self._outlines.values()))))
+        taken: dict[tuple[int, int], list[dict[int, Demand]]] = {}
+        each, before = max(8, _MOST_MEASURED // max(1, len(self.shapes))), (self._left, self.steps.left)
+        self._left = _MOST_MEASURED
+        for number, shape in enumerate(sorted(range(len(self.shapes)), key=self.weights.__getitem__), 1):
+            least = max(0, _MOST_MEASURED - each * number)
+            for kind in kinds:
+                if self._left <= least:
+                    self.complete = False
+                    break
+                found = self._measured(kind, shape, least)
+                if found:
+                    taken[kind, shape] = found
+        self._left, self.steps.left = before
+        nodes = {kind: self._nodes[kind] for kind in kinds}
         self._measures = Measures(self.shapes, nodes, taken, self.limits)
         return self._measures
+
+    def _measured(self, kind: int, shape: int, least: int) -> list[dict[int, Demand]]:
+        """What a pod of this shape takes of the GPUs, for each choice; one that takes nothing for choices not known."""
+        found: list[dict[int, Demand]] = []
+        for chosen in self._choices(kind, shape, max(_LEAST_STEPS, _STEPS_EACH * (self._left - least))):
+            if found and self._left <= least:
+                self.complete = False
+                return [*found, {}]
+            found.append(fit.demands_of(self._nodes[kind], self.shapes[shape].request, chosen))
+        return found
 
     def after(self, state: int, shape: int, way: int = 0) -> int | None:
         """
@@ -117,6 +149,11 @@ class NodeStates:
             may_fit = not any(map(gt, self._need(state, shape), self.room(state)))
             ways = self._ways[state][shape] = _Ways([], self._all_after(state, shape)) if may_fit else _NONE
         while len(ways.found) <= way:
+            if ways is _NONE:
+                return None
+            if self._left <= self.reserve:
+                self.complete = False
+                return None
             another = next(ways.others, None)
             if another is None:
                 return None
@@ -139,29 +176,27 @@ class NodeStates:
     def _all_after(self, state: int, shape: int) -> Iterator[int]:
         node, ask, kind = self._nodes[state], self.shapes[shape], self.kinds[state]
         for chosen in self._choices(state, shape):
-            self._evaluated(1)
             booked = nodeinfo.booked(node, ask, fit.allocate(node, ask.request, chosen))
             yield self._add(booked, self._sorts[state], kind)
 
-    def _choices(self, state: int, shape: int) -> Iterator[GpuChoice]:
-        """The choices of GPUs for the shape, where the node takes it at all."""
+    def _choices(self, state: int, shape: int, most: int = _MOST_CHOICE_STEPS) -> Iterator[GpuChoice]:
+        """The choices of GPUs for the shape, where the node takes it at all; found in so many steps."""
         node, ask = self._nodes[state], self.shapes[shape]
-        self._evaluated(1 + len(node.gpus) // 8)
-        if self._left <= 0:
-            self.complete = False
-            return
+        weight = self.weights[shape] + len(node.gpus) // 16
+        self._evaluated(weight)
         if node_reason(node, ask.needs) is not None:
             return
         few, positions = self._fewer(state, self._shares[shape], self._without_cores[shape])
-        steps = Steps(_MOST_CHOICE_STEPS)
+        steps = Steps(allowed := min(most, _MOST_CHOICE_STEPS))
         for number, chosen in enumerate(fit.fitting(few, ask.request, self.limits, least_free, steps)):
             if number == _MOST_CHOICES:
                 self.complete = False
-                break
+                return
+            self._evaluated(weight)
             yield tuple(tuple(positions[position] for position in taken) for taken in chosen)
+        self._evaluated((allowed - steps.left) // _STEPS_EACH)
         if steps.spent:
             self.complete = False
-        self._evaluated((_MOST_CHOICE_STEPS - steps.left) // 4)
 
     def _evaluated(self, times: int) -> None:
         self._left -= times

@@ -22,7 +22,7 @@ from operator import sub
 import numpy as np
 import numpy.typing as npt
 
-from allocator.provisioning.node_states import Amounts, NodeStates
+from allocator.provisioning.node_states import RESERVE, Amounts, NodeStates
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
 from contract.scheduling.fit import Steps
@@ -30,7 +30,7 @@ from contract.scheduling.needs import SchedulingRequest
 
 MOST_ASKS = 1_000
 """Pods of one packing. Those after them are not served by it; they are when they move up."""
-_STEPS = 36_000
+_STEPS = 24_000
 """Pods put on a node, and what is evaluated for that; some 20 us each."""
 _MOST_TRIES = 24
 """Pods that are tried for the room that a node has left, the likeliest first."""
@@ -155,7 +155,7 @@ class _Packer:
     def __init__(self, states: NodeStates, start: _Bins) -> None:
         self.exact = True
         self._states, self._start, self._steps = states, start, states.steps
-        measures = states.measure()
+        measures = states.measure(start.empty)
         shapes = range(len(states.shapes))
         kinds = {*start.used, *start.empty}
         self._accepting = [frozenset(kind for kind in kinds if (kind, shape) in measures.needs) for shape in shapes]
@@ -207,10 +207,14 @@ class _Packer:
         taken: list[int] = []
         placed: Path = []
         bins, hopeless = self._start.copy(), set[int]()
-        for shape in possible:
+        for number, shape in enumerate(possible, 1):
             if shape in hopeless:
                 continue
+            # A pod that is hard to evaluate has its part of the reserve only, and leaves to others what they need.
+            is_light = self._states.weights[shape] == 1
+            self._states.reserve = 0 if is_light else RESERVE * (len(possible) - number) // len(possible)
             step = next(self._ways(shape, bins), None)
+            self._states.reserve = RESERVE
             if step is not None:
                 bins.put(step)
                 placed.append(step)

@@ -333,13 +333,13 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
 
 def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:
     """A host port of the pod that the node has in use already, else None."""
+    taken: dict[tuple[str, int], set[str]] = {}
+    for address, protocol, port in node.host_ports if needs.host_ports else ():
+        taken.setdefault((protocol, port), set()).add(address)
     for address, protocol, port in sorted(needs.host_ports):
-        if EVERY_PORT in node.host_ports:
+        others = taken.get((protocol, port), set())
+        if EVERY_PORT in node.host_ports or (others and (not address or "" in others or address in others)):
             return address, protocol, port
-        for other, other_protocol, other_port in node.host_ports:
-            same_address = not address or not other or address == other
-            if same_address and (protocol, port) == (other_protocol, other_port):
-                return address, protocol, port
     return None
 
 

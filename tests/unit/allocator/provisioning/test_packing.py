@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -199,6 +199,29 @@ def test_without_steps_the_answer_is_the_quick_one() -> None:
 def test_pods_beyond_the_bound_wait() -> None:
     found = pack([HALF] * (MOST_ASKS + 2), (), [pool("a", 8, most=10_000)], LIMITS)
     assert (found.opened, found.places[-3:], found.exact) == (nodes(MOST_ASKS // 2), ("a/500", "", ""), False)
+
+
+HARD: dict[str, Callable[[int], SchedulingRequest]] = {
+    "they fit, with many ways": lambda number: ask(
+        *(share(1 + (number * 37 + each * 11) % 64 / 16, name=f"c{each}") for each in range(64))
+    ),
+    "each container fits, and never all together": lambda number: ask(
+        *(share(8 + number / 256, name=f"c{each}") for each in range(64))
+    ),
+    "several GPUs for each container": lambda number: ask(
+        *(share(4 + (number + each) / 256, name=f"c{each}", gpus=4) for each in range(9))
+    ),
+}
+
+
+@pytest.mark.parametrize("hard", HARD.values(), ids=HARD.keys())
+def test_pods_that_are_hard_to_pack_leave_room_for_others_to_be_packed(
+    hard: Callable[[int], SchedulingRequest],
+) -> None:
+    eight = machine("a", *[32] * 8, cpu=96_000)
+    asks = [each for number in range(60) for each in (hard(number), ask(share(8)))]
+    found = pack(asks, (), [PoolRoom("a", eight.state(), 1_000)], Limits())
+    assert all(place for one, place in zip(asks, found.places, strict=True) if one == ask(share(8)))
 
 
 # -- a search through everything ------------------------------------------------------------------------------------
