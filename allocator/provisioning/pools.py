@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from allocator.provisioning import templates
 from allocator.provisioning.wishes import PoolNode, PoolView
 from contract.model import FREE, NodeState
 from contract.nodes.attributes import NodeFacts
@@ -44,7 +45,7 @@ def views(
 
 
 def _node(node: NodeFacts, state: NodeState | None, empty: NodeState, occupied: bool) -> PoolNode:
-    published = state is not None and bool(state.gpus)
+    published = state is not None and templates.shares_gpus(state)
     ready = published and (_leaves(node) or node.cordoned or (node.ready and not _is_starting(node, empty)))
     idle = state is not None and ready and not occupied and _is_idle(state, empty)
     return PoolNode(node.name, node.created, ready, occupied, idle)

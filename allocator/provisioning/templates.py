@@ -43,8 +43,18 @@ _Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
 
 
 def is_known(node: NodeState) -> bool:
-    """Whether the node says what it has: its agent published GPUs, and its kubelet has said how many pods it takes."""
-    return bool(node.gpus) and node.allocatable.pods > 0
+    """
+    Whether the node says what nodes of its pool have: its agent published GPUs of which one is shared, and its kubelet
+    has said how many pods it takes.
+
+    A node whose GPUs are all another system's may be one that was set up wrong: the pool would never be asked again.
+    """
+    return shares_gpus(node) and node.allocatable.pods > 0
+
+
+def shares_gpus(node: NodeState) -> bool:
+    """Whether the node's agent published GPUs, and not all of them are the vendor's device plugin's."""
+    return any(gpu.withheld != _NOT_SHARED for gpu in node.gpus)
 
 
 def empty_nodes(options: PoolOptions, seen: Iterable[NodeState], default_sharers: int) -> tuple[NodeState, ...]:

@@ -47,7 +47,7 @@ GPUS = {"t4": "2 x Tesla T4 15109MiB"}
 
 
 @contextlib.contextmanager
-def installed(directory: Path, *components: str, flags: Sequence[str] = ()) -> Iterator[Cluster]:
+def installed(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
     """A real control plane with us, a declared pool, and no node."""
     if isinstance(folder := autoscaler.assets(), str):
         pytest.skip(folder)
@@ -56,6 +56,7 @@ def installed(directory: Path, *components: str, flags: Sequence[str] = ()) -> I
         directory=directory,
         settings={"allocator": (*PACE, *flags)},
         control_plane=real,
+        replicas=replicas,
         components=(*DEFAULT_COMPONENTS, "startup-taint", "node-provisioning", *components),
     ) as cluster:
         path = paths.configmaps(names.NAMESPACE, names.OPTIONS)
@@ -258,3 +259,38 @@ def test_placeholder_pods_bring_nodes_where_no_requests_are_served(tmp_path: Pat
         b.all_run(3)
         b.scaler.after_loops(5)
         assert len(b.fleet.names) == 2
+
+
+def test_a_new_leader_goes_on_from_the_request_that_it_finds(tmp_path: Path) -> None:
+    with installed(tmp_path / "us", replicas=2) as cluster, beside(cluster, tmp_path, delay=25.0) as b:
+        b.create(tenant("first"), tenant("second"), tenant("third"))
+        wait_for(lambda: b.requests(), "nothing is asked for")
+        leader = next(
+            each for each in cluster.replicas if invariants.figures(cluster, each.number)["gpufraction_leader"]
+        )
+        cluster.programs[leader.name("allocator")].kill()
+        b.all_run(3)
+        cluster.programs[leader.name("allocator")].start()
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == 2
+
+
+def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path) -> None:
+    """The pool says two GPUs a node, and they have one: two nodes come for four cards, and then the two that lack."""
+    with installed(tmp_path / "us") as cluster, beside(cluster, tmp_path, gpus={"t4": "1 x Tesla T4 15109MiB"}) as b:
+        b.create(*(tenant(f"p{number}") for number in range(4)))
+        b.all_run(4)
+        b.scaler.after_loops(5)
+        assert len(b.fleet.names) == 4
+
+
+def test_nodes_whose_gpus_a_device_plugin_offers_are_not_asked_for_again_and_again(tmp_path: Path) -> None:
+    """Nobody has chosen who owns the GPUs: each such node shares none."""
+    plugin = replace(T4, resources={"nvidia.com/gpu": "2"})
+    bounded = installed(tmp_path / "us", flags=("--provisioning-patience", "12s"))
+    with bounded as cluster, beside(cluster, tmp_path, plugin) as b:
+        b.create(tenant("waits"))
+        wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
+        b.await_reason("waits", "NodeNotBrought")
+        b.scaler.after_loops(10)
+        assert len(b.fleet.names) == 1

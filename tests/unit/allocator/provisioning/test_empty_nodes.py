@@ -186,6 +186,12 @@ def test_a_gpu_of_the_vendors_plugin_stays_with_it() -> None:
     assert [gpu.healthy for gpu in of(options(), [replace(found, gpus=(theirs, found.gpus[1]))]).gpus] == [False, True]
 
 
+def test_a_node_that_shares_no_gpu_does_not_speak_for_the_pool() -> None:
+    found = t4("n1").state()
+    theirs = tuple(replace(gpu, healthy=False, reason="the plugin's", withheld="NotShared") for gpu in found.gpus)
+    assert of(options(), [replace(found, gpus=theirs)]) == of(options())
+
+
 def test_slices_and_links_name_the_gpus_of_the_new_node() -> None:
     found = t4("n1").state()
     one, two = found.gpus
