@@ -5,12 +5,15 @@ Cluster Autoscaler removes no node with a pod of `safe-to-evict: "false"`, and K
 `do-not-disrupt: "true"`. What the pod's author wrote under these names stays. The annotation `gpufraction.io/protected`
 lists those that we wrote, so that they end with the share.
 
+Cluster Autoscaler also removes no node with a pod that has an emptyDir or a hostPath, unless an annotation names the
+volume. The volumes that we add to pods hold nothing that is worth a node, so `evictable` names them there.
+
 Pure. Must not: touch any other annotation, whatever that list names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from contract import names
 from contract.encoding.reading import words
@@ -20,6 +23,17 @@ AGAINST_SCALE_DOWN: Mapping[str, str] = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """By Cluster Autoscaler's name and by Karpenter's: the value that keeps the node."""
+
+
+LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Names of volumes, by comma and without spaces, that do not keep Cluster Autoscaler from removing the node."""
+
+
+def evictable(annotations: Mapping[str, str], volumes: Iterable[str]) -> dict[str, str]:
+    """These annotations, in which Cluster Autoscaler finds our `volumes` beside those that the pod's author named."""
+    listed = annotations.get(LOCAL_VOLUMES, "")
+    named = listed.split(",") if listed else []
+    return {**annotations, LOCAL_VOLUMES: ",".join([*named, *(name for name in volumes if name not in named)])}
 
 
 def written(annotations: Mapping[str, str]) -> tuple[str, ...]:

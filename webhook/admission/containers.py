@@ -19,7 +19,7 @@ from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.model import FractionRequest, PodRequest
 from contract.nodes.capacity import VENDOR_GPU, vendor_gpus
-from contract.scheduling import needs
+from contract.scheduling import needs, protection
 
 JSON = dict[str, Any]
 
@@ -137,12 +137,22 @@ NO_VOLUMES = Volumes()
 
 
 def with_volumes(pod: JSON, sharing: Collection[str], what: Volumes) -> JSON:
-    """The pod with its volumes, and the containers named in `sharing` with their mounts. `pod` is not changed."""
+    """
+    The pod with its volumes, and the containers named in `sharing` with their mounts. `pod` is not changed.
+
+    An annotation says that the volumes keep no node: they are emptyDirs and hostPaths.
+    """
     if what == NO_VOLUMES:
         return pod
-    spec = dict(pod["spec"])
+    spec, metadata = dict(pod["spec"]), dict(pod.get("metadata") or {})
     spec["volumes"] = _merged(spec.get("volumes"), _volumes(what), "name", OURS)
-    return {**pod, "spec": needs.with_containers(spec, lambda c: _with_mounts(c, what) if c["name"] in sharing else c)}
+    ours = (volume["name"] for volume in _volumes(what))
+    metadata["annotations"] = protection.evictable(metadata.get("annotations") or {}, ours)
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": needs.with_containers(spec, lambda c: _with_mounts(c, what) if c["name"] in sharing else c),
+    }
 
 
 def _volumes(what: Volumes) -> Iterator[JSON]:

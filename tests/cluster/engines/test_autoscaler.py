@@ -30,15 +30,15 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 @contextlib.contextmanager
-def installed(directory: Path, *flags: str) -> Iterator[Cluster]:
-    """A real control plane with us, without any node."""
+def installed(directory: Path, *flags: str, webhook: Sequence[str] = ()) -> Iterator[Cluster]:
+    """A real control plane with us, without any node. `flags`: of the allocator."""
     if isinstance(folder := autoscaler.assets(), str):
         pytest.skip(folder)
     pace = ("--assume-ttl", "2s", "--repair-every", "1s")
     with Cluster(
         nodes=(),
         directory=directory,
-        settings={"allocator": (*pace, *flags)},
+        settings={"allocator": (*pace, *flags), "webhook": webhook},
         control_plane=real,
         components=(*DEFAULT_COMPONENTS, "startup-taint"),
     ) as cluster:
@@ -226,6 +226,16 @@ def test_by_our_setting_shares_keep_their_node_and_an_empty_one_goes(tmp_path: P
         wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"the empty node stays: {scaler.program.tail()}")
         (left,) = scenarios.settled(cluster.kube, 1, "default", running=1)
         assert {left["spec"]["nodeName"]} == {each["metadata"]["name"] for each in scaler.nodes()}
+
+
+def test_the_volumes_that_limiters_need_do_not_keep_a_node(tmp_path: Path) -> None:
+    """By itself the autoscaler keeps a node with a pod that has an emptyDir."""
+    limiting = installed(tmp_path / "us", webhook=("--limiter-cache=true",))
+    with limiting as cluster, beside(cluster, tmp_path, T4) as scaler:
+        two_nodes_with_a_share_each(cluster, scaler, {str(names.PLACEMENT): "nodeName"})
+        assert all(each["spec"]["volumes"] for each in cluster.kube.list(paths.pods("default")).items)
+        wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"both nodes stay: {scaler.program.tail()}")
+        scenarios.settled(cluster.kube, 2, "default", running=2)
 
 
 def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotations: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from webhook.serving.health import Health
 from webhook.settings import ServeSettings
 
 JSON = dict[str, Any]
+KEEPS_NO_NODE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 ALL = Volumes(cache=True, host_paths=frozenset(("mps", "preload")))
 
 
@@ -73,7 +74,8 @@ def test_a_container_with_a_share_gets_it_and_no_other_does(what: Volumes, main:
     before = made()
     untouched = copy.deepcopy(before)
     after = with_volumes(before, {"main"}, what)
-    assert after == {"spec": {"containers": [main, {"name": "side"}], "volumes": volumes}}
+    assert after["spec"] == {"containers": [main, {"name": "side"}], "volumes": volumes}
+    assert after["metadata"] == {"annotations": {KEEPS_NO_NODE: ",".join(each["name"] for each in volumes)}}
     assert before == untouched
 
 
@@ -102,6 +104,13 @@ def test_a_second_pass_changes_nothing_whatever_came_behind_it() -> None:
     once["spec"]["volumes"].append({"name": "injected", "emptyDir": {}})
     once["spec"]["containers"][0]["volumeMounts"].append({"name": "injected", "mountPath": "/injected"})
     assert with_volumes(once, {"main"}, ALL) == once
+
+
+def test_volumes_that_the_author_let_go_stay_named() -> None:
+    before = {**made(), "metadata": {"annotations": {KEEPS_NO_NODE: "data,gpufraction-cache", "team": "a"}}}
+    after = with_volumes(before, {"main"}, Volumes(cache=True, host_paths=frozenset(("mps",))))
+    named = "data,gpufraction-cache,gpufraction-mps,gpufraction-shm"
+    assert after["metadata"]["annotations"] == {KEEPS_NO_NODE: named, "team": "a"}
 
 
 def test_where_nothing_is_set_nothing_is_touched() -> None:
