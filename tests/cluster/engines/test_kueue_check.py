@@ -11,11 +11,11 @@ import pytest
 from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.engines import kueue
+from playground.engines.kueue import GROUP_VERSION, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
-from tests.cluster.engines import kueue
-from tests.cluster.engines.kueue import GROUP_VERSION, Kueue
 from tests.clusters import real
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
@@ -42,7 +42,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
             control_plane=real,
             components=("claims", "kueue-check"),
         ) as cluster,
-        kueue.running(cluster, Path(folder), directory / "kueue") as found,
+        kueue.running(cluster, Path(folder), directory / "kueue", {}) as found,
     ):
         found.create("admissionchecks", "AdmissionCheck", CHECK, {"controllerName": str(names.FITS)})
         found.flavor("v100", V100)
