@@ -286,7 +286,13 @@ def _limits(settings: Settings) -> Limits:
 def _provisioning(settings: Settings) -> ProvisioningBounds:
     chosen = settings.provisioning
     return ProvisioningBounds(
-        chosen.namespace, chosen.image, chosen.placeholders, chosen.after, chosen.patience, _limits(settings)
+        chosen.namespace,
+        chosen.image,
+        chosen.requests,
+        chosen.placeholders,
+        chosen.after,
+        chosen.patience,
+        _limits(settings),
     )
 
 

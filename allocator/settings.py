@@ -81,6 +81,11 @@ class ProvisioningSettings:
         "Ask an autoscaler for nodes of the pools of the options that declare `node`; needs the rights of "
         "manifests/components/node-provisioning, which sets it.",
     )
+    requests: bool = setting(
+        True,
+        "Ask by ProvisioningRequests where the cluster serves that kind. Off: by placeholder pods alone, for an "
+        "autoscaler that serves the kind and not its class best-effort-atomic-scale-up.",
+    )
     placeholders: bool = setting(
         False,
         "Ask by placeholder pods where the cluster serves no ProvisioningRequests; needs the rights of "

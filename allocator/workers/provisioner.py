@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
 _NO_WAY = (
-    "the cluster serves no ProvisioningRequests; run Cluster Autoscaler with --enable-provisioning-requests, or add "
-    "manifests/components/node-placeholders"
+    "ProvisioningRequests are not served, or switched off; run Cluster Autoscaler with --enable-provisioning-requests, "
+    "or add manifests/components/node-placeholders"
 )
 provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[:2])
 pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
@@ -52,6 +52,8 @@ class ProvisioningBounds:
 
     namespace: str
     image: str
+    requests: bool
+    """Whether ProvisioningRequests may be made, where they are served."""
     placeholders: bool
     """Whether placeholder pods may be made."""
     after: float
@@ -101,7 +103,7 @@ class Provisioner:
         self._memory = Memory()
         self._said: dict[str, str] = {}
         self._served = True
-        """Whether the cluster served ProvisioningRequests when it was last asked."""
+        """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""
@@ -147,7 +149,7 @@ class Provisioner:
         except KubeNotFound:
             self._served = False
             return []
-        self._served = True
+        self._served = self._bounds.requests
         return found
 
     def _placeholders(self) -> list[JSON]:

@@ -253,8 +253,11 @@ def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_
         assert len(b.fleet.names) == 1, "the pool is asked again after a pause only"
 
 
-def test_placeholder_pods_bring_nodes_where_no_requests_are_served(tmp_path: Path) -> None:
-    with installed(tmp_path / "us", "node-placeholders") as cluster, beside(cluster, tmp_path, requests=False) as b:
+@pytest.mark.parametrize("served", [False, True], ids=["not served", "served and switched off"])
+def test_placeholder_pods_bring_nodes_in_place_of_requests(tmp_path: Path, served: bool) -> None:
+    flags = ("--provisioning-requests=false",) if served else ()
+    us = installed(tmp_path / "us", "node-placeholders", flags=flags)
+    with us as cluster, beside(cluster, tmp_path, requests=served) as b:
         b.create(*(tenant(f"p{number}", "8Gi") for number in range(3)))
         b.all_run(3)
         b.scaler.after_loops(5)
