@@ -6,8 +6,8 @@ that a search may look at the same pair many times. States that differ only in w
 one state, and so are nodes that differ in nothing that any of the requests asks about.
 
 Which pods fit on a GPU depends on their order in one case: a pod without a request for cores may not follow pods that
-take all the cores, but may precede them. Here such pods precede. So a set of pods is accepted if it fits in any order,
-and never more nodes are opened than needed.
+take all the cores, but may precede them. Here such pods precede. So pods share a node if they fit there in some order,
+and never more nodes are opened than needed; a pod that came too late for its place is packed again.
 """
 
 from __future__ import annotations
