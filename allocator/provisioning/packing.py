@@ -4,11 +4,11 @@ Pack the pods that wait onto nodes that are on their way, and onto as few new no
 Pure: the same question always has the same answer. The rules of placement themselves say what fits
 (`allocator.provisioning.node_states`).
 
-First the pods are put on nodes in some quick ways: one pod after the other, the largest first by different measures, and
-one node after the other, each with the pods that suit its room. That is often the best already, and sums over all pods
-prove it. Where they do not, a search asks whether fewer nodes do, depth first. It goes through states of nodes rather
-than through nodes, so equal nodes and equal pods count once. All of it is bounded by `steps`, and `Packing.exact` says
-whether that was enough.
+First the pods are put on nodes in some quick ways: one pod after the other, the largest first by different measures;
+and one node after the other, each with the pods that suit its room. That is often the best already, and sums over all
+pods prove it. Where they do not, a search asks whether fewer nodes do, depth first. It goes through states of nodes
+rather than through nodes, so equal nodes and equal pods count once. All of it is bounded by `steps`, and
+`Packing.exact` says whether that was enough.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def pack(
     opened, of equally few of these the fewest of the last but one, and so on: pools are listed with the preferred one
     first. Nodes that come anyway are filled first. No node is opened that serves nobody.
 
-    Where `steps` are not enough, the answer is the best that was found. Pods that would need more than their part of the
-    evaluations are then left out, and the others are not.
+    Where `steps` are not enough, the answer is the best that was found. Pods that would need more than their part of
+    the evaluations are then left out, and the others are not.
     """
     shapes = list(dict.fromkeys(asks[:MOST_ASKS]))
     numbers = {ask: number for number, ask in enumerate(shapes)}
