@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from contract import names
 from contract.encoding.quantity import mib
 from contract.model import WITHHELD, Gpu
 
@@ -131,7 +132,8 @@ def _sentence(found: ReasonCount) -> str:
         case Code.PODS:
             return f"{count} full of pods"
         case Code.TAINT:
-            return f"{count} with a taint that the pod does not tolerate ({found.what})"
+            until = ", until the node's GPUs are published" if found.what.startswith(names.STARTUP_TAINT) else ""
+            return f"{count} with a taint that the pod does not tolerate ({found.what}{until})"
         case Code.PORTS:
             return f"{count} with the host port in use ({found.what})"
     return f"{count} {_PLAIN[found.code]}"

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.system
 JSON = dict[str, Any]
 STARTUP = f"{names.STARTUP_TAINT}=true:NoSchedule"
 OTHER = "nvidia.com/gpu=present:NoSchedule"
+WORKER = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").tolerates("nvidia.com/gpu")
 NODES = (gpu_node("new", "2 x Tesla T4 15109MiB", taints=(OTHER, STARTUP)),)
 
 
@@ -38,6 +39,12 @@ def taints(cluster: Cluster) -> set[str]:
     return {taint["key"] for taint in cluster.kube.get(paths.nodes("new"))["spec"].get("taints") or ()}
 
 
+def put_on_again(cluster: Cluster) -> None:
+    node = cluster.kube.get(paths.nodes("new"))
+    again = [*node["spec"]["taints"], {"key": str(names.STARTUP_TAINT), "effect": "NoSchedule"}]
+    cluster.kube.patch_merge(paths.nodes("new"), {"spec": {"taints": again}})
+
+
 def test_the_taint_goes_when_the_gpus_are_published_and_the_others_stay(starting: Cluster) -> None:
     wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
     assert starting.kube.get(paths.gpunodes("new"))["status"]["summary"]["healthy"] == 2
@@ -45,12 +52,33 @@ def test_the_taint_goes_when_the_gpus_are_published_and_the_others_stay(starting
 
 def test_a_taint_that_is_put_on_again_goes_again_and_pods_run(starting: Cluster) -> None:
     wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
-    node = starting.kube.get(paths.nodes("new"))
-    again = [*node["spec"]["taints"], {"key": str(names.STARTUP_TAINT), "effect": "NoSchedule"}]
-    starting.kube.patch_merge(paths.nodes("new"), {"spec": {"taints": again}})
-    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    made = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").spec(tolerations=tolerations)
-    starting.kube.create(paths.pods("default"), made.manifest())
+    put_on_again(starting)
+    starting.kube.create(paths.pods("default"), WORKER.manifest())
+    scenarios.settled(starting.kube, 1, running=1)
+    assert taints(starting) == {"nvidia.com/gpu"}
+    scenarios.clear(starting.kube)
+
+
+def test_a_pod_waits_while_the_taint_is_there_is_told_so_and_runs_when_a_new_agent_took_it_off(
+    starting: Cluster,
+) -> None:
+    wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
+    agent = starting.programs["nodeagent-new"]
+    agent.kill()
+    put_on_again(starting)
+    # The allocator may still have the node without the taint.
+    dry_run = {"dryRun": "All"}
+    wait_for(
+        lambda: bool(
+            starting.kube.create(paths.pods("default"), WORKER.manifest(), dry_run)["spec"].get("schedulingGates")
+        ),
+        "the pod would still be placed",
+    )
+    starting.kube.create(paths.pods("default"), WORKER.manifest())
+    (waiting,) = scenarios.settled(starting.kube, 1)
+    told = [each["message"] for each in waiting["status"]["conditions"] if each["type"] == names.ALLOCATED_CONDITION]
+    assert "until the node's GPUs are published" in told[0]
+    agent.start()
     scenarios.settled(starting.kube, 1, running=1)
     assert taints(starting) == {"nvidia.com/gpu"}
     scenarios.clear(starting.kube)

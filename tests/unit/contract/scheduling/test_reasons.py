@@ -34,3 +34,11 @@ def test_the_sentence_has_all_of_them_with_their_figures_the_most_frequent_first
         "0 of 4 GPU nodes fit: 2 cordoned, 1 with GPUs that an administrator cordoned, "
         "1 with GPUs that are not shared, since a vendor's device plugin may allocate them"
     )
+
+
+def test_a_startup_taint_says_when_it_goes() -> None:
+    starts = Reason(Code.TAINT, what="startup-taint.cluster-autoscaler.kubernetes.io/gpufraction=:NoSchedule")
+    assert summary(tally((starts,))) == (
+        "0 of 1 GPU nodes fit: 1 with a taint that the pod does not tolerate "
+        "(startup-taint.cluster-autoscaler.kubernetes.io/gpufraction=:NoSchedule, until the node's GPUs are published)"
+    )
