@@ -195,16 +195,20 @@ class FitChecks:
         if isinstance(gang, Gang) and gang.parts:
             self._assumed[workload.key] = AssumedWorkload(workload, now + self._hold, gang)
 
-    def not_answered(self, workload: Workload, *, unknown: bool) -> None:
+    def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
         """
         The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted.
 
-        The Workload is judged again, at a later version as soon as the watch shows one.
+        The Workload is judged again: at a later version as soon as the watch shows one, at this version soon where the
+        outcome is unknown, and after a pause where it was refused.
         """
         if self._answered.get(workload.key) == workload.version:
             del self._answered[workload.key]
+        if unknown:
+            return
+        self.set_aside(workload, now)
         held = self._assumed.get(workload.key)
-        if held is not None and held.workload.version == workload.version and not unknown:
+        if held is not None and held.workload.version == workload.version:
             del self._assumed[workload.key]
 
     def set_aside(self, workload: Workload, now: float) -> None:

@@ -103,7 +103,11 @@ class FitsWorker:
                 self._woken.wait(_AT_LEAST_EVERY)
                 self._woken.clear()
         finally:
-            self._informers.stop()
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._informers.stop()
 
     def once(self) -> None:
         """One turn: follow Kueue's objects, and answer what waits."""
@@ -227,7 +231,7 @@ class FitsWorker:
             self._counted(answer.state)
             return
         with self._lock:
-            self._checks.not_answered(workload, unknown=outcome == "unknown")
+            self._checks.not_answered(workload, self._clock(), unknown=outcome == "unknown")
 
     def _stamp(self) -> str:
         return self._today().strftime("%Y-%m-%dT%H:%M:%SZ")

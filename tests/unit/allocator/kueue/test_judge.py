@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from allocator.cache.cache import FrozenCluster
 from allocator.cache.reserved import NodeReservation
-from allocator.engine.reference import DEFAULT_POLICY
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.kueue import judge, workloads
 from allocator.kueue.judge import FallsShort, Fits, Gang, NeverFits, NotAdmitted, NotSeen, TemplateReading, Trial
 from allocator.workers.kueue.answers import answer_to
 from contract.encoding import quantity
 from contract.model import Usage
 from contract.options import Options, pool_options
-from contract.scheduling import needs
+from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import SchedulingRequest
-from tests.builders import NodeBuilder, node, pod
+from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.unit.allocator.harness import request_of
 from tests.unit.allocator.kueue.objects import flavor, pod_set, workload
 
@@ -249,3 +252,63 @@ def test_pods_that_exist_ask_for_what_they_were_admitted_with() -> None:
     assert trial([node("a").gpus(2, mib=12 << 10).labelled("pool", "x")]).judge(found) == Fits(1)
     with pytest.raises(NotSeen, match="a pod of pod set main"):
         gang(case, {})
+
+
+def clusters(random: Random) -> list[NodeBuilder]:
+    found = []
+    for number in range(random.randint(1, 4)):
+        made = node(f"n{number}").allocatable(cpu=random.choice([500, 4000]))
+        for _ in range(random.randint(1, 3)):
+            size = random.choice([8, 16, 24]) << 10
+            taken = random.choice([0, 0, 2, 7]) << 10
+            made = made.gpu("T4", mib=size, used_mib=taken)
+        found.append(made)
+    return found
+
+
+def gangs(random: Random) -> list[tuple[int, PodBuilder]]:
+    found = []
+    for _ in range(random.randint(1, 3)):
+        made = pod("w").asks(MEMORY, f"{random.choice([1, 3, 5, 9])}Gi").needs(cpu=random.choice(["10m", "200m"]))
+        if random.random() < 0.3:
+            made = made.asks("gpufraction.io/gpu-count", 2)
+        found.append((random.randint(1, 4), made))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_gang_fits_where_its_pods_are_placed_one_after_another(seed: int) -> None:
+    """Judged Ready if and only if the scheduler gives each of the pods a share when they come in this order."""
+    random = Random(seed)
+    nodes, parts = clusters(random), gangs(random)
+    document = workload("w", *(pod_set(f"s{n}", count, made) for n, (count, made) in enumerate(parts)))
+    states = tuple(each.state() for each in nodes)
+    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made.begin(FrozenCluster(states))
+    verdict = made.judge(gang_of_document(document))
+
+    engine, after = Engine(limits=DEFAULT_LIMITS, policy=DEFAULT_POLICY), {each.name: each for each in states}
+    for each in states:
+        engine.put(each)
+    placed = 0
+    for count, builder in parts:
+        for _ in range(count):
+            ask = SchedulingRequest(request_of(builder.json()), needs.needs_of(builder.manifest()))
+            ask = replace(ask, needs=replace(ask.needs, several=ask.request.several))
+            decision = reference.decide(after, ask, limits=DEFAULT_LIMITS, policy=DEFAULT_POLICY)
+            if not isinstance(decision, Placement):
+                expected = "NeverFits" if engine.could_ever(ask) is not None else "FallsShort"
+                break
+            after[decision.node] = nodeinfo.booked(after[decision.node], ask, decision.containers)
+            placed += 1
+        else:
+            continue
+        break
+    else:
+        expected = "Fits"
+    asks = [SchedulingRequest(request_of(b.json()), needs.needs_of(b.manifest())) for _, b in parts]
+    if any(engine.could_ever(ask) is not None for ask in asks):
+        expected = "NeverFits"
+    assert type(verdict).__name__ == expected
+    if isinstance(verdict, FallsShort):
+        assert verdict.placed == placed
