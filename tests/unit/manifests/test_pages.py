@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from allocator.settings import Settings
 from contract.metrics import METRICS
+from contract.options import pool_options
 from nodeagent.settings import AgentSettings
 from playground.waiting import wait_for
 from runtime.settings import SettingsError, load
@@ -31,6 +33,14 @@ TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 def text(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_the_pool_of_the_page_on_autoscaling_can_be_read() -> None:
+    (block,) = re.findall(r"```yaml\n(apiVersion: v1\nkind: ConfigMap\n.*?)```", text("autoscaling.md"), re.DOTALL)
+    options = yaml.safe_load(block)["data"]["options.yaml"]
+    (pool,) = pool_options(yaml.safe_load(options)).pools
+    assert pool.node is not None
+    assert pool.node.gpus == 4
 
 
 @pytest.mark.parametrize("page", PAGES)
