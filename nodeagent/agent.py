@@ -47,11 +47,12 @@ from nodeagent.publishing.reconcile import (
     reconcile,
     settled,
 )
+from nodeagent.publishing.startup import Taints
 from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
 from nodeagent.publishing.terms import NodeReport, terms_of
 from nodeagent.sharing.ownership import HOLDING
 from runtime.kubernetes import events
-from runtime.kubernetes.client import JSON, Kube, KubeError, KubeNotFound
+from runtime.kubernetes.client import JSON, Kube, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
 
@@ -99,6 +100,8 @@ class Agent:
         self._failures = 0
         self._trouble = "no GPU was looked at yet"
         self._refused: Desired | None = None
+        self._startup_refused: tuple[Taints, str] = ((), "")
+        """Startup taints whose removal was refused, and why."""
         self._excess = ExcessCapacity()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -164,7 +167,9 @@ class Agent:
             self._trouble = report.pods_unknown
             return
         status = published.gpunode.status if published.gpunode else {}
-        terms = terms_of(self._behaviour.terms, report, published.node, status)
+        taints, why = self._startup_refused
+        own = replace(self._behaviour.terms, startup_refused=why if taints == published.node.startup_taints else "")
+        terms = terms_of(own, report, published.node, status)
         wanted = desired(self._behaviour.node, report.observation, terms=terms)
         wanted = replace(wanted, beyond=self._excess.beyond(wanted, published))
         now = self._clock()
@@ -173,9 +178,21 @@ class Agent:
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 
     def _apply(self, plan: PublishingPlan, wanted: Desired, published: Published) -> None:
-        """Carry out the plan. Raises `KubeError` if a write fails; an Event that fails is logged only."""
+        """
+        Carry out the plan. Raises `KubeError` if a write fails. An Event that fails is logged only, and so is a removal
+        of the startup taint that is refused: by somebody's policy, or because the Node's taints changed meanwhile.
+        """
+        refused = False
         for action in plan.actions:
-            published = self._write(action, published)
+            try:
+                published = self._write(action, published)
+            except (KubeForbidden, KubeInvalid) as error:
+                if not isinstance(action, RemoveTaints):
+                    raise
+                log.warning("startup taint not removed", extra={"reason": str(error)})
+                taints = published.node.startup_taints if published.node is not None else ()
+                self._startup_refused, refused = (taints, str(error)), True
+                continue
             log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
         self._history = plan.history
         for change in plan.events:
@@ -186,6 +203,8 @@ class Agent:
                 log.warning("Event not written", extra={"reason": str(error)})
         if plan.actions:
             self._wrote(wanted, published)
+        if refused:
+            self._published = None  # read it again: where the taints changed, the next removal names what is there
 
     def _wrote(self, wanted: Desired, published: Published) -> None:
         self._published = published

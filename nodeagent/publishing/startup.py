@@ -22,6 +22,8 @@ Taints = tuple[tuple[int, JSON], ...]
 """Taints as the Node has them, each with its position."""
 
 NOT_REMOVED = "StartupTaint"
+_SAID = 512
+"""Characters of a refusal that the condition repeats."""
 
 
 def taints_of(node: Mapping[str, Any]) -> Taints:
@@ -39,10 +41,16 @@ def removal(taints: Taints) -> tuple[JSON, ...]:
     return tuple(found)
 
 
-def left_on(taints: Taints, *, removes: bool) -> tuple[Condition, ...]:
-    """The condition for a taint that this agent may not take off."""
-    if removes or not taints:
+def left_on(taints: Taints, *, removes: bool, refused: str = "") -> tuple[Condition, ...]:
+    """The condition for a taint that this agent may not take off. `refused`: why the API server refused to."""
+    if not taints or (removes and not refused):
         return ()
+    if removes:
+        message = (
+            f"the Node has the taint {names.STARTUP_TAINT}, and the API server refuses its removal, so no pod comes "
+            f"here: take the taint out of the pool; {refused[:_SAID]}"
+        )
+        return (Condition(True, "RemovalRefused", message, NOT_REMOVED),)
     message = (
         f"the Node has the taint {names.STARTUP_TAINT}, and this agent may not take it off, so no pod comes here: "
         "install manifests/components/startup-taint, or take the taint out of the pool"

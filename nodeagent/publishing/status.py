@@ -49,6 +49,8 @@ class Terms:
     """These two as in `contract.model.Inventory`."""
     startup_taint: bool = False
     """Whether the agent takes the startup taint off its Node."""
+    startup_refused: str = ""
+    """Why the API server refused that, in its words; empty if it did not."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
         """One of `contract.model.WITHHELD` and the reason; both empty if the card is not withheld."""

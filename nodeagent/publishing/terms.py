@@ -67,7 +67,7 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
         conditions=(
             *sharing.conditions,
             *cordon.conditions,
-            *startup.left_on(node.startup_taints, removes=terms.startup_taint),
+            *startup.left_on(node.startup_taints, removes=terms.startup_taint, refused=terms.startup_refused),
             *terms.conditions,
         ),
     )

@@ -18,6 +18,7 @@ PINNED = {
     "UNGUARDED": "unguarded",
     "INJECT_LABEL": "gpufraction.io/inject",
     "INJECT_ENABLED": "enabled",
+    "FITS": "gpufraction.io/fits",
     "GATE": "gpufraction.io/allocation",
     "GPU_MEMORY": "gpufraction.io/gpu-memory",
     "GPU_CORES": "gpufraction.io/gpu-cores",

@@ -13,11 +13,13 @@ from nodeagent import machine as machines
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.status import JSON, Terms
+from playground.api.api import Api
+from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Gone, Put, Replaced
 from tests.unit.nodeagent.builders import BLIND, MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
-from tests.wires import Fate
+from tests.wires import Answer, Fate, Sent, Wire, status_body
 
 FIRST = ["POST v1alpha1/gpunodes", "PATCH n1/status", "PATCH n1/status"]
 
@@ -121,6 +123,51 @@ def test_a_taint_that_came_since_the_agent_read_the_node_stays() -> None:
     assert taints(machine) == [OTHER, STARTUP], "the removal was refused, since another taint is at that place"
     machine.step(after=10)
     assert taints(machine) == [OTHER]
+
+
+def test_a_removal_that_somebodys_policy_refuses_is_reported_and_holds_nothing_else_up() -> None:
+    machine = starting(STARTUP)
+    answered: list[Fate] = ["answered"] * 5
+    machine.cluster.network.fates = [*answered, "refused"]
+    machine.step()
+    assert (machine.agent.trouble, taints(machine)) == ("", [STARTUP])
+    machine.step(after=1)
+    found = {item["type"]: item for item in machine.cluster.gpunode("n1")["status"]["conditions"]}
+    assert (found["StartupTaint"]["reason"], found["Ready"]["status"]) == ("RemovalRefused", "True")
+    machine.step(after=60)
+    assert taints(machine) == []
+    machine.step(after=1)
+    assert {item["type"] for item in machine.cluster.gpunode("n1")["status"]["conditions"]} == {"Ready"}
+
+
+class Guarded(Wire):
+    """A cluster in which a policy refuses every write to a Node itself."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api)
+        self.refusals = 0
+
+    def answer(self, sent: Sent) -> Answer:
+        if sent.method == "PATCH" and sent.path == nodes("n1"):
+            self.refusals += 1
+            return Answer(403, status_body(403, "Forbidden", "taints of the pool stay"))
+        return super().answer(sent)
+
+
+def test_a_removal_that_is_always_refused_is_tried_ever_more_seldom() -> None:
+    machine = starting(STARTUP)
+    guarded = Guarded(machine.cluster.api)
+    machine.cluster.kube = Kube(guarded)
+    machine.agent = machine.another_agent()
+    tried = []
+    for second in range(700):
+        before, machine.now = guarded.refusals, 1_000_000.0 + second
+        machine.step()
+        tried += [second] * (guarded.refusals - before)
+    assert (tried[:-1], len(tried)) == ([0, 10, 30, 70, 150, 310], 7)
+    found = {item["type"]: item for item in machine.cluster.gpunode("n1")["status"]["conditions"]}
+    assert "taints of the pool stay" in found["StartupTaint"]["message"]
+    assert len(guarded.writes) < 10, "the figures once, the condition once, and heartbeats"
 
 
 @pytest.mark.parametrize("fate", ["unreachable", "lost-and-done", "dropped"])
