@@ -14,13 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks import processes
 from benchmarks.figures import machine_line, table
 from benchmarks.progress import say
 from contract import names, pods
@@ -28,20 +29,25 @@ from contract.options import DEFAULTS
 from kubectl_gpufraction import kueue as transformations
 from playground.cluster import Cluster
 from playground.engines import kueue
+from playground.machinery.objects.nodes import NodeSpec
 from playground.realapi.components import assets_of
 from playground.realapi.real import Real
-from playground.shapes import gpu_node
+from playground.shapes import GpuNode
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
 PODS, ROUNDS = 1000, 2
-_NODES = [gpu_node(f"gpus-{number}", "8 x NVIDIA A100-SXM4-80GB 81920MiB") for number in range(16)]
+_NODES = [
+    GpuNode(NodeSpec(f"gpus-{number}", cpu="32", memory="256Gi", pods=500), "8 x NVIDIA A100-SXM4-80GB 81920MiB")
+    for number in range(3)
+]
 _NAMESPACE, _QUEUE = "default", "bench"
 _LABEL = "kueue.x-k8s.io/queue-name"
 _NOBODY = "nobody"
-_TIMEOUT = 300.0
+_WORKERS = ("Kueue", "allocator")
+_TIMEOUT = 600.0
 _QUOTA = {"cpu": "1000", "memory": "1000Gi", str(names.GPU_MEMORY): "10000Gi", str(names.GPU_CORES): "12800"}
 SIDES: Mapping[str, Mapping[str, str]] = {
     "Kueue alone": {},
@@ -59,6 +65,8 @@ class Measured:
     """From the release of the queue until the first pod has no gate."""
     all: float
     """From the release of the queue until no pod has one."""
+    cpu: tuple[float, ...]
+    """What the programs of `_WORKERS` worked meanwhile."""
 
 
 def measure(count: int, rounds: int, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -79,11 +87,12 @@ def measure(count: int, rounds: int, environment: Mapping[str, str] = os.environ
         for turn in range(rounds):
             for side, asks in SIDES.items():
                 say(f"round {turn + 1} of {rounds}: {count} pods, {side}")
-                found[side].append(_side(cluster.kube, count, asks))
+                pids = [running.program.pid, cluster.programs["allocator"].pid]
+                found[side].append(_side(cluster.kube, count, asks, pids))
                 _clear(cluster.kube, running)
     yield table(
         f"{count} queued pods from the release of their queue until no gate is left, {rounds} rounds by turns",
-        ("side", "pods a second", "all after s", "first after s", "created a second"),
+        ("side", "pods/s", "all after s", "first after s", "created/s", *(f"{name} cpu ms" for name in _WORKERS)),
         [row for side, each in found.items() for row in _rows(side, count, each)],
     )
     for side, each in found.items():
@@ -98,22 +107,25 @@ def _configuration() -> JSON:
 def _rows(side: str, count: int, measured: list[Measured]) -> Iterator[tuple[str, ...]]:
     for one in measured:
         rates = f"{count / one.all:.0f}", f"{one.all:.1f}", f"{one.first:.2f}", f"{count / one.created:.0f}"
-        yield side, *rates
+        yield side, *rates, *(f"{1000 * worked / count:.1f}" for worked in one.cpu)
 
 
-def _side(kube: Kube, count: int, asks: Mapping[str, str]) -> Measured:
+def _side(kube: Kube, count: int, asks: Mapping[str, str], pids: Sequence[int]) -> Measured:
     queue = paths.path(kueue.GROUP_VERSION, "clusterqueues", None, _QUEUE)
     kube.patch_merge(queue, {"spec": {"stopPolicy": "Hold"}})
     started = time.perf_counter()
     for number in range(count):
         kube.create(paths.pods(_NAMESPACE), _pod(f"pod-{number:04}", asks))
     created = time.perf_counter() - started
+    say(f"created in {created:.0f} s")
     wait_for(lambda: len(_workloads(kube)) == count, "Kueue has not seen all pods", _TIMEOUT, every=0.5)
     with_gates = Ungated(kube, count, bool(asks))
-    released = time.perf_counter()
+    before, released = [processes.cpu_seconds(pid) for pid in pids], time.perf_counter()
     kube.patch_merge(queue, {"spec": {"stopPolicy": "None"}})
     times = with_gates.wait(_TIMEOUT)
-    return Measured(created, times[0] - released, times[-1] - released)
+    say(f"released in {times[-1] - released:.0f} s")
+    worked = [processes.cpu_seconds(pid) - then for pid, then in zip(pids, before, strict=True)]
+    return Measured(created, times[0] - released, times[-1] - released, tuple(worked))
 
 
 def _workloads(kube: Kube) -> list[JSON]:
