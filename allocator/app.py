@@ -248,6 +248,7 @@ def _fits(
             retry_after=settings.fits.retry_after,
             hold=settings.fits.hold,
             rejects=settings.placement.unsatisfiable == "deny",
+            nodes_within=settings.provisioning.patience if settings.provisioning.enabled else None,
         ),
         reading=lambda: TemplateReading(reading, options.value() or NO_OPTIONS, settings.fits.runtime_class),
         timeout=_write_timeout(settings),

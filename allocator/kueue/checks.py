@@ -185,15 +185,16 @@ class FitChecks:
 
     # -- what was done --------------------------------------------------------------------------------------------
 
-    def answered(self, workload: Workload, gang: Gang | NotAdmitted | None, now: float) -> None:
+    def answered(self, workload: Workload, gang: Gang | NotAdmitted | None, now: float, *, extra: float = 0.0) -> None:
         """
-        An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready.
+        An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready; `extra`:
+        seconds for which it is counted beyond the usual time, where nodes must come for it.
 
         Before the write: its pods may come before the write's own answer.
         """
         self._answered[workload.key] = workload.version
         if isinstance(gang, Gang) and gang.parts:
-            self._assumed[workload.key] = AssumedWorkload(workload, now + self._hold, gang)
+            self._assumed[workload.key] = AssumedWorkload(workload, now + self._hold + extra, gang)
 
     def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
         """

@@ -8,15 +8,17 @@ next Workload is judged by what is free. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from allocator.cache import reserved
 from allocator.cache.cache import FrozenCluster
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision, Placement, Policy, Unschedulable
+from allocator.engine.reference import DEFAULT_POLICY, Decision, Placement, Policy, Unschedulable
 from allocator.kueue import workloads
 from allocator.kueue.workloads import JSON, Flavor, PodSet, Workload
 from contract import bounds, dialects
@@ -26,6 +28,7 @@ from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
 from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.reasons import Reason
 
 MOST_PODS = 4096
 """Pods of one Workload that are placed in a trial; a larger one is judged by these."""
@@ -68,6 +71,8 @@ class Fits:
     """All of them fit; `pods` is how many."""
 
     pods: int
+    opened: tuple[tuple[str, int], ...] = ()
+    """(pool, nodes of it that must come for some of them); none where all fit on the nodes that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,12 @@ Verdict = Fits | FallsShort | NeverFits | NotAdmitted
 
 class NotSeen(Exception):
     """What the Workload depends on has not been seen yet: a flavor, or a pod that exists."""
+
+
+def may_open(pools: PoolOptions, nodes: Iterable[NodeState]) -> dict[str, int]:
+    """How many nodes of each declared pool may still come, by the pool's `max` and the nodes that it has."""
+    there = Counter(pools.of_node(node.labels)[0] for node in nodes)
+    return {pool.name: max(pool.node.most - there[pool.name], 0) for pool in pools.pools if pool.node is not None}
 
 
 def gang_of(
@@ -175,6 +186,10 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     return SchedulingRequest(replace(request, warnings=()), found)
 
 
+def _pool_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
 class Trial:
     """
     A copy of the cluster on which pods are placed and taken off again. Not thread-safe: one owner calls it.
@@ -190,9 +205,14 @@ class Trial:
         self._reservations: tuple[NodeReservation, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self._to_come: dict[str, NodeState] = {}
+        self._may_open: dict[str, int] = {}
 
-    def begin(self, cluster: FrozenCluster) -> None:
-        """Forget what was placed, and be the cluster at this moment."""
+    def begin(self, cluster: FrozenCluster, may_open: Mapping[str, int] = MappingProxyType({})) -> None:
+        """
+        Forget what was placed, and be the cluster at this moment. `may_open`: how many nodes of a declared pool may
+        still come, by its name, where an autoscaler is asked for them.
+        """
+        self._may_open = dict(may_open)
         closed = frozenset(one.node for one in cluster.reservations)
         wanted = {node.name: node for node in cluster.nodes}
         for name in self._nodes.keys() - wanted.keys():
@@ -218,16 +238,38 @@ class Trial:
             if never is not None and not self._may_come(part.ask):
                 return NeverFits(part, never)
         before: dict[str, NodeState] = {}
+        opened: list[str] = []
         placed = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - placed)):
                 decision = self._place(part.ask, gang.who, before)
+                while not isinstance(decision, Placement) and self._open(part.ask, opened):
+                    decision = self._place(part.ask, gang.who, before)
                 if not isinstance(decision, Placement):
-                    for node in before.values():
-                        self._put(node)
+                    self._restore(before, opened)
                     return FallsShort(part, placed, gang.pods, decision)
                 placed += 1
-        return Fits(gang.pods)
+        return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, opened)).items())))
+
+    def _restore(self, before: Mapping[str, NodeState], opened: Iterable[str]) -> None:
+        for node in before.values():
+            self._put(node)
+        for name in opened:
+            del self._nodes[name]
+            self._engine.drop(name)
+            self._may_open[_pool_of(name)] += 1
+
+    def _open(self, ask: SchedulingRequest, opened: list[str]) -> bool:
+        """Add an empty node of the first pool that would take the pod. False where there is none."""
+        for pool, empty in self._to_come.items():
+            left = self._may_open.get(pool, 0)
+            verdict = reference.evaluate(empty, ask, self._engine.limits, DEFAULT_POLICY)
+            if left > 0 and not isinstance(verdict, Reason):
+                opened.append(f"{pool}/{left}")  # no node's name has a slash
+                self._may_open[pool] = left - 1
+                self._put(replace(empty, name=opened[-1]))
+                return True
+        return False
 
     def _may_come(self, ask: SchedulingRequest) -> bool:
         """Whether a node of a declared pool would have GPUs for the pod."""

@@ -39,8 +39,10 @@ def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int) -> CheckAnsw
     match verdict:
         case Fits(0):
             return CheckAnswer(READY, "no pod asks for a share of a GPU that is to be placed")
-        case Fits(number):
-            return CheckAnswer(READY, f"all {number} pods fit" if number > 1 else "the pod fits")
+        case Fits(number, opened):
+            found = f"all {number} pods fit" if number > 1 else "the pod fits"
+            coming = ", ".join(f"{count} new node{'s' if count > 1 else ''} of pool {pool}" for pool, count in opened)
+            return CheckAnswer(READY, f"{found}, with {coming}" if coming else found)
         case FallsShort(part, placed, number, decision):
             why = messages.why(decision, part.ask.request)
             found = f"{placed} of {number} pods fit; the next one of pod set {part.name} does not: {why}"

@@ -16,10 +16,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from allocator.cache.cache import FrozenCluster
 from allocator.engine.reference import Policy
 from allocator.faults import Faulted, surfaced
 from allocator.kueue.checks import FitChecks
-from allocator.kueue.judge import Fits, Gang, NotAdmitted, NotSeen, TemplateReading, Trial, Verdict, gang_of
+from allocator.kueue.judge import (
+    Fits,
+    Gang,
+    NotAdmitted,
+    NotSeen,
+    TemplateReading,
+    Trial,
+    Verdict,
+    gang_of,
+    may_open,
+)
 from allocator.kueue.workloads import UnreadableObject, Workload, key_of
 from allocator.scheduler.core import Controller
 from allocator.workers.kueue import answers
@@ -45,6 +56,8 @@ class FitOptions:
     hold: float = 60.0
     rejects: bool = True
     """Whether what no GPU of the cluster could ever serve is rejected."""
+    nodes_within: float | None = None
+    """Seconds that a new node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not."""
 
 
 class FitsWorker:
@@ -144,7 +157,7 @@ class FitsWorker:
             if now - self._unsettled_since < _PATIENCE:
                 return False
         self._unsettled_since = None
-        self._trial.begin(cluster)
+        self._trial.begin(cluster, self._may_open(cluster))
         with self._lock:
             for held in self._checks.assumed(now):
                 if held.gang is None:
@@ -155,6 +168,9 @@ class FitsWorker:
             if gang is not None:
                 self._trial.assume(gang)
         return True
+
+    def _may_open(self, cluster: FrozenCluster) -> dict[str, int]:
+        return {} if self._options.nodes_within is None else may_open(self._reading().pools, cluster.nodes)
 
     def _gang_alone(self, workload: Workload) -> Gang | NotAdmitted | None:
         """What an assumed Workload asks for; None where that cannot be read."""
@@ -216,8 +232,9 @@ class FitsWorker:
         if not self._controller.may_write_in(term):
             return
         fits = gang if isinstance(verdict, Fits) else None
+        extra = (self._options.nodes_within or 0.0) if isinstance(verdict, Fits) and verdict.opened else 0.0
         with self._lock:
-            self._checks.answered(workload, fits, self._clock())
+            self._checks.answered(workload, fits, self._clock(), extra=extra)
         outcome = answers.write(
             self._kube,
             self._informers.version,

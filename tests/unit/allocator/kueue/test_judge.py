@@ -228,6 +228,50 @@ def test_a_large_gang_is_judged_by_as_many_pods_as_are_tried() -> None:
     assert verdict.placed == 32
 
 
+POOLS = pool_options(
+    {
+        "pools": [
+            {
+                "name": "t4",
+                "nodeSelector": {"matchLabels": {"pool": "t4"}},
+                "node": {"gpus": 1, "gpuMemory": "16Gi", "model": "T4", "cpu": 8, "memory": "64Gi", "max": 3},
+            }
+        ]
+    }
+)
+
+
+def test_new_nodes_of_a_declared_pool_count_as_far_as_they_may_come() -> None:
+    empty = node("t4").gpu("T4", mib=T4).labelled("pool", "t4").state()
+    there = node("a").gpu("T4", mib=T4).labelled("pool", "t4").state()
+    cluster = FrozenCluster((there,), to_come=(empty,))
+    most = judge.may_open(POOLS, cluster.nodes)
+    assert most == {"t4": 2}
+    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    four = gang_of_document(workload("w", pod_set("main", 4, EIGHT)))
+    made.begin(cluster)
+    assert isinstance(made.judge(four), FallsShort), "nobody is asked for nodes"
+    made.begin(cluster, most)
+    assert isinstance(made.judge(gang_of_document(workload("w", pod_set("main", 7, EIGHT)))), FallsShort)
+    assert made.judge(four) == Fits(4, (("t4", 1),))
+    answer = answer_to(Fits(4, (("t4", 1),)), rejects=True, retry_after=30)
+    assert (answer.state, answer.message) == ("Ready", "all 4 pods fit, with 1 new node of pool t4")
+    assert made.judge(gang_of_document(workload("w", pod_set("main", 2, EIGHT)))) == Fits(2, (("t4", 1),))
+    assert isinstance(made.judge(gang_of_document(workload("w", pod_set("main", 1, EIGHT)))), FallsShort)
+    made.begin(cluster, most)
+    assert made.judge(four) == Fits(4, (("t4", 1),)), "nothing of it stays"
+
+
+def test_what_only_a_new_node_could_serve_is_not_rejected() -> None:
+    large = node("t4").gpu("A100", mib=80 << 10).state()
+    twenty = gang_of_document(workload("w", pod_set("main", 1, pod("w").asks(MEMORY, "20Gi"))))
+    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made.begin(FrozenCluster(tuple(each.state() for each in TWO), to_come=(large,)))
+    assert isinstance(made.judge(twenty), FallsShort)
+    made.begin(FrozenCluster((), to_come=(large,)), {"t4": 1})
+    assert made.judge(twenty) == Fits(1, (("t4", 1),)), "a pool at zero nodes"
+
+
 def test_a_flavor_that_was_not_seen_is_waited_for() -> None:
     with pytest.raises(NotSeen, match="resource flavor x"):
         gang(Case(workload("w", pod_set("main", 1, EIGHT), flavors=["x"]), ""))
