@@ -35,6 +35,7 @@ CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 _MOST_NAMED = 2_000
 """Nodes that a template names to keep off them, at most."""
 _HOSTNAME = "kubernetes.io/hostname"
+_SPARE = "-spare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ def capacity_buffer(form: RequestForm, spare: int) -> JSON:
         "metadata": _metadata(form),
         "spec": {"podTemplateRef": {"name": form.name}, "replicas": spare},
     }
+
+
+def spare_name(pool: str) -> str:
+    """The name of the pool's CapacityBuffer and of its PodTemplate; no request has such a name."""
+    return f"{pool}{_SPARE}"
+
+
+def is_spare_name(name: str) -> bool:
+    """Whether `spare_name` made the name."""
+    return name.endswith(_SPARE)
 
 
 def request_of(document: Mapping[str, Any]) -> NodeRequest | None:

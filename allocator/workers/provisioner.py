@@ -12,13 +12,14 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.faults import Faulted, surfaced
 from allocator.provisioning import objects, pools
 from allocator.provisioning.objects import RequestForm
+from allocator.provisioning.spares import Spare, spares
 from allocator.provisioning.wishes import Ended, Memory, Plan, PoolView, RequestBounds, reconcile
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import NodesExpected
@@ -39,8 +40,13 @@ _NO_WAY = (
     "or add manifests/components/node-placeholders"
 )
 provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[:2])
+capacity_buffers = paths.NamespacedResource(*objects.CAPACITY_BUFFERS[:2])
 pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
 _OURS = {"labelSelector": str(names.POOL)}
+_NO_BUFFERS = (
+    "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
+    "--capacity-buffer-pod-injection-enabled"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,18 @@ class ProvisioningCounters:
     asked: Callable[[str, int], None] = lambda pool, nodes: None
     ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
     wanted: Callable[[str, int], None] = lambda pool, nodes: None
+    spare: Callable[[str, int], None] = lambda pool, nodes: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> ProvisioningCounters:
         """The metrics."""
         asked, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
-        wanted = metrics.gauge(specs.NODES_WANTED)
+        wanted, spare = metrics.gauge(specs.NODES_WANTED), metrics.gauge(specs.SPARE_NODES)
         return cls(
             asked=lambda pool, nodes: asked.labels(pool=pool).inc(nodes),
             ended=lambda pool, outcome, nodes: ended.labels(pool=pool, outcome=outcome).inc(nodes),
             wanted=lambda pool, nodes: wanted.labels(pool=pool).set(nodes),
+            spare=lambda pool, nodes: spare.labels(pool=pool).set(nodes),
         )
 
 
@@ -102,6 +110,7 @@ class Provisioner:
         self._judged = RequestBounds(bounds.patience, bounds.limits)
         self._memory = Memory()
         self._said: dict[str, str] = {}
+        self._spares = SpareKeeper(kube, bounds, self._counted.spare)
         self._served = True
         """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
 
@@ -124,7 +133,7 @@ class Provisioner:
         documents = [*self._provisioning_requests(), *placeholders]
         requests = [request for each in documents if (request := objects.request_of(each)) is not None]
         declared = {pool.name: dict(pool.node.labels) for pool in options.pools if pool.node is not None}
-        if not requests and not declared:
+        if not requests and not declared and not self._spares.keeps:
             return True
         unserved = self._controller.unserved(self._bounds.after)
         if unserved is None:
@@ -139,6 +148,8 @@ class Provisioner:
         self._controller.handle(
             NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
         )
+        if self._controller.may_write_in(term):
+            self._spares.keep(spares(options, views, states, self._now(), self._bounds.patience), views, declared)
         return True
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -216,14 +227,108 @@ class Provisioner:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
         for template in self._kube.list(pod_templates(self._bounds.namespace), _OURS).items:
-            if _name(template) not in kept:
+            if _name(template) not in kept and not objects.is_spare_name(_name(template)):
                 self._delete(pod_templates(self._bounds.namespace, _name(template)))
 
     def _delete(self, path: str) -> None:
-        try:
-            self._kube.delete(path)
-        except KubeNotFound:
+        _delete(self._kube, path)
+
+
+class SpareKeeper:
+    """
+    Keeps a CapacityBuffer and its PodTemplate for each pool with spare nodes.
+
+    What was written is written again only when it is to be different, or when it is not there as it was left: the
+    template names the nodes that have shares, and every pass looks. It comes last in a pass: a failure delays no pod.
+    """
+
+    def __init__(self, kube: Kube, bounds: ProvisioningBounds, counted: Callable[[str, int], None]) -> None:
+        self._kube, self._bounds, self._counted = kube, bounds, counted
+        self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
+        """By pool: what was written, and which state of the two objects it became."""
+        self.keeps = True
+        """Whether there may be a buffer of ours."""
+        self._served = True
+
+    def keep(
+        self, wanted: Sequence[Spare], views: Sequence[PoolView], selectors: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """One pass. `selectors`: by pool, the labels of its nodes. Raises `KubeError`."""
+        if not wanted and not self.keeps:
             return
+        namespace, by_name = self._bounds.namespace, {view.name: view for view in views}
+        try:
+            buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS).items)
+        except KubeNotFound:
+            self._unserved(wanted)
+            return
+        self._served = True
+        listed = self._kube.list(pod_templates(namespace), _OURS).items
+        templates = _by_pool(each for each in listed if objects.is_spare_name(_name(each)))
+        for spare in wanted:
+            view = by_name[spare.pool]
+            name = objects.spare_name(spare.pool)
+            form = RequestForm(
+                name, namespace, spare.pool, view.empty, selectors[spare.pool], spare.off, self._bounds.image
+            )
+            self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
+        for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:
+            self._end(pool, buffers.get(pool), templates.get(pool))
+        self.keeps = bool(wanted)
+
+    def _write(self, spare: Spare, form: RequestForm, template: JSON | None, buffer: JSON | None) -> None:
+        self._counted(spare.pool, spare.nodes)
+        if self._written.get(spare.pool) == (spare, form, (_state(template), _state(buffer))):
+            return
+        namespace = self._bounds.namespace
+        shape, body = objects.pod_template(form), objects.capacity_buffer(form, spare.nodes)
+        written = (
+            self._put(pod_templates, namespace, template, shape, "template"),
+            self._put(capacity_buffers, namespace, buffer, body, "spec"),
+        )
+        self._written[spare.pool] = (spare, form, (_state(written[0]), _state(written[1])))
+        log.info("spare nodes", extra={"pool": spare.pool, "nodes": spare.nodes, "off": len(spare.off)})
+
+    def _put(
+        self, resource: paths.NamespacedResource, namespace: str, present: JSON | None, body: JSON, field: str
+    ) -> JSON:
+        if present is None:
+            return self._kube.create(resource(namespace), body)
+        change = {"op": "replace", "path": f"/{field}", "value": body[field]}
+        return self._kube.patch_json(resource(namespace, _name(body)), [change])
+
+    def _end(self, pool: str, buffer: JSON | None, template: JSON | None) -> None:
+        namespace = self._bounds.namespace
+        for resource, document in ((capacity_buffers, buffer), (pod_templates, template)):
+            if document is not None:
+                _delete(self._kube, resource(namespace, _name(document)))
+        self._written.pop(pool, None)
+        self._counted(pool, 0)
+
+    def _unserved(self, wanted: Sequence[Spare]) -> None:
+        for spare in wanted:
+            self._counted(spare.pool, 0)
+        if wanted and self._served:
+            log.warning("no spare nodes", extra={"pools": [spare.pool for spare in wanted], "reason": _NO_BUFFERS})
+            self._served = False
+
+
+def _by_pool(documents: Iterable[JSON]) -> dict[str, JSON]:
+    """Objects of ours, by the pool of their label."""
+    return {str(each["metadata"]["labels"].get(names.POOL)): each for each in documents}
+
+
+def _state(document: JSON | None) -> tuple[Any, ...]:
+    """Which state of an object it is; what others write into its status is not part of it."""
+    metadata = (document or {}).get("metadata") or {}
+    return metadata.get("uid"), metadata.get("generation")
+
+
+def _delete(kube: Kube, path: str) -> None:
+    try:
+        kube.delete(path)
+    except KubeNotFound:
+        return
 
 
 def _name(document: JSON) -> str:

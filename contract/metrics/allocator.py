@@ -59,6 +59,11 @@ NODES_WANTED = PROGRAM.gauge(
     "Nodes of a pool that pods wait for: asked for, and on the way.",
     labels=("pool",),
 )
+SPARE_NODES = PROGRAM.gauge(
+    "gpufraction_spare_nodes",
+    "Spare nodes of a pool that an autoscaler is asked to keep; 0 while the cluster serves no CapacityBuffers.",
+    labels=("pool",),
+)
 NODES_REQUESTED = PROGRAM.counter(
     "gpufraction_nodes_requested_total",
     "Nodes of a pool that were asked for.",
