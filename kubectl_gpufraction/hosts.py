@@ -18,6 +18,7 @@ from contract.model import FREE, Compute, Inventory, NodeState
 from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.scheduling import needs as scheduling
+from contract.scheduling import protection
 from contract.scheduling.demand import of_claim
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.nodeinfo import holding
@@ -26,7 +27,10 @@ from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""The annotation that forbids the cluster autoscaler to move the pod; `advise` obeys it too."""
+"""
+The annotation that forbids the cluster autoscaler to move the pod. `advise` obeys it too where the pod's author wrote
+it: ours keeps a node from scale-down, and no pod from making room for another.
+"""
 _NOT_ELSEWHERE = ("DaemonSet", "Node")
 """Owners whose pods belong to their node."""
 
@@ -123,7 +127,8 @@ def _why_it_stays(raw: JSON, counting: Iterable[JSON]) -> str:
         return "no controller would make it again"
     if owner.get("kind") in _NOT_ELSEWHERE:
         return "it belongs to its node"
-    if pods.annotations_of(raw).get(_SAFE_TO_EVICT) == "false":
+    annotations = pods.annotations_of(raw)
+    if annotations.get(_SAFE_TO_EVICT) == "false" and _SAFE_TO_EVICT not in protection.written(annotations):
         return f"its annotation {_SAFE_TO_EVICT} is false"
     for budget in counting:
         if int((budget.get("status") or {}).get("disruptionsAllowed") or 0) <= 0:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from contract.encoding.quantity import GIB
 from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
+from contract.scheduling import protection
 from contract.scheduling.needs import PodNeeds, Requirement
 from kubectl_gpufraction import advice, advised, hosts, room
 from kubectl_gpufraction.advice import Advice, AdvisedEviction, Nothing, advise
@@ -189,6 +190,7 @@ STAYS = {
         (),
         "its annotation cluster-autoscaler.kubernetes.io/safe-to-evict is false",
     ),
+    "a pod that our setting keeps autoscalers from": (owned(HELD, annotations=protection.added({})), (), ""),
     "a budget that allows none": (
         owned(HELD, labels={"app": "x"}),
         (budget(0, matchLabels={"app": "x"}),),
