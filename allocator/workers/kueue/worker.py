@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 _AT_LEAST_EVERY = 1.0
 _PATIENCE = 2.0
 """Seconds for which pods of the queue are given what has come free, before Workloads are judged all the same."""
+_FRESH = 2.0
+"""Seconds for which Workloads are judged by one look at the cluster."""
 _UNSEEN = 10.0
 """Seconds for which a Workload's pods and flavors may be unseen; then it is judged by what is seen, if it can be."""
 
@@ -133,8 +135,12 @@ class FitsWorker:
             due = self._checks.due(self._clock())
             self._unseen = {key: at for key, at in self._unseen.items() if key in {each.key for each in due}}
         if due and self._begin():
+            until = self._clock() + _FRESH
             for workload in due:
                 if not self._controller.may_write_in(term):
+                    return
+                if self._clock() >= until:
+                    self._woken.set()  # the others are judged by the cluster as it is by then
                     return
                 self._answer_alone(workload, term)
 

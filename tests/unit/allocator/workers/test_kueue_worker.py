@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Bench:
     """A worker beside an API server, turned by hand."""
 
     def __init__(self, server: HttpsServer, path: str) -> None:
-        self.now = 100.0
+        self.now, self.takes = 100.0, 0.0
         self.scheduler = SchedulerHarness(nodes=NODES)
         to = connect_transport(kubeconfig=path, context=None, user_agent="test")
         self.way = Way(to)
@@ -70,12 +71,16 @@ class Bench:
             limits=DEFAULT_LIMITS,
             policy=DEFAULT_POLICY,
             options=FitOptions(),
-            reading=TemplateReading,
+            reading=self._reading,
             timeout=5.0,
             clock=lambda: self.now,
             counted=self.counted.append,
             faulted=lambda place, about: self.faults.append(about) or "id",  # type: ignore[func-returns-value]
         )
+
+    def _reading(self) -> TemplateReading:
+        self.now += self.takes
+        return TemplateReading()
 
     def answer(self, name: str) -> str:
         return str(self.reserving.answer(name)["state"])
@@ -207,6 +212,22 @@ def test_kueue_may_be_missing_come_later_and_be_replaced_by_a_newer_one(
     bare.until("two", "Ready")
     assert any(asked.startswith("PATCH /apis/kueue.x-k8s.io/v1beta2/") for asked in bare.way.asked)
     assert bare.counted == ["Ready", "Ready"]
+
+
+def test_many_workloads_are_judged_by_several_looks_at_the_cluster(bench: Bench) -> None:
+    """What a turn judges by must not be old; the others come in the next turns."""
+    wanted = [f"w{number}" for number in range(5)]
+    for name in wanted:
+        bench.reserving.reserve(name, ("main", 1, pod("w").asks("gpufraction.io/gpu-memory", "1Gi")))
+    bench.takes, numbers = 1.5, [0]
+
+    def judged() -> bool:
+        bench.turn()
+        numbers.append(len(bench.counted))
+        return numbers[-1] == len(wanted)
+
+    wait_for(judged, lambda: f"answered are {bench.counted}", 15)
+    assert max(after - before for before, after in itertools.pairwise(numbers)) <= 2
 
 
 def test_the_check_of_another_controller_is_left_alone(bench: Bench) -> None:
