@@ -48,6 +48,8 @@ __all__ = ["ADMIN", "Api", "ApiError", "User", "Watch"]
 
 ApiError = errors.ApiError
 _CODES: Mapping[str, int] = {"create": 201}
+_VIEWS = ("", "status", "ephemeralcontainers")
+"""Subresources that are the object itself, of which an update may change a part."""
 _OPTIONS: Mapping[str, str] = {
     "create": "CreateOptions",
     "update": "UpdateOptions",
@@ -224,13 +226,15 @@ class Api:
             return Response(201, self._reviews.answer(request))
         if request.kind.key == "bindings":
             return self._legacy_binding(request)
-        if request.subresource not in ("", "status"):
+        if request.subresource not in _VIEWS:
             code, body = self._subresources.serve(request)
             return Response(code, body, None, request.warnings)
         code, body = _CODES.get(request.verb, 200), self._serve(request)
         return Response(code, self._convert(request.kind, body), request.kind, request.warnings)
 
     def _serve(self, request: Request) -> JSON:
+        if request.subresource and request.verb not in ("get", "update", "patch"):
+            raise errors.method_not_allowed()
         match request.verb:
             case "get":
                 return self._writer.existing(request)

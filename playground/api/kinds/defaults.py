@@ -26,7 +26,8 @@ def pod_spec(spec: JSON) -> None:
     spec.setdefault("schedulerName", "default-scheduler")
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    lists = (spec.get(field) or () for field in ("initContainers", "containers", "ephemeralContainers"))
+    for container in (each for containers in lists for each in containers):
         if isinstance(container, dict):
             _container(container)
     for volume in spec.get("volumes") or ():

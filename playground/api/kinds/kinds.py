@@ -57,7 +57,7 @@ _REVIEW = ("create",)
 _APPS, _BATCH, _RBAC = "apps", "batch", "rbac.authorization.k8s.io"
 _ADMISSION, _AUTHZ = "admissionregistration.k8s.io", "authorization.k8s.io"
 _ALL = ("all",)
-_MORE_OF_PODS = ("binding", "eviction", "log")
+_MORE_OF_PODS = ("binding", "ephemeralcontainers", "eviction", "log")
 
 BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "namespaces", "Namespace", False, ("ns",), status=True),

@@ -121,7 +121,7 @@ def qos_class(spec: JSON) -> str:
 
 def prepare_update(kind: Kind, subresource: str, old: JSON, new: JSON) -> JSON:
     """The state to store: `new` as far as this (sub)resource may change it. Shares parts with `old`."""
-    result = _status_only(kind, old, new) if subresource == "status" else _main(kind, old, new)
+    result = _OF_SUBRESOURCE.get(subresource, _main)(kind, old, new)
     meta = dict(result["metadata"])
     for field in _KEPT:
         meta.pop(field, None)
@@ -154,6 +154,11 @@ def _status_only(kind: Kind, old: JSON, new: JSON) -> JSON:
     return result
 
 
+def _ephemeral_only(kind: Kind, old: JSON, new: JSON) -> JSON:
+    containers = new["spec"].get("ephemeralContainers") or []
+    return {**old, "metadata": dict(new["metadata"]), "spec": {**old["spec"], "ephemeralContainers": containers}}
+
+
 def _main(kind: Kind, old: JSON, new: JSON) -> JSON:
     result = {**new, "metadata": new["metadata"]}
     if kind.status:
@@ -161,6 +166,12 @@ def _main(kind: Kind, old: JSON, new: JSON) -> JSON:
         if "status" in old:
             result["status"] = old["status"]
     return result
+
+
+_OF_SUBRESOURCE: Mapping[str, Callable[[Kind, JSON, JSON], JSON]] = {
+    "status": _status_only,
+    "ephemeralcontainers": _ephemeral_only,
+}
 
 
 def _desired(kind: Kind, value: JSON) -> JSON:

@@ -190,6 +190,38 @@ def on_update(old: JSON, new: JSON) -> list[FieldError]:
     return problems
 
 
+_OF_EPHEMERAL = ("resources", "ports", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+"""What an ephemeral container may not have."""
+
+
+def on_ephemeral_update(old: JSON, new: JSON) -> list[FieldError]:
+    """What is wrong with a pod's containers for debugging: new ones may be added, and none changed or removed."""
+    path, problems = "spec.ephemeralContainers", []
+    before = {container.get("name"): container for container in old["spec"].get("ephemeralContainers") or ()}
+    after = new["spec"].get("ephemeralContainers") or ()
+    others = (*old["spec"]["containers"], *(old["spec"].get("initContainers") or ()))
+    seen = {container["name"] for container in others}
+    for i, container in enumerate(after):
+        name = container.get("name")
+        if not name:
+            problems.append(required(f"{path}[{i}].name"))
+        elif name in seen:
+            problems.append(duplicate(f"{path}[{i}].name", name))
+        seen.add(name)
+        if not container.get("image"):
+            problems.append(required(f"{path}[{i}].image"))
+        for field in _OF_EPHEMERAL:
+            if container.get(field):
+                problems.append(forbidden_field(f"{path}[{i}].{field}", "cannot be set for an Ephemeral Container"))
+    kept = {container.get("name"): container for container in after}
+    for name, container in before.items():
+        if name not in kept:
+            problems.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be removed\n'))
+        elif _bare(kept[name]) != _bare(container):
+            problems.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be changed\n'))
+    return problems
+
+
 def _bare(value: JSON) -> JSON:
     """Without what is empty: an absent field and an empty one are the same."""
     return {key: part for key, part in value.items() if part not in (None, [], {}, "")}

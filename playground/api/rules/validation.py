@@ -52,6 +52,8 @@ def on_update(kind: Kind, subresource: str, old: JSON, new: JSON) -> list[FieldE
     rule = _UPDATE.get(kind.key)
     if rule is not None and not subresource:
         problems += rule(old, new)
+    if subresource == "ephemeralcontainers":
+        problems += podrules.on_ephemeral_update(old, new)
     return problems
 
 
