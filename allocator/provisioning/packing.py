@@ -35,6 +35,8 @@ _STEPS = 24_000
 """Pods put on a node, and what is evaluated for that; some 20 us each."""
 _MOST_TRIES = 24
 """Pods that are tried for the room that a node has left, the likeliest first."""
+_MOST_REMEMBERED = 10_000
+"""Pods of different kinds of which it is remembered whether a node would serve them."""
 _NEVER = 1 << 50
 """Farther than any need is from any room."""
 
@@ -60,6 +62,42 @@ class Packing:
     """Per pod the name of its node, one that is coming or `POOL/1`, `POOL/2` and so on; empty where none serves it."""
     exact: bool
     """Whether it is known that fewer nodes do not serve these pods, and that no earlier pod can be served."""
+
+
+_Question = tuple[tuple[SchedulingRequest, ...], tuple[NodeState, ...], tuple[PoolRoom, ...]]
+
+
+class Packer:
+    """
+    `pack`, with its answers remembered: while the same pods wait for the same nodes nothing is packed again.
+
+    Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._last: tuple[_Question, Packing] | None = None
+        self._served: dict[tuple[str, SchedulingRequest], bool] = {}
+        self._empty: dict[str, NodeState] = {}
+
+    def pack(
+        self, asks: Sequence[SchedulingRequest], coming: Sequence[NodeState], pools: Sequence[PoolRoom]
+    ) -> Packing:
+        """`pack`, or its last answer where the question is the same."""
+        question = tuple(asks), tuple(coming), tuple(pools)
+        if self._last is None or self._last[0] != question:
+            self._last = question, pack(asks, coming, pools, self._limits)
+        return self._last[1]
+
+    def serves(self, pool: str, empty: NodeState, ask: SchedulingRequest) -> bool:
+        """Whether an empty node of a pool would serve a pod."""
+        if self._empty.get(pool) != empty or len(self._served) > _MOST_REMEMBERED:
+            self._empty[pool] = empty
+            self._served = {key: held for key, held in self._served.items() if key[0] != pool}
+        found = self._served.get((pool, ask))
+        if found is None:
+            found = self._served[pool, ask] = bool(pack([ask], [], [PoolRoom(pool, empty, 1)], self._limits).places[0])
+        return found
 
 
 def pack(

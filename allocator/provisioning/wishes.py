@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal
 
-from allocator.provisioning.packing import Packing, PoolRoom, pack
+from allocator.provisioning.packing import Packer, Packing, PoolRoom
 from contract.backoff import backoff
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
@@ -183,13 +183,15 @@ def reconcile(
     unserved: Sequence[Unserved],
     memory: Memory,
     bounds: RequestBounds,
+    packer: Packer | None = None,
 ) -> Plan:
     """
     What is to be done now.
 
     `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is not declared any more
-    is withdrawn.
+    is withdrawn. `packer` remembers what it packed in the last call; without one everything is packed.
     """
+    packer = packer or Packer(bounds.limits)
     by_pool = {pool.name: pool for pool in pools}
     standing = _standing(by_pool, requests)
     ended = [end for each in standing if (end := _ends(each, by_pool.get(each.request.pool), now, bounds)) is not None]
@@ -199,11 +201,11 @@ def reconcile(
 
     coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, bounds)]
     rooms = [_room(pool, live, pauses, now) for pool in pools]
-    packing = pack([each.ask for each in unserved], [node.state for node in coming], rooms, bounds.limits)
+    packing = packer.pack([each.ask for each in unserved], [node.state for node in coming], rooms)
     used = set(packing.places)
     needless = [each for each in live if not _is_needed(each, coming, used)]
     ended += [Ended(each.request, "withdrawn") for each in needless]
-    later = _Later(pools, live, pauses, now, bounds.limits)
+    later = _Later(pools, live, pauses, now, packer)
     return Plan(
         make=tuple((pool, min(number, MOST_NODES)) for pool, number in packing.opened),
         end=tuple(ended),
@@ -362,9 +364,9 @@ class _Later:
         live: Sequence[Standing],
         pauses: Mapping[str, Pause],
         now: float,
-        limits: Limits,
+        packer: Packer,
     ) -> None:
-        self._pools, self._pauses, self._now, self._limits = pools, pauses, now, limits
+        self._pools, self._pauses, self._now, self._packer = pools, pauses, now, packer
         self._open = {pool.name: _may_open(pool, live) for pool in pools}
         self._of_shape: dict[SchedulingRequest, Expectation | None] = {}
         self.needed: set[str] = set()
@@ -379,7 +381,7 @@ class _Later:
     def _find(self, ask: SchedulingRequest) -> Expectation | None:
         for pool in self._pools:
             idle = any(node.idle for node in pool.nodes)
-            if (idle and pool.name in self.needed) or not self._serves(pool, ask):
+            if (idle and pool.name in self.needed) or not self._packer.serves(pool.name, pool.empty, ask):
                 continue
             self.needed.add(pool.name)
             if idle:
@@ -389,6 +391,3 @@ class _Later:
                 return Expectation(pool.name, None, until=pause.until, most=pool.most, failed=pause.outcome)
             return Expectation(pool.name, None, most=pool.most) if not self._open[pool.name] else None
         return None
-
-    def _serves(self, pool: PoolView, ask: SchedulingRequest) -> bool:
-        return bool(pack([ask], [], [PoolRoom(pool.name, pool.empty, 1)], self._limits).places[0])

@@ -19,6 +19,7 @@ from typing import Any
 from allocator.faults import Faulted, surfaced
 from allocator.provisioning import objects, pools
 from allocator.provisioning.objects import RequestForm
+from allocator.provisioning.packing import Packer
 from allocator.provisioning.spares import Spare, spares
 from allocator.provisioning.wishes import Ended, Memory, Plan, PoolView, RequestBounds, reconcile
 from allocator.scheduler.core import Controller
@@ -108,7 +109,7 @@ class Provisioner:
         self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
         self._faulted = faulted
         self._judged = RequestBounds(bounds.patience, bounds.limits)
-        self._memory = Memory()
+        self._memory, self._packer = Memory(), Packer(bounds.limits)
         self._said: dict[str, str] = {}
         self._spares = SpareKeeper(kube, bounds, self._counted.spare)
         self._served = True
@@ -142,7 +143,7 @@ class Provisioner:
         controller = self._controller
         empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
         views = pools.views(options, empty, controller.node_facts(), states, occupied)
-        plan = reconcile(self._now(), views, requests, unserved, self._memory, self._judged)
+        plan = reconcile(self._now(), views, requests, unserved, self._memory, self._judged, self._packer)
         self._memory = plan.memory
         failed = self._carry_out(plan, {view.name: view for view in views}, declared, term)
         self._controller.handle(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.provisioning.packing import MOST_ASKS, Packing, PoolRoom, pack
+from allocator.provisioning.packing import MOST_ASKS, Packer, Packing, PoolRoom, pack
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, NodeState, PodRequest, Wishes
 from contract.scheduling import fit, nodeinfo
@@ -376,3 +376,18 @@ def check(found: Packing, asks: list[SchedulingRequest], coming: list[NodeState]
         if not place:
             serving = [each for each in pools if each.most and holds(each.node, [one])]
             assert all(dict(found.opened).get(each.name, 0) == each.most for each in serving)
+
+
+def test_a_packer_answers_as_pack_does_and_again_only_for_another_question() -> None:
+    packer, rooms = Packer(LIMITS), [pool("a", 8)]
+    first = packer.pack([HALF] * 3, [], rooms)
+    assert first == pack([HALF] * 3, [], rooms, LIMITS)
+    assert packer.pack([HALF] * 3, [], list(rooms)) is first
+    assert packer.pack([HALF], [], rooms) == pack([HALF], [], rooms, LIMITS)
+
+
+def test_what_an_empty_node_serves_follows_the_node() -> None:
+    packer, small, large = Packer(LIMITS), pool("a", 8), pool("a", 16)
+    asks = [ask(share(4)), ask(share(12))]
+    assert [packer.serves("a", small.node, each) for each in asks] == [True, False]
+    assert [packer.serves("a", large.node, each) for each in asks] == [True, True]
