@@ -9,7 +9,7 @@ next Workload is judged by what is free. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -130,7 +130,7 @@ def gang_of(
     annotations, and our webhook has written its totals, so the copy says how much they ask for, and not on how many
     GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait.
     """
-    parts = []
+    parts: list[GangPart] = []
     existing = [waiting[uid] for uid in workload.pods if uid in waiting]
     for pod_set in workload.pod_sets:
         unknown = [name for name in pod_set.flavors if name not in flavors]
@@ -144,9 +144,23 @@ def gang_of(
             raise NotSeen(f"a pod of pod set {pod_set.name}")
         if isinstance(asked, Refusal):
             return NotAdmitted(pod_set.name, str(asked))
-        if asked is not None and not asked.request.claim and pod_set.count:
-            parts.append(GangPart(pod_set.name, pod_set.count, asked))
+        if asked is not None and not asked.request.claim:
+            parts += _in_domains(pod_set, pod, asked)
     return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
+
+
+def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterator[GangPart]:
+    """The pods of a set, in the domains that Kueue has chosen for them."""
+    if not pod_set.domains and pod_set.count:
+        yield GangPart(pod_set.name, pod_set.count, asked)
+    left = pod_set.count
+    for domain in pod_set.domains:
+        count = min(domain.count, left)
+        left -= count
+        if count > 0:
+            selector = {**((pod.get("spec") or {}).get("nodeSelector") or {}), **dict(domain.selector)}
+            inside = needs.needs_of({"spec": {"nodeSelector": selector}}).node_selector
+            yield GangPart(pod_set.name, count, replace(asked, needs=replace(asked.needs, node_selector=inside)))
 
 
 def _existing(

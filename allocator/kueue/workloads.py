@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.kueue.domains import TopologyDomain, domains
 from contract import names, pods
 
 JSON = dict[str, Any]
@@ -36,7 +37,7 @@ def reading(what: str) -> Iterator[None]:
     """Raise `UnreadableObject` for what a document of another shape makes the code inside raise."""
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnreadableObject(f"{what}: {type(error).__name__}: {error}") from error
 
 
@@ -52,6 +53,8 @@ class PodSet:
     """Those that Kueue assigned. It adds their labels and tolerations to the pods."""
     updates: tuple[JSON, ...] = ()
     """What the admission checks have Kueue add to the pods."""
+    domains: tuple[TopologyDomain, ...] = ()
+    """Where topology-aware scheduling puts them; none where Kueue leaves that open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +209,9 @@ def _pod_sets(document: Mapping[str, Any], checks: Iterable[CheckEntry]) -> tupl
         whole = int(each["count"])
         count = min(int(assignment.get("count", whole)), whole - done.get(name, 0))
         ours = tuple(update for update in updates if update.get("name") == name)
+        chosen = domains(assignment.get("topologyAssignment"))
         flavors = tuple(sorted(set((assignment.get("flavors") or {}).values())))
-        found.append(PodSet(name, max(count, 0), each["template"], flavors, ours))
+        found.append(PodSet(name, max(count, 0), each["template"], flavors, ours, chosen))
     return tuple(found)
 
 

@@ -145,6 +145,48 @@ CASES = {
 }
 
 
+RACKS = [node(f"{rack}{n}").gpu("T4", mib=T4).labelled("rack", rack) for rack in "xy" for n in (1, 2)]
+LISTED = {"levels": ["rack"], "domains": [{"values": ["x"], "count": 4}, {"values": ["y"], "count": 2}]}
+SLICES = {
+    "levels": ["rack"],
+    "slices": [
+        {
+            "domainCount": 2,
+            "valuesPerLevel": [{"individual": {"roots": ["x", "y"]}}],
+            "podCounts": {"individual": [4, 2]},
+        }
+    ],
+}
+TOO_MANY = {
+    "levels": ["rack", "kubernetes.io/hostname"],
+    "slices": [
+        {
+            "domainCount": 2,
+            "valuesPerLevel": [{"universal": "x"}, {"individual": {"prefix": "x", "roots": ["1", "2"]}}],
+            "podCounts": {"universal": 3},
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("topology", "placed"),
+    [(LISTED, 6), (SLICES, 6), (TOO_MANY, 2), (None, 6)],
+    ids=["v1beta1", "v1beta2", "hosts", ""],
+)
+def test_pods_are_judged_in_the_domains_that_kueue_chose(topology: JSON | None, placed: int) -> None:
+    document = workload("w", pod_set("main", 6, EIGHT))
+    document["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = topology
+    verdict = trial(RACKS).judge(gang_of_document(document))
+    assert (verdict.pods if isinstance(verdict, Fits) else getattr(verdict, "placed", None)) == placed
+
+
+def test_of_the_domains_only_the_pods_that_are_left_count() -> None:
+    document = workload("w", pod_set("main", 6, EIGHT), status={"reclaimablePods": [{"name": "main", "count": 3}]})
+    document["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = LISTED
+    assert gang_of_document(document).pods == 3
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_the_answer(case: Case) -> None:
     read = gang(case)

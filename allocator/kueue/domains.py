@@ -1,0 +1,58 @@
+"""
+Where Kueue's topology-aware scheduling puts the pods of a pod set: how many into which domain, such as a rack.
+
+Each version of Kueue's API has a form of its own. v1beta1 lists the domains; v1beta2 has slices of domains, in which a
+value that is common to all of them, or the beginning and end of it, is written once. Pure. Reading raises whatever a
+document of another shape makes it raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+JSON = dict[str, Any]
+MOST_DOMAINS = 4096
+"""Domains of one pod set that are read; each has a pod at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyDomain:
+    """So many pods run on nodes with these labels."""
+
+    selector: tuple[tuple[str, str], ...]
+    count: int
+
+
+def domains(assignment: Mapping[str, Any] | None) -> tuple[TopologyDomain, ...]:
+    """The domains of a `topologyAssignment`, in its order; none where there is no assignment."""
+    if not assignment:
+        return ()
+    levels = [str(level) for level in assignment["levels"]]
+    return tuple(islice(_domains(levels, assignment), MOST_DOMAINS))
+
+
+def _domains(levels: Sequence[str], assignment: Mapping[str, Any]) -> Iterator[TopologyDomain]:
+    for each in assignment.get("domains") or ():
+        yield _domain(levels, each["values"], each["count"])
+    for part in assignment.get("slices") or ():
+        for position in range(int(part["domainCount"])):
+            values = [_value(level, position) for level in part["valuesPerLevel"]]
+            yield _domain(levels, values, _at(part["podCounts"], position))
+
+
+def _domain(levels: Sequence[str], values: Sequence[str], count: int) -> TopologyDomain:
+    return TopologyDomain(tuple(sorted(zip(levels, map(str, values), strict=True))), int(count))
+
+
+def _value(level: JSON, position: int) -> str:
+    if "universal" in level:
+        return str(level["universal"])
+    found = level["individual"]
+    return f"{found.get('prefix') or ''}{found['roots'][position]}{found.get('suffix') or ''}"
+
+
+def _at(counts: JSON, position: int) -> int:
+    return int(counts["universal"] if "universal" in counts else counts["individual"][position])
