@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from playground.cluster import Cluster
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.cluster.queueing import played, samples
 from tests.cluster.queueing.played import ADMISSION_GATE, GROUP, QUEUE, ROLE, TOTAL, PlayedKueue, Queue
@@ -36,6 +41,8 @@ QUEUES = {
 @pytest.fixture
 def kueue(cluster: Cluster) -> Iterator[PlayedKueue]:
     """Kueue's webhook is called after ours; afterwards the API server has refused nothing that it wrote."""
+    priorities = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}}
+    installing.apply(cluster.kube, {**priorities, "value": 1000})
     with played.playing(cluster.kube, QUEUES) as found:
         yield found
         end(cluster)
@@ -123,8 +130,6 @@ def test_a_group_waits_for_its_quota_as_a_whole_and_holds_no_share(cluster: Clus
 
 
 def test_a_pod_of_higher_priority_gets_the_share_of_one_of_lower(cluster: Cluster, kueue: PlayedKueue) -> None:
-    priorities = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}}
-    installing.apply(cluster.kube, {**priorities, "value": 1000})
     asks = pod("p").asks(MEMORY, "4Gi").needs(cpu="10m", memory="16Mi")
     for _ in range(2):
         create(cluster, asks.generated("low-"))
@@ -166,6 +171,54 @@ def test_pods_with_claims_wait_for_their_quota_and_get_the_shares_of_their_claim
     wait_for(lambda: len(behind(cluster)) == 2, lambda: f"they do not wait: {scenarios.shown(found(cluster))}")
     cluster.kube.delete(paths.pods("default", "first"))
     scenarios.settled(cluster.kube, 2, running=2)
+
+
+STEPS, SEED = 60, 7
+
+
+def test_whatever_comes_and_goes_every_share_is_within_a_quota(cluster: Cluster, kueue: PlayedKueue) -> None:
+    """Pods and groups of three queues, of two priorities and both pins, are created and deleted at random."""
+    rng = random.Random(SEED)
+    for step in range(STEPS):
+        queue, pin = rng.choice(["team", "lender", "borrower"]), rng.choice(["auto", "affinity"])
+        made = pod("p").asks(MEMORY, f"{rng.randint(1, 4)}Gi").needs(cpu="10m", memory="16Mi")
+        made = made.annotated(names.PLACEMENT, pin)
+        if rng.random() < 0.3:
+            made = made.spec(priorityClassName=HIGH)
+        match rng.choice(["pod", "pod", "group", "delete"]):
+            case "pod":
+                create(cluster, made.generated(f"s{step}-"), queue)
+            case "group":
+                size = rng.randint(2, 3)
+                for _ in range(size):
+                    one = made.generated(f"s{step}-").labelled(GROUP, f"group-{step}").annotated(TOTAL, str(size))
+                    create(cluster, one, queue)
+            case "delete":
+                existing = found(cluster)
+                with contextlib.suppress(IndexError, KubeNotFound):  # there is none, or it is just gone
+                    cluster.kube.delete(paths.pods("default", rng.choice(existing)["metadata"]["name"]))
+    wait_for(lambda: is_quiet(cluster), lambda: f"not at rest: {scenarios.shown(found(cluster))}")
+    shares: Counter[str] = Counter()
+    for each in found(cluster):
+        if names.ALLOCATION in pods.annotations_of(each):
+            shares[QUEUES[each["metadata"]["labels"][QUEUE]].cohort] += sum(scenarios.held(each).values())
+    assert shares, "some run"
+    assert {cohort for cohort, amount in shares.items() if amount > 8 << 30} == set()
+
+
+def is_quiet(cluster: Cluster) -> bool:
+    """Whether no pod is ending, and each of them runs or waits for a reason, now and half a second later."""
+
+    def state() -> dict[str, str] | None:
+        there = found(cluster)
+        if any("deletionTimestamp" in each["metadata"] for each in there):
+            return None
+        states = {pods.uid(each): scenarios.waits(each) or scenarios.is_running(each) * "runs" for each in there}
+        return states if all(states.values()) else None
+
+    before = state()
+    time.sleep(0.5)
+    return before is not None and before == state()
 
 
 @pytest.mark.parametrize("sample", samples.WORKLOADS, ids=lambda path: path.stem)

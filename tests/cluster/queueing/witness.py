@@ -35,7 +35,7 @@ def watching(kube: Kube) -> Iterator[None]:
 
     thread = threading.Thread(target=run, name="witness", daemon=True)
     thread.start()
-    ready.wait(10)
+    assert ready.wait(10), "the watch of the pods does not open"
     try:
         yield
     finally:
