@@ -5,8 +5,8 @@ A **node request** asks for some nodes of a pool. `reconcile` compares the reque
 the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
 so another leader goes on from what is on the API server.
 
-A request is filled by the nodes of its pool that are created after it, the oldest request first; one of placeholder
-pods by the nodes to which they are bound. It has ended when all its nodes are ready: they have published their GPUs. It
+A request is filled by the nodes of its pool that are created after it, the oldest request first; a placeholder pod by
+the node to which it is bound, once it is. It has ended when all its nodes are ready: they have published their GPUs. It
 is given up when its nodes have not come within the bound, when they came without GPUs, or when the autoscaler says that
 it cannot bring them; the pool is then asked again after a pause that doubles. It is withdrawn when no pod needs its
 nodes any more.
@@ -218,18 +218,27 @@ def reconcile(
 
 
 def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[Standing]:
-    """Each request, the oldest first, with the nodes that came for it: each node came for one request."""
+    """
+    Each request, the oldest first, with the nodes that came for it: each node came for one request.
+
+    A placeholder pod's node is the one to which it is bound. A pod is bound a while after its node has come: until then
+    a new node of the pool is its as it is any other request's. Else the node would serve the pods that wait, the
+    placeholder would look needless, and without it the autoscaler would take the node away again.
+    """
     left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
-    found = []
-    for request in sorted(requests, key=lambda each: (each.created, each.name)):
-        nodes = left.get(request.pool, [])
-        if request.bound is not None:
-            came = [node for node in nodes if node.name in request.bound]
-        else:
-            came = [node for node in nodes if node.created >= request.created][: request.count]
-        left[request.pool] = [node for node in nodes if node not in came]
-        found.append(Standing(request, tuple(came)))
-    return found
+    ordered = sorted(requests, key=lambda each: (each.created, each.name))
+    came: dict[str, list[PoolNode]] = {}
+
+    def take(request: NodeRequest, chosen: list[PoolNode]) -> None:
+        came.setdefault(request.name, []).extend(chosen)
+        left[request.pool] = [node for node in left.get(request.pool, ()) if node not in chosen]
+
+    for request in ordered:
+        take(request, [node for node in left.get(request.pool, ()) if node.name in (request.bound or ())])
+    for request in ordered:
+        open_ = request.count - len(came[request.name])
+        take(request, [node for node in left.get(request.pool, ()) if node.created >= request.created][: max(0, open_)])
+    return [Standing(request, tuple(came[request.name])) for request in ordered]
 
 
 def _ends(standing: Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:

@@ -27,6 +27,7 @@ from tests.clusters import real
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 T4 = Group("t4", labels={"pool": "t4"}, taints=("nvidia.com/gpu=present:NoSchedule",))
+TAINTED = replace(T4, taints=(*T4.taints, f"{names.STARTUP_TAINT}:NoSchedule"))
 POOL = {
     "name": "t4",
     "nodeSelector": {"matchLabels": {"pool": "t4"}},
@@ -232,8 +233,7 @@ def test_a_node_that_comes_for_a_pod_that_is_gone_goes_again(cluster: Cluster, t
 def test_with_the_startup_taint_the_share_comes_after_the_gpus_and_no_second_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    tainted = replace(T4, taints=(*T4.taints, f"{names.STARTUP_TAINT}:NoSchedule"))
-    with beside(cluster, tmp_path, tainted, delay=8.0) as b:
+    with beside(cluster, tmp_path, TAINTED, delay=8.0) as b:
         b.create(tenant("first"))
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.all_run(1)
@@ -253,12 +253,21 @@ def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_
         assert len(b.fleet.names) == 1, "the pool is asked again after a pause only"
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["not served", "served and switched off"])
-def test_placeholder_pods_bring_nodes_in_place_of_requests(tmp_path: Path, served: bool) -> None:
-    flags = ("--provisioning-requests=false",) if served else ()
+OFF = ("--provisioning-requests=false",)
+
+
+@pytest.mark.parametrize(
+    ("served", "flags", "group"),
+    [(False, (), T4), (True, OFF, T4), (False, (), TAINTED)],
+    ids=["not served", "served and switched off", "with the startup taint"],
+)
+def test_placeholder_pods_bring_nodes_in_place_of_requests(
+    tmp_path: Path, served: bool, flags: tuple[str, ...], group: Group
+) -> None:
+    """The pods need more CPU than a placeholder leaves on the node."""
     us = installed(tmp_path / "us", "node-placeholders", flags=flags)
-    with us as cluster, beside(cluster, tmp_path, requests=served) as b:
-        b.create(*(tenant(f"p{number}", "8Gi") for number in range(3)))
+    with us as cluster, beside(cluster, tmp_path, group, requests=served, delay=5.0) as b:
+        b.create(*(tenant(f"p{number}", "8Gi").needs(cpu="2", memory="9Gi") for number in range(3)))
         b.all_run(3)
         b.scaler.after_loops(5)
         assert len(b.fleet.names) == 2

@@ -178,6 +178,25 @@ def test_a_placeholder_pod_is_filled_by_the_node_to_which_it_is_bound() -> None:
     assert (found.make, found.end) == ((), (Ended(second, "brought"),))
 
 
+def test_a_placeholder_pod_is_kept_while_its_node_has_come_and_it_is_not_bound_yet() -> None:
+    unbound = request(name="a-0", bound=())
+    found = plan([pool(node("n1", 10))], [unbound], pods(1))
+    assert (found.make, found.end) == ((), ())
+    assert found.expectations["pod-0"] == Expectation("a", unbound.created, "n1")
+    ready = plan([pool(node("n1", 10, ready=True))], [unbound], pods(1))
+    assert (ready.make, ready.end) == ((), (Ended(unbound, "brought"),))
+
+
+def test_a_node_is_the_placeholders_that_is_bound_to_it_whichever_was_asked_first() -> None:
+    older, newer = request(name="a-0", bound=()), request(name="a-1", age=20.0, bound=("n1",))
+    found = plan([pool(node("n1", 10), node("n2", 5))], [older, newer], pods(2))
+    assert (found.make, found.end) == ((), ())
+    assert {each.request.name: [node.name for node in each.came] for each in found.live} == {
+        "a-0": ["n2"],
+        "a-1": ["n1"],
+    }
+
+
 def test_the_room_beside_a_placeholder_pod_counts_as_coming_until_it_is_gone() -> None:
     found = plan([pool(node("n1", 10, ready=True, occupied=True))], [], pods(1), SETTLED)
     assert found.make == ()
