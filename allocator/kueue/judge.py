@@ -256,9 +256,7 @@ class Trial:
         placed = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - placed)):
-                decision = self._place(part.ask, gang.who, before)
-                while not isinstance(decision, Placement) and self._open(part.ask, opened):
-                    decision = self._place(part.ask, gang.who, before)
+                decision = self._place(part.ask, gang.who, before, opened)
                 if not isinstance(decision, Placement):
                     self._restore(before, opened)
                     return FallsShort(part, placed, gang.pods, decision)
@@ -295,18 +293,27 @@ class Trial:
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - number)):
                 number += 1
-                if not isinstance(self._place(part.ask, gang.who, {}), Placement):
+                if not isinstance(self._place(part.ask, gang.who, {}, []), Placement):
                     break
 
-    def _place(self, ask: SchedulingRequest, who: Requester, before: dict[str, NodeState]) -> Decision:
-        """Place one pod. `before`: the nodes that were changed, as they were; one more is added."""
+    def _place(
+        self, ask: SchedulingRequest, who: Requester, before: dict[str, NodeState], opened: list[str]
+    ) -> Decision:
+        """
+        Place one pod, on a node that must come if no other takes it. `before`: the nodes that were changed, as they
+        were; `opened`: those that must come. Both grow.
+        """
         self._give_way()
-        if self._reservations:
-            decision = reserved.decide(self._engine, self._nodes, self._reservations, ask, who)
-        else:
-            decision = reference.by_preference(self._engine.decide, ask)
+        decision = self._decide(ask, who)
+        while not isinstance(decision, Placement) and self._open(ask, opened):
+            decision = self._decide(ask, who)
         if isinstance(decision, Placement):
             node = self._nodes[decision.node]
             before.setdefault(node.name, node)
             self._put(nodeinfo.booked(node, ask, decision.containers))
         return decision
+
+    def _decide(self, ask: SchedulingRequest, who: Requester) -> Decision:
+        if self._reservations:
+            return reserved.decide(self._engine, self._nodes, self._reservations, ask, who)
+        return reference.by_preference(self._engine.decide, ask)

@@ -302,6 +302,12 @@ def test_new_nodes_of_a_declared_pool_count_as_far_as_they_may_come() -> None:
     assert isinstance(made.judge(gang_of_document(workload("w", pod_set("main", 1, EIGHT)))), FallsShort)
     made.begin(cluster, most)
     assert made.judge(four) == Fits(4, (("t4", 1),)), "nothing of it stays"
+    made.begin(cluster, most)
+    made.assume(gang_of_document(workload("w", pod_set("main", 5, EIGHT))))
+    assert made.judge(gang_of_document(workload("w", pod_set("main", 1, EIGHT)))) == Fits(1)
+    assert isinstance(made.judge(gang_of_document(workload("w", pod_set("main", 1, EIGHT)))), FallsShort), (
+        "the nodes that were promised to another gang"
+    )
 
 
 def test_what_only_a_new_node_could_serve_is_not_rejected() -> None:
