@@ -31,7 +31,7 @@ from allocator.workers.informers import Follows, Informers
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
-from allocator.workers.provisioner import Provisioner, ProvisioningBounds, ProvisioningCounters
+from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from contract.metrics import allocator as specs
@@ -186,6 +186,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             controller=controller,
             options=options.value,
             bounds=_provisioning(settings),
+            report=PoolReport(kube, settings.provisioning.namespace, metrics),
+            tell=recorder.put,
             counted=ProvisioningCounters.of(metrics),
             faulted=faulted,
         )

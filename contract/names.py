@@ -373,6 +373,13 @@ OPTIONS = Key(
     doc="`options.yaml`: how GPUs are shared and older manifests are read, for the cluster and for pools of nodes.",
 )
 OPTIONS_FILE = "options.yaml"
+POOLS = Key(
+    "gpufraction-pools",
+    on="ConfigMap of our own namespace",
+    writer="allocator",
+    doc="With the component node-provisioning: what the leading allocator says of the declared pools, shown by "
+    "`kubectl gpufraction pools`. Nothing reads it to decide.",
+)
 
 # -- environment --------------------------------------------------------------------------------------------------
 

@@ -20,11 +20,12 @@ from typing import Any, TextIO
 
 from contract import names
 from contract.encoding import moments, quantity
+from contract.encoding.reading import Malformed
 from contract.model import MOST_GPUS
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
 from contract.options import BadOption, Options, pool_options
-from kubectl_gpufraction import advised, dryrun, gpushare, hosts, kueue, views
+from kubectl_gpufraction import advised, dryrun, gpushare, hosts, kueue, pools, views
 from kubectl_gpufraction.state import ClusterView
 from kubectl_gpufraction.tables import FORMS, Column, joined, rendered
 from runtime.kubernetes import paths
@@ -126,6 +127,23 @@ def _waiting(session: Session) -> str:
     found = views.waiting(session.seen(), session.shown_namespace())
     rows = [{**row, "reason": session.spoken(row["reason"])} for row in found]
     return session.table(views.WAITING, rows, session.nothing("pod waits for a GPU share"))
+
+
+def _pools(session: Session) -> str:
+    path = paths.configmaps(names.NAMESPACE, names.POOLS)
+    try:
+        status = pools.read(session.kube.get(path))
+    except KubeNotFound:
+        raise Failed(pools.NOT_INSTALLED) from None
+    except Malformed as error:
+        raise Failed(f"ConfigMap {names.NAMESPACE}/{names.POOLS}: {error}") from None
+    if status is None:
+        raise Failed(pools.NOT_WRITTEN)
+    rows = [{**row, "state": session.spoken(row["state"])} for row in pools.rows(status)]
+    text = session.table(pools.COLUMNS, rows, pools.NONE)
+    if session.given.output in ("json", "yaml"):
+        return text
+    return text + session.spoken(joined(pools.sentences(status, time.time())))
 
 
 def _explain(session: Session) -> str:
@@ -230,6 +248,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[Session], str], str]] = {
     "nodes": (_nodes, "every GPU: who shares it, what is free, whether it is well, what is enforced"),
     "pods": (_pods, "pods that asked for a GPU share, and where they have it"),
     "waiting": (_waiting, "the queue: which pods wait, for what, and why"),
+    "pools": (_pools, "the pools from which nodes may come: what is asked for, and why nothing is"),
     "explain": (_explain, "why a pod waits, its place in the queue, and which pods' end would make room"),
     "advise": (
         _advise,

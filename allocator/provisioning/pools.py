@@ -45,19 +45,23 @@ def views(
 
 
 def _node(node: NodeFacts, state: NodeState | None, empty: NodeState, occupied: bool) -> PoolNode:
-    published = state is not None and templates.shares_gpus(state)
-    ready = published and (_leaves(node) or node.cordoned or (node.ready and not _is_starting(node, empty)))
-    idle = state is not None and ready and not occupied and _is_idle(state, empty)
-    return PoolNode(node.name, node.created, ready, occupied, idle)
+    lacks = _lacks(node, state, empty)
+    idle = state is not None and not lacks and not occupied and _is_idle(state, empty)
+    return PoolNode(node.name, node.created, not lacks, occupied, idle, lacks)
 
 
-def _leaves(node: NodeFacts) -> bool:
-    return any(taint.key in _LEAVING for taint in node.taints)
-
-
-def _is_starting(node: NodeFacts, empty: NodeState) -> bool:
-    """Whether the node has a taint that empty nodes of its pool do not keep."""
-    return any(taint.effect in _REPELS and taint not in empty.taints for taint in node.taints)
+def _lacks(node: NodeFacts, state: NodeState | None, empty: NodeState) -> str:
+    """Why the node is not ready; empty if it is. One that is about to go, or is cordoned, was ready once."""
+    if state is None or not state.gpus:
+        return "no GPUs are published for it"
+    if not templates.shares_gpus(state):
+        return "its GPUs are not shared; see the conditions of its GPUNode"
+    if node.cordoned or any(taint.key in _LEAVING for taint in node.taints):
+        return ""
+    if not node.ready:
+        return "its kubelet does not report it as Ready"
+    starting = next((taint for taint in node.taints if taint.effect in _REPELS and taint not in empty.taints), None)
+    return f"it has the taint {starting.key}, which an empty node of its pool does not keep" if starting else ""
 
 
 def _is_idle(state: NodeState, empty: NodeState) -> bool:

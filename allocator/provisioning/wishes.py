@@ -45,7 +45,7 @@ class PoolNode:
     A node of a pool.
 
     `ready`: its agent has published its GPUs, and it takes pods. `occupied`: a placeholder pod is there still.
-    `idle`: it is ready, and has as much room as an empty node of its pool.
+    `idle`: it is ready, and has as much room as an empty node of its pool. `lacks`: why it is not ready, in words.
     """
 
     name: str
@@ -53,6 +53,7 @@ class PoolNode:
     ready: bool
     occupied: bool = False
     idle: bool = False
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

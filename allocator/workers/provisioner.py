@@ -8,6 +8,7 @@ CapacityBuffer. Nothing here decides which nodes; a failure is tried again with 
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets
 import threading
@@ -17,15 +18,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.faults import Faulted, surfaced
-from allocator.provisioning import objects, pools
+from allocator.provisioning import objects, pools, status
 from allocator.provisioning.objects import RequestForm
 from allocator.provisioning.packing import Packer
 from allocator.provisioning.spares import Spare, spares
 from allocator.provisioning.wishes import Ended, Memory, Plan, PoolView, RequestBounds, reconcile
+from allocator.queue.records import EventRecord
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import NodesExpected
 from contract import names
+from contract.encoding import moments
 from contract.metrics import allocator as specs
+from contract.nodes import pool_status
+from contract.nodes.pool_status import BLOCKED, FRESHENED, PoolsStatus, PoolStatus
 from contract.options import NO_OPTIONS, PoolOptions
 from contract.scheduling.filters import Limits
 from runtime.kubernetes import paths
@@ -36,6 +41,8 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
+_WITHOUT_GPUS = "NodeWithoutGPUs"
+"""The reason of the Event about a node that came and did not get ready."""
 _NO_WAY = (
     "ProvisioningRequests are not served, or switched off; run Cluster Autoscaler with --enable-provisioning-requests, "
     "or add manifests/components/node-placeholders"
@@ -70,24 +77,61 @@ class ProvisioningBounds:
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningCounters:
-    """Who is told how many nodes were asked for in a pool, and what became of each request's nodes."""
+    """Counts the nodes that were asked for in a pool, and what became of each request's nodes."""
 
     asked: Callable[[str, int], None] = lambda pool, nodes: None
     ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
-    wanted: Callable[[str, int], None] = lambda pool, nodes: None
     spare: Callable[[str, int], None] = lambda pool, nodes: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> ProvisioningCounters:
         """The metrics."""
         asked, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
-        wanted, spare = metrics.gauge(specs.NODES_WANTED), metrics.gauge(specs.SPARE_NODES)
+        spare = metrics.gauge(specs.SPARE_NODES)
         return cls(
             asked=lambda pool, nodes: asked.labels(pool=pool).inc(nodes),
             ended=lambda pool, outcome, nodes: ended.labels(pool=pool, outcome=outcome).inc(nodes),
-            wanted=lambda pool, nodes: wanted.labels(pool=pool).set(nodes),
             spare=lambda pool, nodes: spare.labels(pool=pool).set(nodes),
         )
+
+
+class PoolReport:
+    """What people see of the pools: gauges, and a ConfigMap that is written when it changes and once a minute."""
+
+    def __init__(self, kube: Kube, namespace: str, metrics: Metrics | None = None) -> None:
+        self._kube, self._path = kube, paths.configmaps(namespace, names.POOLS)
+        self._last = PoolsStatus(0.0)
+        """What was written, or tried to be written, last."""
+        self._pools: tuple[PoolStatus, ...] = ()
+        self._wanted: Mapping[str, int] = {}
+        if metrics is not None:
+            metrics.rows(specs.NODES_WANTED, lambda: [((p.name,), self._wanted.get(p.name, 0)) for p in self._pools])
+            metrics.rows(specs.POOL_FAILURES, lambda: [((pool.name,), pool.failures) for pool in self._pools])
+            metrics.rows(specs.POOL_BLOCKED, self._blocked)
+
+    def show(self, status: PoolsStatus, wanted: Mapping[str, int]) -> None:
+        """This is so from now on. Raises `KubeError` where it could not be written."""
+        self._pools, self._wanted = status.pools, wanted
+        last = self._last
+        if (status.pools, status.trouble) == (last.pools, last.trouble) and status.at - last.at < FRESHENED:
+            return
+        self._last = status
+        self._kube.patch_merge(self._path, {"data": {pool_status.FILE: pool_status.document(status)}})
+
+    def trouble(self, now: float, why: str) -> None:
+        """The pools could not be looked at. Raises `KubeError` where that could not be written."""
+        self.show(PoolsStatus(now, self._pools, why), self._wanted)
+
+    def clear(self) -> None:
+        """This replica decides no more: the leader's word counts."""
+        self._pools, self._wanted, self._last = (), {}, PoolsStatus(0.0)
+
+    def _blocked(self) -> list[tuple[tuple[str, ...], float]]:
+        return [
+            ((pool.name, reason), float(pool.state == reason and (pool.waits or reason == "unknown")))
+            for pool in self._pools
+            for reason in BLOCKED
+        ]
 
 
 class Provisioner:
@@ -100,12 +144,16 @@ class Provisioner:
         controller: Controller,
         options: Callable[[], PoolOptions | None],
         bounds: ProvisioningBounds,
+        report: PoolReport,
+        tell: Callable[[EventRecord], None],
         counted: ProvisioningCounters | None = None,
         now: Callable[[], float] = time.time,
         word: Callable[[], str] = lambda: secrets.token_hex(4),
         faulted: Faulted = surfaced,
     ) -> None:
+        """`tell`: writes an Event soon."""
         self._kube, self._controller, self._options, self._bounds = kube, controller, options, bounds
+        self._report, self._tell = report, tell
         self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
         self._faulted = faulted
         self._judged = RequestBounds(bounds.patience, bounds.limits)
@@ -120,11 +168,14 @@ class Provisioner:
         pause = _EVERY
         while not stop.wait(pause):
             pause = _EVERY
-            if self._controller.decides():
-                try:
-                    pause = _EVERY if self.once() else _SOON
-                except KubeError as error:
-                    self._say("nodes not asked for", str(error))
+            if not self._controller.decides():
+                self._report.clear()
+                continue
+            try:
+                pause = _EVERY if self.once() else _SOON
+            except KubeError as error:
+                self._say("nodes not asked for", str(error))
+                self._publish(functools.partial(self._report.trouble, self._now(), str(error)))
 
     def once(self) -> bool:
         """One pass. False where the queue has to be tried first. Raises `KubeError`."""
@@ -135,6 +186,7 @@ class Provisioner:
         requests = [request for each in documents if (request := objects.request_of(each)) is not None]
         declared = {pool.name: dict(pool.node.labels) for pool in options.pools if pool.node is not None}
         if not requests and not declared and not self._spares.keeps:
+            self._publish(lambda: self._report.show(PoolsStatus(self._now()), {}))
             return True
         unserved = self._controller.unserved(self._bounds.after)
         if unserved is None:
@@ -142,16 +194,26 @@ class Provisioner:
         occupied = {name for pod in placeholders if (name := (pod.get("spec") or {}).get("nodeName"))}
         controller = self._controller
         empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
-        views = pools.views(options, empty, controller.node_facts(), states, occupied)
-        plan = reconcile(self._now(), views, requests, unserved, self._memory, self._judged, self._packer)
-        self._memory = plan.memory
-        failed = self._carry_out(plan, {view.name: view for view in views}, declared, term)
+        now, listed = self._now(), pools.views(options, empty, controller.node_facts(), states, occupied)
+        plan = reconcile(now, listed, requests, unserved, self._memory, self._judged, self._packer)
+        self._memory, views = plan.memory, {view.name: view for view in listed}
+        failed = self._carry_out(plan, views, declared, term)
         self._controller.handle(
             NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
         )
+        trouble = "" if self._served or self._bounds.placeholders else _NO_WAY
+        shown = status.of_pools(now, (pool for pool in options.pools if pool.name in declared), views, plan, failed)
         if self._controller.may_write_in(term):
-            self._spares.keep(spares(options, views, states, self._now(), self._bounds.patience), views, declared)
+            self._publish(lambda: self._report.show(PoolsStatus(now, shown, trouble), status.wanted(plan, failed)))
+            self._spares.keep(spares(options, listed, states, now, self._bounds.patience), listed, declared)
         return True
+
+    def _publish(self, write: Callable[[], None]) -> None:
+        """What people see is worth no pass that fails."""
+        try:
+            write()
+        except KubeError as error:
+            self._say("pools not reported", str(error), "report")
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -171,19 +233,20 @@ class Provisioner:
 
     def _carry_out(
         self, plan: Plan, views: Mapping[str, PoolView], selectors: Mapping[str, Mapping[str, str]], term: int | None
-    ) -> set[str]:
-        """Write it; returns the pools whose request could not be made."""
-        failed = set()
+    ) -> dict[str, str]:
+        """Write it; returns the pools whose request could not be made, and why."""
+        failed = {}
         for end in plan.end:
             if self._controller.may_write_in(term):
                 self._end(end)
+                self._tell_of_nodes(end, views.get(end.request.pool))
         for pool, count in plan.make:
             try:
                 if self._controller.may_write_in(term):
                     self._ask(views[pool], selectors[pool], count)
             except KubeError as error:
                 # The request may have been made all the same; the next pass finds it.
-                failed.add(pool)
+                failed[pool] = str(error)
                 self._say("nodes not asked for", str(error), pool)
         return failed
 
@@ -221,6 +284,18 @@ class Provisioner:
             self._delete(pod_templates(namespace, request.name))
         self._counted.ended(request.pool, end.outcome, request.count)
         log.info("request for nodes ended", extra={"request": request.name, "outcome": end.outcome, "nodes": end.nodes})
+
+    def _tell_of_nodes(self, end: Ended, view: PoolView | None) -> None:
+        """An Event about each node that came for a request and does not serve."""
+        lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
+        for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
+            said = (
+                f"{moments.duration(self._bounds.patience)} after the node was asked for, for pods that wait for pool "
+                f"{end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent there: "
+                "kubectl -n gpufraction-system get pods -o wide"
+            )
+            log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
+            self._tell(EventRecord("Node", node, node, _WITHOUT_GPUS, said))
 
     def _sweep(self) -> None:
         """Delete the PodTemplates of requests that are gone, or that were never made."""

@@ -56,7 +56,7 @@ ALLOCATOR_OPTIONS_REFUSED = PROGRAM.gauge(
 )
 NODES_WANTED = PROGRAM.gauge(
     "gpufraction_nodes_wanted",
-    "Nodes of a pool that pods wait for: asked for, and on the way.",
+    "Nodes of a pool that pods wait for: asked for, or here and not ready yet. Of the leader.",
     labels=("pool",),
 )
 SPARE_NODES = PROGRAM.gauge(
@@ -73,6 +73,17 @@ NODE_REQUESTS_ENDED = PROGRAM.counter(
     "gpufraction_node_requests_ended_total",
     "Nodes of a pool whose request ended, by outcome (brought, without-gpus, too-late, refused, withdrawn).",
     labels=("pool", "outcome"),
+)
+POOL_BLOCKED = PROGRAM.gauge(
+    "gpufraction_pool_blocked",
+    "1 while no node of the pool is asked for though a pod waits that one would serve, by reason (not-asked, paused, "
+    "full, idle-node, or unknown: too little is declared, whoever waits); 0 otherwise. Of the leader.",
+    labels=("pool", "reason"),
+)
+POOL_FAILURES = PROGRAM.gauge(
+    "gpufraction_pool_failures",
+    "Requests for nodes of a pool that gave nothing, in a row. A new leader counts from 0.",
+    labels=("pool",),
 )
 WAITING_PODS = PROGRAM.gauge(
     "gpufraction_waiting_pods",

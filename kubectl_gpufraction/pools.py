@@ -1,0 +1,108 @@
+"""
+`kubectl gpufraction pools`: the declared pools in rows, and in sentences where somebody should do something.
+
+It shows what the leading allocator publishes (`contract.nodes.pool_status`), so it says the same as is acted by, and
+needs no right but to read one ConfigMap. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from contract import names
+from contract.encoding import moments
+from contract.nodes import pool_status
+from contract.nodes.pool_status import FRESHENED, PoolsStatus, PoolStatus, State
+from kubectl_gpufraction.tables import Column
+
+JSON = dict[str, Any]
+COLUMNS = (
+    Column("pool", "POOL"),
+    Column("ready", "READY"),
+    Column("coming", "COMING"),
+    Column("asked", "ASKED"),
+    Column("max", "MAX"),
+    Column("spare", "SPARE"),
+    Column("state", "STATE"),
+)
+NONE = f"No pool of the options declares `node`: see ConfigMap {names.NAMESPACE}/{names.OPTIONS}."
+NOT_INSTALLED = f"no ConfigMap {names.NAMESPACE}/{names.POOLS}: apply manifests/components/node-provisioning"
+_LEADS = f"kubectl -n {names.NAMESPACE} get pods,leases"
+NOT_WRITTEN = f"no allocator has written ConfigMap {names.NAMESPACE}/{names.POOLS} yet; is there a leader? {_LEADS}"
+_SILENT = 4 * FRESHENED
+
+
+def read(configmap: JSON) -> PoolsStatus | None:
+    """What was published; None where nothing was yet. Raises `Malformed`."""
+    text = (configmap.get("data") or {}).get(pool_status.FILE)
+    return None if text is None else pool_status.read(text)
+
+
+def rows(status: PoolsStatus) -> list[Mapping[str, Any]]:
+    """One row for each pool, in the order of the options."""
+    return [
+        {
+            "pool": pool.name,
+            "ready": pool.ready,
+            "coming": pool.coming,
+            "asked": pool.asked,
+            "max": pool.most,
+            "spare": pool.spare,
+            "state": STATES[pool.state](pool),
+        }
+        for pool in status.pools
+    ]
+
+
+def sentences(status: PoolsStatus, now: float) -> list[str]:
+    """What is wrong, and what to do."""
+    found = [f"Nothing can be asked for: {status.trouble}."] if status.trouble else []
+    if now - status.at > _SILENT:
+        found.insert(0, f"This was written {moments.at(status.at)}; does an allocator lead? {_LEADS}")
+    told = (pool for pool in status.pools if not (status.trouble and status.trouble == pool.why))
+    return [*found, *(f"{pool.name}: {cure}" for pool in told if (cure := _cure(pool)))]
+
+
+def _times(pool: PoolStatus) -> str:
+    return "once" if pool.failures == 1 else f"{pool.failures} times"
+
+
+STATES: Mapping[State, Callable[[PoolStatus], str]] = {
+    "": lambda pool: "ready" if pool.ready else "no node",
+    "asked": lambda pool: f"asked for {pool.asked} {moments.at(pool.since)}",
+    "coming": lambda pool: "not all nodes are ready",
+    "not-asked": lambda pool: "could not be asked",
+    "paused": lambda pool: f"gave nothing {_times(pool)}; asked again {moments.at(pool.until)}",
+    "full": lambda pool: "at max, and pods wait",
+    "idle-node": lambda pool: "an idle node does not serve those who wait",
+    "unknown": lambda pool: "too little is known",
+}
+"""The state of a pool in a few words."""
+_OUTCOMES: Mapping[str, str] = {
+    "too-late": "its nodes did not come in time. See the autoscaler's log, the cloud's quota, and the setting "
+    "provisioning.patience",
+    "without-gpus": "nodes came, and their GPUs were not published in time. kubectl get events -A --field-selector "
+    "reason=NodeWithoutGPUs names them",
+    "refused": "the autoscaler could not bring its nodes",
+}
+
+
+def _cure(pool: PoolStatus) -> str:
+    match pool.state:
+        case "not-asked":
+            return f"{pool.why}."
+        case "paused":
+            said = f" ({pool.why})" if pool.why else ""
+            return f"{_OUTCOMES.get(pool.outcome, 'no node came')}{said}."
+        case "full":
+            return f"raise node.max, which is {pool.most}, or wait for other pods' end."
+        case "idle-node":
+            return (
+                "pods fit on an empty node as it is declared, and not on the one that is there. Compare the pool's "
+                "node in the options with kubectl gpufraction nodes; no other node is asked for."
+            )
+        case "unknown":
+            return "declare gpus, gpuMemory, cpu and memory under node, or let one node of the pool come."
+        case _:
+            return ""

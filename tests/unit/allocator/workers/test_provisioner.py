@@ -1,0 +1,198 @@
+"""Asking for nodes: what is written, and what administrators see of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocator.cache.podinfo import pod_event
+from allocator.provisioning import templates
+from allocator.queue.records import EventRecord
+from allocator.scheduler.events import NodeChanged, PoolsDeclared
+from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds
+from contract.metrics import metrics_of
+from contract.nodes import pool_status
+from contract.nodes.attributes import facts, trim
+from contract.nodes.pool_status import PoolsStatus
+from contract.options import pool_options
+from contract.scheduling.filters import Limits
+from runtime.kubernetes.client import Kube
+from runtime.metrics import Metrics
+from tests.builders import node, pod
+from tests.unit.allocator.harness import SchedulerHarness, admitted
+from tests.wires import Wire, status_body
+
+JSON = dict[str, Any]
+NODE = {"gpus": 1, "model": "T4", "gpuMemory": "16Gi", "cpu": 8, "memory": "32Gi", "max": 3}
+POOLS = {
+    "pools": [
+        {"name": "t4", "nodeSelector": {"matchLabels": {"pool": "t4"}}, "node": NODE},
+        {"name": "dark", "nodeSelector": {"matchLabels": {"pool": "dark"}}, "node": {"max": 1}},
+    ]
+}
+OPTIONS = pool_options(POOLS)
+NAMESPACE = "/api/v1/namespaces/gpufraction-system"
+AUTOSCALING = "/apis/autoscaling.x-k8s.io/v1/namespaces/gpufraction-system"
+STARTED = 1_767_600_000.0
+"""2026-01-05T08:00:00Z."""
+CREATED = "2026-01-05T08:00:01Z"
+
+
+class Shelf:
+    """An API server that keeps what it is given by path, and refuses by path what it is told to."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, JSON] = {}
+        self.refuses: dict[str, int] = {}
+        self.published: list[PoolsStatus] = []
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "",
+    ) -> tuple[int, JSON]:
+        if path in self.refuses:
+            return self.refuses[path], status_body(self.refuses[path], "Refused", "you may not")
+        match method:
+            case "GET":
+                items = [made for at, made in self.objects.items() if at.startswith(f"{path}/")]
+                return 200, {"items": items, "metadata": {"resourceVersion": "1"}}
+            case "POST":
+                made = body | {"metadata": body["metadata"] | {"creationTimestamp": CREATED}}
+                self.objects[f"{path}/{made['metadata']['name']}"] = made
+                return 201, made
+            case "DELETE":
+                self.objects.pop(path, None)
+                return 200, {}
+            case _:
+                assert path == f"{NAMESPACE}/configmaps/gpufraction-pools"
+                self.published.append(pool_status.read(body["data"][pool_status.FILE]))
+                return 200, {}
+
+
+class Bench:
+    """The provisioner, with a pod that waits for a node of the pool t4."""
+
+    def __init__(self) -> None:
+        self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
+        self.desk = SchedulerHarness([node("other").gpus(1, mib=4_000)])
+        self.metrics = Metrics(metrics_of("allocator"))
+        kube = Kube(Wire(self.shelf))
+        self.report = PoolReport(kube, "gpufraction-system", self.metrics)
+        self.provisioner = Provisioner(
+            kube=kube,
+            controller=self.desk.controller,
+            options=lambda: OPTIONS,
+            bounds=ProvisioningBounds("gpufraction-system", "image", True, False, 0.0, 900.0, Limits(48)),
+            report=self.report,
+            tell=self.told.append,
+            now=lambda: self.now,
+            word=lambda: "x",
+        )
+        self.desk.controller.handle(PoolsDeclared(templates.empty_nodes(OPTIONS, (), 48)))
+        waits = pod("p").uid("u1").asks("gpufraction.io/gpu-memory", "8Gi")
+        self.desk.controller.handle(pod_event(admitted(waits, gated=True)))
+
+    def passes(self, after: float = 0.0) -> None:
+        """Time goes by, then the queue is tried and one pass is made."""
+        self.now += after
+        self.desk.controller.schedule_pending()
+        assert self.provisioner.once()
+
+    def states(self) -> list[str]:
+        return [pool.state for pool in self.shelf.published[-1].pools]
+
+    def gauges(self, name: str) -> list[str]:
+        lines = self.metrics.render().decode().splitlines()
+        return [line.removeprefix(name) for line in lines if line.startswith(f"{name}{{") and not line.endswith(" 0.0")]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_administrators_see_what_is_asked_for(bench: Bench) -> None:
+    bench.passes()
+    assert bench.states() == ["asked", "unknown"]
+    assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+    assert bench.gauges("gpufraction_nodes_wanted") == ['{pool="t4"} 1.0']
+    assert bench.gauges("gpufraction_pool_blocked") == ['{pool="dark",reason="unknown"} 1.0']
+
+
+def test_the_status_is_written_when_it_changes_and_once_a_minute(bench: Bench) -> None:
+    bench.passes()
+    bench.passes(2)
+    written = len(bench.shelf.published)
+    for _ in range(20):
+        bench.passes(2)
+    assert len(bench.shelf.published) == written
+    bench.passes(20)
+    assert len(bench.shelf.published) == written + 1
+
+
+def test_what_a_pool_did_not_give_is_said_and_counted(bench: Bench) -> None:
+    bench.passes()
+    bench.passes(901)
+    [t4, _] = bench.shelf.published[-1].pools
+    assert (t4.state, t4.outcome, t4.failures, t4.until) == ("paused", "too-late", 1, bench.now + 60)
+    assert bench.gauges("gpufraction_pool_failures") == ['{pool="t4"} 1.0']
+    assert '{pool="t4",reason="paused"} 1.0' in bench.gauges("gpufraction_pool_blocked")
+    assert bench.gauges("gpufraction_nodes_wanted") == []
+
+
+def test_a_node_that_came_without_gpus_is_told_on_the_node(bench: Bench) -> None:
+    bench.passes()
+    come = replace(facts(trim(node("n1").labelled("pool", "t4").json())), created=STARTED + 30)
+    bench.desk.controller.handle(NodeChanged(come))
+    bench.passes(60)
+    assert (bench.states()[0], bench.told) == ("coming", [])
+    bench.passes(900)
+    assert bench.told == [
+        EventRecord(
+            "Node",
+            "n1",
+            "n1",
+            "NodeWithoutGPUs",
+            "15 min after the node was asked for, for pods that wait for pool t4, it serves none: no GPUs are "
+            "published for it. Look at the pod of the node agent there: kubectl -n gpufraction-system get pods -o wide",
+        )
+    ]
+    bench.passes(2)
+    assert len(bench.told) == 1, "its request has ended"
+
+
+def test_where_nobody_can_be_asked_administrators_see_why(bench: Bench) -> None:
+    bench.shelf.refuses[f"{AUTOSCALING}/provisioningrequests"] = 404
+    bench.passes()
+    status = bench.shelf.published[-1]
+    assert status.trouble.startswith("ProvisioningRequests are not served")
+    assert (status.pools[0].state, status.pools[0].why) == ("not-asked", status.trouble)
+
+
+def test_a_request_that_is_refused_is_shown(bench: Bench) -> None:
+    bench.shelf.refuses[f"{NAMESPACE}/podtemplates"] = 403
+    bench.passes()
+    [t4, _] = bench.shelf.published[-1].pools
+    assert (t4.state, "you may not" in t4.why) == ("not-asked", True)
+
+
+def test_a_status_that_cannot_be_written_holds_nothing_up(bench: Bench) -> None:
+    bench.shelf.refuses[f"{NAMESPACE}/configmaps/gpufraction-pools"] = 403
+    bench.passes()
+    assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+
+
+def test_a_replica_that_decides_no_more_says_nothing_of_pools(bench: Bench) -> None:
+    bench.passes()
+    bench.report.clear()
+    assert bench.gauges("gpufraction_nodes_wanted") == []
+    assert json.dumps(bench.gauges("gpufraction_pool_blocked")) == "[]"
