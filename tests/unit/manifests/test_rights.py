@@ -79,6 +79,21 @@ def test_the_allocator_reads_kueues_objects_and_writes_their_status_with_the_com
     assert rights("gpufraction-allocator", "kueue-check") == read | write
 
 
+def test_requests_for_nodes_are_rights_of_a_component_and_the_report_is_one_object() -> None:
+    ours = ("gpufraction-pools",)
+    requests = {
+        "provisioningrequests": ("list", "create", "delete"),
+        "capacitybuffers": ("list", "create", "patch", "delete"),
+        "podtemplates": ("list", "create", "patch", "delete"),
+    }
+    asking = {(resource, verb, ()) for resource, verbs in requests.items() for verb in verbs}
+    assert rights("gpufraction-allocator", "node-provisioning") == asking | {("configmaps", "patch", ours)}
+    report = one(sources("components/node-provisioning"), "ConfigMap", names.POOLS)
+    assert (report["metadata"]["namespace"], report.get("data")) == (names.NAMESPACE, None), (
+        "the data is the allocator's"
+    )
+
+
 def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
     role = one(sources(), "ClusterRole", "gpufraction-claims")
     assert "labels" not in role["metadata"], "nobody has it by itself"

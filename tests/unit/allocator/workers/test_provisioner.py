@@ -43,7 +43,7 @@ CREATED = "2026-01-05T08:00:01Z"
 
 
 class Shelf:
-    """An API server that keeps what it is given by path, and refuses by path what it is told to."""
+    """An API server that keeps what it is given by path, and refuses by path, or method and path, what it is told to."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JSON] = {}
@@ -59,8 +59,9 @@ class Shelf:
         body: Any = None,
         content_type: str = "",
     ) -> tuple[int, JSON]:
-        if path in self.refuses:
-            return self.refuses[path], status_body(self.refuses[path], "Refused", "you may not")
+        refused = self.refuses.get(path) or self.refuses.get(f"{method} {path}")
+        if refused is not None:
+            return refused, status_body(refused, "Refused", "you may not")
         match method:
             case "GET":
                 items = [made for at, made in self.objects.items() if at.startswith(f"{path}/")]
@@ -179,7 +180,7 @@ def test_where_nobody_can_be_asked_administrators_see_why(bench: Bench) -> None:
 
 
 def test_a_request_that_is_refused_is_shown(bench: Bench) -> None:
-    bench.shelf.refuses[f"{NAMESPACE}/podtemplates"] = 403
+    bench.shelf.refuses[f"POST {NAMESPACE}/podtemplates"] = 403
     bench.passes()
     [t4, _] = bench.shelf.published[-1].pools
     assert (t4.state, "you may not" in t4.why) == ("not-asked", True)
