@@ -43,7 +43,7 @@ CREATED = "2026-01-05T08:00:01Z"
 
 
 class Shelf:
-    """An API server that keeps what it is given by path, and refuses by path, or method and path, what it is told to."""
+    """An API server that keeps what it is given, and refuses what it is told to, by path or by method and path."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JSON] = {}
