@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allocator.cache.cache import FrozenCluster
+from allocator.cache.reserved import Requester
 from allocator.engine.reference import Policy
 from allocator.faults import Faulted, surfaced
 from allocator.kueue.checks import FitChecks
@@ -35,8 +36,10 @@ from allocator.kueue.workloads import UnreadableObject, Workload, key_of
 from allocator.scheduler.core import Controller
 from allocator.workers.kueue import answers
 from allocator.workers.kueue.informers import KueueInformers
+from contract import names
 from contract.scheduling.filters import Limits
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
 from runtime.supervision import Workers
 
 JSON = dict[str, Any]
@@ -46,6 +49,8 @@ _PATIENCE = 2.0
 """Seconds for which pods of the queue are given what has come free, before Workloads are judged all the same."""
 _FRESH = 2.0
 """Seconds for which Workloads are judged by one look at the cluster."""
+_NAMESPACES_EVERY = 10.0
+"""Seconds between two questions for the namespaces that are served."""
 _UNSEEN = 10.0
 """Seconds for which a Workload's pods and flavors may be unseen; then it is judged by what is seen, if it can be."""
 
@@ -102,6 +107,8 @@ class FitsWorker:
         )
         self._unsettled_since: float | None = None
         self._unseen: dict[str, float] = {}
+        self._served: frozenset[str] = frozenset()
+        self._ask_namespaces_at = float("-inf")
         self._activated: dict[str, str] = {}
         """The versions of our AdmissionChecks at which they were written."""
 
@@ -134,7 +141,7 @@ class FitsWorker:
         with self._lock:
             due = self._checks.due(self._clock())
             self._unseen = {key: at for key, at in self._unseen.items() if key in {each.key for each in due}}
-        if due and self._begin():
+        if due and self._knows_namespaces() and self._begin():
             until = self._clock() + _FRESH
             for workload in due:
                 if not self._controller.may_write_in(term):
@@ -153,6 +160,21 @@ class FitsWorker:
                 version = self._informers.version
                 if answers.activate(self._kube, version, check, now=self._stamp(), timeout=self._timeout):
                     self._activated[name] = seen
+
+    def _knows_namespaces(self) -> bool:
+        """Whether it is known which namespaces are served; asks for them now and then."""
+        now = self._clock()
+        if now < self._ask_namespaces_at:
+            return True
+        selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
+        try:
+            listed = self._kube.list(paths.namespaces(), {"labelSelector": selector}, timeout=self._timeout)
+        except KubeError as error:
+            log.info("served namespaces not known", extra={"reason": str(error)})
+            return False
+        self._served = frozenset(key_of(each) for each in listed.items) - names.UNSERVED_NAMESPACES
+        self._ask_namespaces_at = now + _NAMESPACES_EVERY
+        return True
 
     def _begin(self) -> bool:
         """Begin a trial with the cluster as it is; False where pods of the queue come first."""
@@ -189,6 +211,8 @@ class FitsWorker:
             return None
 
     def _gang(self, workload: Workload) -> Gang | NotAdmitted:
+        if workload.namespace not in self._served:  # others give its pods their GPUs
+            return Gang((), Requester("", workload.priority, workload.namespace))
         waiting = self._controller.asks(workload.pods) if workload.pods else {}
         late = self._is_late(workload)
         return gang_of(workload, self._checks.flavors, waiting, self._reading(), by_copy=late)

@@ -13,6 +13,7 @@ import pytest
 from allocator.engine.reference import DEFAULT_POLICY
 from allocator.kueue.judge import TemplateReading
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
+from contract import names
 from contract.scheduling.filters import DEFAULT_LIMITS
 from playground.api.api import Api
 from playground.api.http.server import HttpsServer
@@ -78,6 +79,11 @@ class Bench:
             faulted=lambda place, about: self.faults.append(about) or "id",  # type: ignore[func-returns-value]
         )
 
+    def serve(self, namespace: str, how: str | None = names.INJECT_ENABLED) -> None:
+        """Label the namespace."""
+        labels = {"metadata": {"labels": {str(names.INJECT_LABEL): how}}}
+        self.reserving.kube.patch_merge(paths.namespaces(namespace), labels)
+
     def _reading(self) -> TemplateReading:
         self.now += self.takes
         return TemplateReading()
@@ -121,6 +127,7 @@ def bare(tmp_path: Any) -> Iterator[Bench]:
 @pytest.fixture
 def bench(bare: Bench) -> Bench:
     bare.reserving.install()
+    bare.serve("default")
 
     def active() -> bool:
         bare.turn()
@@ -197,6 +204,7 @@ def test_kueue_may_be_missing_come_later_and_be_replaced_by_a_newer_one(
         bare.turns()
     assert caplog.messages == []
     assert bare.way.asked == ["GET /apis/kueue.x-k8s.io"], "asked for once, and again after a minute"
+    bare.serve("default")
     older = Reserving(bare.reserving.kube, "v1beta1")
     older.install()
     bare.reserving = older
@@ -212,6 +220,17 @@ def test_kueue_may_be_missing_come_later_and_be_replaced_by_a_newer_one(
     bare.until("two", "Ready")
     assert any(asked.startswith("PATCH /apis/kueue.x-k8s.io/v1beta2/") for asked in bare.way.asked)
     assert bare.counted == ["Ready", "Ready"]
+
+
+def test_pods_of_a_namespace_that_is_not_served_are_not_ours_to_judge(bench: Bench) -> None:
+    bench.serve("default", None)
+    large = pod("w").asks("nvidia.com/gpu", 99)
+    bench.reserving.reserve("one", ("main", 9, large))
+    bench.until("one", "Ready")
+    bench.serve("default")
+    bench.now += 10
+    bench.reserving.reserve("two", ("main", 9, large))
+    bench.until("two", "Rejected")
 
 
 def test_many_workloads_are_judged_by_several_looks_at_the_cluster(bench: Bench) -> None:
