@@ -170,6 +170,8 @@ def _spec(form: RequestForm) -> JSON:
                 "name": "placeholder",
                 "image": form.image,
                 "command": ["sleep", "infinity"],
+                # Images for GPUs ask the container runtime for all of them; a placeholder is to see none.
+                "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
                 "resources": {"requests": more_than_half(form.empty.allocatable, form.empty.requested)},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
