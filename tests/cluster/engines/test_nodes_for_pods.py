@@ -93,6 +93,11 @@ class Beside:
 
         wait_for(done, lambda: f"{self.requests()} {scenarios.shown(scenarios.all_pods(self.cluster.kube))}", timeout)
 
+    def warnings(self) -> list[str]:
+        """The reasons of our Warnings about pods and nodes."""
+        listed = self.cluster.kube.list(paths.events("default")).items
+        return [event["reason"] for event in listed if event["type"] == "Warning"]
+
     def requests(self) -> list[str]:
         """The names of what asks for nodes: requests, templates, and placeholder pods."""
         ours = {"labelSelector": str(names.POOL)}
@@ -248,6 +253,7 @@ def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.await_reason("waits", "NodeNotBrought")
         assert b.requests() == []
+        wait_for(lambda: {"NodeNotBrought", "NodeWithoutGPUs"} <= set(b.warnings()), lambda: f"{b.warnings()}")
         wait_for(lambda: not b.scaler.nodes(), lambda: f"the empty node stays: {b.scaler.program.tail()}")
         b.scaler.after_loops(5)
         assert len(b.fleet.names) == 1, "the pool is asked again after a pause only"
