@@ -35,6 +35,8 @@ from contract.scheduling.needs import Requirement
 
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """An extended resource's name: a DNS name, a slash, and at most 63 characters (Kubernetes, qualified names)."""
+_NAMES_OBJECTS = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+"""A pool's name that can begin the names of objects, which have at most 63 characters (RFC 1123, label)."""
 OURS, VENDOR = "ours", "vendor"
 MIG_STRATEGIES = ("none", "single", "mixed")
 OPTIONS_SETTING = (
@@ -325,6 +327,11 @@ def _with_node(pool: Pool, node: object, spare: object) -> Pool:
         if kept:
             raise Malformed(f"spare: found {kept} without node; give node, which says what an empty node has")
         return pool
+    if not _NAMES_OBJECTS.fullmatch(pool.name):
+        raise Malformed(
+            f"name: found {shown(pool.name)}; requests for nodes are named after the pool, so give at most 40 small "
+            "letters, digits and hyphens, with a letter or digit first and last"
+        )
     implied = {r.key: r.values[0] for r in pool.selector if r.operator == "In" and len(r.values) == 1}
     found = templates.template(node, implied)
     if kept > found.most:

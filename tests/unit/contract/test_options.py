@@ -96,6 +96,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "pools that are no list": ({"pools": {"a": 1}}, "pools: found {'a': 1}; give a list of pools"),
     "a pool that is none": ({"pools": ["a"]}, "pools[0]: found 'a'; give a pool with name and nodeSelector"),
     "a pool without a name": (pool(name=None), "pools[0].name: found None; give a name of 1 to 63 characters"),
+    "a name that no object may have": (
+        pool(name="My pool", node={"max": 1}),
+        "pools[0] ('My pool').name: found 'My pool'; requests for nodes are named after the pool, so give at most 40",
+    ),
     "two pools of a name": (
         {"pools": pool()["pools"] * 2},
         "pools: 'a' is there twice; give each pool a name of its own",
