@@ -31,6 +31,8 @@ T = TypeVar("T")
 _NOT_DIGITS = re.compile(r"\D")
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 _NOTHING = Compute()
+_WHOLE_NODE = Compute(cpu=10**9, pods=1)
+"""More CPU than any node has."""
 _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
 _DISAGREES = (
@@ -180,7 +182,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         request=request,
         allocation=allocation,
-        compute=_compute(spec) if takes else _NOTHING,
+        compute=_taken(metadata, spec) if takes else _NOTHING,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
@@ -197,6 +199,15 @@ def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...]) -> WaitingPod:
     foreign = tuple(gate for gate in gates if gate != names.GATE)
     needs = scheduling.needs_of(pod, several=request.several)
     return WaitingPod(request, needs, pods.outline(pod), foreign)
+
+
+def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Compute:
+    """
+    What the pod takes of its node. A placeholder pod takes all of it: it goes in a moment, and the pods for which the
+    node came are placed in the order of the queue then, not the smallest ones beside it.
+    """
+    ours = metadata.get("namespace") == names.NAMESPACE and names.POOL in (metadata.get("labels") or {})
+    return _WHOLE_NODE if ours and spec.get("nodeName") else _compute(spec)
 
 
 def _compute(spec: Mapping[str, Any]) -> Compute:
