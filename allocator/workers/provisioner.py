@@ -41,6 +41,8 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
+_RESTS, _LONGEST_REST = 4.0, 30.0
+"""The pause after a long pass: so many times what it took, and at most so many seconds."""
 _WITHOUT_GPUS = "NodeWithoutGPUs"
 """The reason of the Event about a node that came and did not get ready."""
 _NO_WAY = (
@@ -134,6 +136,16 @@ class PoolReport:
         ]
 
 
+def pause_after(tried: bool, took: float) -> float:
+    """
+    Seconds until the next pass, after one that took so long; `tried`: whether the queue had been tried.
+
+    Thousands of pods of many shapes take seconds to pack. The pauses are longer then, so that packing takes little of
+    the processor's time, which decisions need too.
+    """
+    return max(_EVERY if tried else _SOON, min(_RESTS * took, _LONGEST_REST))
+
+
 class Provisioner:
     """One pass every few seconds while this replica decides."""
 
@@ -171,8 +183,9 @@ class Provisioner:
             if not self._controller.decides():
                 self._report.clear()
                 continue
+            began = self._now()
             try:
-                pause = _EVERY if self.once() else _SOON
+                pause = pause_after(self.once(), self._now() - began)
             except KubeError as error:
                 self._say("nodes not asked for", str(error))
                 self._publish(functools.partial(self._report.trouble, self._now(), str(error)))
