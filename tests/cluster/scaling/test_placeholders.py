@@ -104,6 +104,17 @@ def test_the_first_pods_bring_no_node_too_many_and_find_all_its_cpu(cluster: Clu
         assert len(scaler.brought) == 2
 
 
+def test_the_label_of_placeholders_on_a_tenants_pods_means_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """It neither asks for a node, nor is the pod ended, nor does it keep others from its node."""
+    with scaled(cluster, tmp_path) as scaler:
+        for each in (tenant("first"), tenant("second"), pod("plain").container("main").tolerates("nvidia.com/gpu")):
+            made = each.manifest()
+            made["metadata"]["labels"] = {str(names.POOL): "t4"}
+            cluster.kube.create(paths.pods("default"), made)
+        all_run(cluster, 3)
+        assert len(scaler.brought) == 1
+
+
 def test_a_placeholder_goes_with_the_last_pod_that_waits(cluster: Cluster, tmp_path: Path) -> None:
     with scaled(cluster, tmp_path, replace(T4, most=0)) as scaler:
         create(cluster, tenant("short"))
