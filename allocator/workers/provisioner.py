@@ -22,7 +22,16 @@ from allocator.provisioning import objects, pools, status
 from allocator.provisioning.objects import RequestForm
 from allocator.provisioning.packing import Packer
 from allocator.provisioning.spares import Spare, spares
-from allocator.provisioning.wishes import Ended, Memory, Plan, PoolView, RequestBounds, reconcile
+from allocator.provisioning.wishes import (
+    Ended,
+    Memory,
+    NodeRequest,
+    Plan,
+    PoolView,
+    RequestBounds,
+    Unserved,
+    reconcile,
+)
 from allocator.queue.records import EventRecord
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import NodesExpected
@@ -33,6 +42,7 @@ from contract.nodes import pool_status
 from contract.nodes.pool_status import BLOCKED, FRESHENED, PoolsStatus, PoolStatus
 from contract.options import NO_OPTIONS, PoolOptions
 from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.metrics import Metrics
@@ -161,6 +171,7 @@ class Provisioner:
         counted: ProvisioningCounters | None = None,
         now: Callable[[], float] = time.time,
         word: Callable[[], str] = lambda: secrets.token_hex(4),
+        packer: Packer | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
         """`tell`: writes an Event soon."""
@@ -169,7 +180,9 @@ class Provisioner:
         self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
         self._faulted = faulted
         self._judged = RequestBounds(bounds.patience, bounds.limits)
-        self._memory, self._packer = Memory(), Packer(bounds.limits)
+        self._memory, self._packer = Memory(), packer or Packer(bounds.limits)
+        self._poison: set[SchedulingRequest] = set()
+        """Requests of waiting pods of which an error came. No node is asked for them."""
         self._said: dict[str, str] = {}
         self._spares = SpareKeeper(kube, bounds, self._counted.spare)
         self._served = True
@@ -208,9 +221,10 @@ class Provisioner:
         controller = self._controller
         empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
         now, listed = self._now(), pools.views(options, empty, controller.node_facts(), states, occupied)
-        plan = reconcile(now, listed, requests, unserved, self._memory, self._judged, self._packer)
-        self._memory, views = plan.memory, {view.name: view for view in listed}
+        plan = self._reconciled(now, listed, requests, unserved)
+        views = {view.name: view for view in listed}
         failed = self._carry_out(plan, views, declared, term)
+        self._memory = plan.memory
         self._controller.handle(
             NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
         )
@@ -219,6 +233,29 @@ class Provisioner:
         if self._controller.may_write_in(term):
             self._publish(lambda: self._report.show(PoolsStatus(now, shown, trouble), status.wanted(plan, failed)))
             self._spares.keep(spares(options, listed, states, now, self._bounds.patience), listed, declared)
+        return True
+
+    def _reconciled(
+        self, now: float, views: Sequence[PoolView], requests: Sequence[NodeRequest], unserved: Sequence[Unserved]
+    ) -> Plan:
+        """`reconcile`, without pods of which an error comes: no pod keeps the others from their nodes."""
+        while True:
+            sound = [pod for pod in unserved if pod.ask not in self._poison]
+            try:
+                return reconcile(now, views, requests, sound, self._memory, self._judged, self._packer)
+            except Exception:
+                self._faulted("provisioning", "pods that wait for nodes")
+                found = {pod.ask for pod in sound if not self._can_be_judged(pod.ask, views)}
+                if not found:
+                    raise
+                self._poison = {pod.ask for pod in unserved if pod.ask in self._poison} | found
+
+    def _can_be_judged(self, ask: SchedulingRequest, views: Iterable[PoolView]) -> bool:
+        try:
+            for view in views:
+                self._packer.serves(view.name, view.empty, ask)
+        except Exception:
+            return False
         return True
 
     def _publish(self, write: Callable[[], None]) -> None:
@@ -257,6 +294,7 @@ class Provisioner:
             try:
                 if self._controller.may_write_in(term):
                     self._ask(views[pool], selectors[pool], count)
+                    self._said.pop(pool, None)
             except KubeError as error:
                 # The request may have been made all the same; the next pass finds it.
                 failed[pool] = str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,20 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.provisioning import templates
+from allocator.provisioning.packing import Packer, Packing, PoolRoom
 from allocator.queue.records import EventRecord
 from allocator.scheduler.events import NodeChanged, PoolsDeclared
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds
+from contract.encoding.quantity import GIB
 from contract.metrics import metrics_of
+from contract.model import NodeState
 from contract.nodes import pool_status
 from contract.nodes.attributes import facts, trim
 from contract.nodes.pool_status import PoolsStatus
 from contract.options import pool_options
 from contract.scheduling.filters import Limits
-from runtime.kubernetes.client import Kube
+from contract.scheduling.needs import SchedulingRequest
+from runtime.kubernetes.client import Kube, KubeError
 from runtime.metrics import Metrics
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted
@@ -79,10 +83,33 @@ class Shelf:
                 return 200, {}
 
 
+class Poisoned(Packer):
+    """Fails as soon as a pod of these bytes is among those that wait."""
+
+    def __init__(self, memory: int) -> None:
+        super().__init__(Limits(48))
+        self._memory = memory
+
+    def _look(self, asks: Sequence[SchedulingRequest]) -> None:
+        if any(fraction.memory == self._memory for each in asks for fraction in each.request.containers):
+            raise ZeroDivisionError("made up")
+
+    def pack(
+        self, asks: Sequence[SchedulingRequest], coming: Sequence[NodeState], pools: Sequence[PoolRoom]
+    ) -> Packing:
+        self._look(asks)
+        return super().pack(asks, coming, pools)
+
+    def serves(self, pool: str, empty: NodeState, ask: SchedulingRequest) -> bool:
+        self._look([ask])
+        return super().serves(pool, empty, ask)
+
+
 class Bench:
     """The provisioner, with a pod that waits for a node of the pool t4."""
 
-    def __init__(self) -> None:
+    def __init__(self, packer: Packer | None = None) -> None:
+        self.faults: list[str] = []
         self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
         self.desk = SchedulerHarness([node("other").gpus(1, mib=4_000)])
         self.metrics = Metrics(metrics_of("allocator"))
@@ -97,10 +124,16 @@ class Bench:
             tell=self.told.append,
             now=lambda: self.now,
             word=lambda: "x",
+            packer=packer,
+            faulted=self._faulted,
         )
         self.desk.controller.handle(PoolsDeclared(templates.empty_nodes(OPTIONS, (), 48)))
         waits = pod("p").uid("u1").asks("gpufraction.io/gpu-memory", "8Gi")
         self.desk.controller.handle(pod_event(admitted(waits, gated=True)))
+
+    def _faulted(self, place: str, about: str) -> str:
+        self.faults.append(place)
+        return "fault"
 
     def passes(self, after: float = 0.0) -> None:
         """Time goes by, then the queue is tried and one pass is made."""
@@ -190,6 +223,27 @@ def test_a_status_that_cannot_be_written_holds_nothing_up(bench: Bench) -> None:
     bench.shelf.refuses[f"{NAMESPACE}/configmaps/gpufraction-pools"] = 403
     bench.passes()
     assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+
+
+def test_a_pod_of_which_an_error_comes_keeps_no_other_from_its_node() -> None:
+    bench = Bench(Poisoned(5 * GIB))
+    poison = pod("poison").uid("u2").asks("gpufraction.io/gpu-memory", "5Gi")
+    bench.desk.controller.handle(pod_event(admitted(poison, gated=True)))
+    bench.passes()
+    bench.passes()
+    assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+    assert bench.faults == ["provisioning"], "one error, and the pod is left out from then on"
+
+
+def test_a_deletion_that_fails_counts_as_one_failure_however_often_it_is_tried(bench: Bench) -> None:
+    bench.passes()
+    bench.shelf.refuses[f"DELETE {AUTOSCALING}/provisioningrequests/t4-x"] = 403
+    for _ in range(3):
+        with pytest.raises(KubeError):
+            bench.passes(901.0)
+    del bench.shelf.refuses[f"DELETE {AUTOSCALING}/provisioningrequests/t4-x"]
+    bench.passes(1.0)
+    assert bench.shelf.published[-1].pools[0].failures == 1
 
 
 def test_a_replica_that_decides_no_more_says_nothing_of_pools(bench: Bench) -> None:
