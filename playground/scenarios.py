@@ -202,7 +202,7 @@ def clear(kube: Kube, namespace: str = "default") -> None:
             # A Job would leave its pods behind, and wait for who tells them so.
             kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not owners(), "controllers are still there")
-    kube.delete(kubepaths.pods(namespace))
+    kube.delete(kubepaths.pods(namespace), timeout=_ALL_OF_THEM)
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))
     wait_for(lambda: not all_pods(kube, namespace), "pods are still there")
     wait_for(lambda: not all_claims(kube, namespace), "claims are still there")
@@ -212,6 +212,8 @@ def clear(kube: Kube, namespace: str = "default") -> None:
     wait_for(lambda: not kube.list(shares).items, "ElasticGPUs are still there")
 
 
+_ALL_OF_THEM = 60.0
+"""Seconds for the deletion of a thousand pods at once, which a real API server does one by one."""
 _STILL: dict[str, JSON] = {"Deployment": {"replicas": 0}, "ReplicaSet": {"replicas": 0}, "Job": {"suspend": True}}
 
 
