@@ -25,7 +25,7 @@ from runtime.supervision import Workers
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 KINDS = (CHECKS, FLAVORS, WORKLOADS)
-_LOOK_AGAIN = 60.0
+_LOOK_AGAIN = 10.0
 """Seconds between two questions for the versions that are served."""
 
 
@@ -68,7 +68,7 @@ class KueueInformers:
         return bool(self._informers) and all(informer.synced.is_set() for informer in self._informers)
 
     def refresh(self) -> None:
-        """Watch the version that is served. Asks about once a minute; without an answer nothing changes."""
+        """Watch the version that is served. Asks every few seconds; without an answer nothing changes."""
         now = self._clock()
         if now < self._look_at:
             return

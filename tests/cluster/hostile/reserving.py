@@ -134,6 +134,17 @@ class Reserving:
         )
         return dict(found)
 
+    def starts(self, name: str, timeout: float = 30) -> JSON:
+        """The answer Ready, after as many Retries as it takes: quota is reserved again after each, as Kueue does."""
+
+        def ready() -> JSON | None:
+            self.reserve_again(name)
+            wait_for(lambda: self.answer(name)["state"] != "Pending", f"{name} is not answered")
+            found = self.answer(name)
+            return found if found["state"] == "Ready" else None
+
+        return wait_for(ready, lambda: f"{name} does not start: {self.answer(name)}", timeout) or {}
+
     def answered(self, name: str, state: str, timeout: float = 20) -> JSON:
         """The answer, once it is there; it must be of this state."""
         wait_for(lambda: self.answer(name)["state"] != "Pending", f"{name} is not answered", timeout)

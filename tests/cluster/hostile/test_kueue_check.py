@@ -86,8 +86,7 @@ def test_a_gang_that_fits_by_its_sum_and_on_no_card_starts_when_a_card_is_free(
     reserving.evict("gang")
     cluster.kube.delete(paths.pods("default", taker))
     wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod stays")
-    reserving.reserve_again("gang")
-    assert reserving.answered("gang", "Ready")["message"] == "all 2 pods fit"
+    assert reserving.starts("gang")["message"] == "all 2 pods fit"
     start(cluster, 2, asking(9000), "gang-")
     scenarios.settled(cluster.kube, 2, running=2)
 
@@ -100,21 +99,14 @@ def test_two_gangs_do_not_start_for_one_room(cluster: Cluster, reserving: Reserv
     assert "default/one" not in told["message"]
     reserving.evict("two")
     reserving.evict("one")
-    reserving.reserve_again("two")
-    reserving.answered("two", "Ready")
+    reserving.starts("two")
 
 
 def test_what_was_promised_and_never_used_is_free_after_its_time(cluster: Cluster, reserving: Reserving) -> None:
     reserving.reserve("one", ("main", 2, asking(9000)))
     reserving.answered("one", "Ready")
-
-    def starts() -> bool:
-        reserving.reserve_again("two")
-        wait_for(lambda: reserving.answer("two")["state"] != "Pending", "two is not answered")
-        return bool(reserving.answer("two")["state"] == "Ready")
-
     reserving.reserve("two", ("main", 1, asking(9000)))
-    wait_for(starts, "the room stays promised", 30)
+    reserving.starts("two")
 
 
 def test_pods_that_have_their_shares_count_once(cluster: Cluster, reserving: Reserving) -> None:

@@ -137,6 +137,7 @@ def leader(cluster: Cluster) -> int:
     return wait_for(leads, "nobody leads", 40.0)[0]
 
 
+@pytest.mark.storm
 def test_a_leader_that_is_killed_in_between_leaves_no_second_request_and_none_behind(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_leader_that_is_killed_in_between_leaves_no_second_request_and_none_be
         assert len(scaler.brought) == 1
 
 
+@pytest.mark.storm
 def test_nodes_that_never_come_are_given_up_and_the_pod_is_told(cluster: Cluster, tmp_path: Path) -> None:
     with scaled(cluster, tmp_path, replace(T4, most=0)):
         create(cluster, tenant("waits"))
