@@ -37,7 +37,7 @@ test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver fro
 test-engines: $(STAMP) ## run Kueue and Cluster Autoscaler from ENGINES_ASSETS beside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with kueue and cluster-autoscaler; docs/testing.md says how"; exit 1; }
-	$(RUN) -m pytest -q -m engines tests/cluster/engines
+	$(RUN) -m pytest -q -n 2 --dist loadfile -m engines tests/cluster/engines
 
 test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }
