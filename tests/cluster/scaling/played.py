@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from contract import names
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
@@ -77,7 +78,13 @@ class PlayedAutoscaler:
                 self._remove(name)
 
     def _wants(self, pod: JSON) -> bool:
-        """Whether kube-scheduler says that it has no node for the pod, and one of the group would do."""
+        """
+        Whether kube-scheduler says that it has no node for the placeholder, and one of the group would do.
+
+        Other pods are passed over: they fit beside others, and a real autoscaler counts that.
+        """
+        if pod["metadata"]["namespace"] != names.NAMESPACE:
+            return False
         conditions = (pod.get("status") or {}).get("conditions") or []
         unschedulable = any((c["type"], c.get("reason")) == ("PodScheduled", "Unschedulable") for c in conditions)
         selector = pod["spec"].get("nodeSelector") or {}

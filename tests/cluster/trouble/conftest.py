@@ -27,6 +27,7 @@ from playground.scenarios import Outcome
 from playground.shapes import GpuNode, gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.cluster.trouble.proxy import Action, Fault, Hold, Proxy, Request, Wanted
@@ -198,8 +199,9 @@ class Troubled:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a pod."""
-        self.cluster.kube.delete(paths.pods("default", name))
+        """Delete a pod, if it was stored."""
+        with contextlib.suppress(KubeNotFound):
+            self.cluster.kube.delete(paths.pods("default", name))
 
     def becomes(self, wanted: Outcome, timeout: float = PATIENCE) -> list[dict[str, Any]]:
         """Wait until that has come of the pods that are there; the pods."""

@@ -129,6 +129,7 @@ MISSING = {
     "kubectl -n team-a delete pod native": "not found",
     "kubectl -n team-a describe pod trainer": "not found",
     "kubectl -n team-a get pod trainer": "not found",
+    "kubectl gpufraction": "unknown command",
     "kubectl -n gpufraction-system get lease gpufraction-allocator": "not found",
 }
 """What needs our programs, which nothing starts here: how such a command begins, and how it is refused."""
