@@ -222,7 +222,10 @@ class FitChecks:
 
 
 def _is_reset(before: Workload, now: Workload) -> bool:
-    """Whether quota was reserved for it anew: what was counted belongs to its admission before."""
+    """
+    Whether Kueue took the Workload's quota back and reserved quota again. Then the promise that was counted for it has
+    ended, because it was made for the earlier reservation.
+    """
     return before.since != now.since
 
 

@@ -76,8 +76,9 @@ NODE_REQUESTS_ENDED = PROGRAM.counter(
 )
 POOL_BLOCKED = PROGRAM.gauge(
     "gpufraction_pool_blocked",
-    "1 while no node of the pool is asked for though a pod waits that one would serve, by reason (not-asked, paused, "
-    "full, idle-node, or unknown: too little is declared, whoever waits); 0 otherwise. Of the leader.",
+    "1 while a pod waits that a node of the pool would serve, and no node is asked for; 0 otherwise. By reason: "
+    "not-asked, paused, full, idle-node. The reason unknown is 1 as long as too little is declared of the pool, even "
+    "if no pod waits. Only the leader shows it.",
     labels=("pool", "reason"),
 )
 POOL_FAILURES = PROGRAM.gauge(

@@ -26,7 +26,7 @@ nodes are asked for; nodes have come and are not ready; an idle node does not se
 nodes as it may have and pods wait; too little is known of what a node has. Empty: nothing.
 """
 BLOCKED: tuple[State, ...] = ("not-asked", "paused", "full", "idle-node", "unknown")
-"""States in which no node is asked for, whoever waits."""
+"""States in which the allocator asks for no node of the pool, even if pods wait for one."""
 
 
 @dataclass(frozen=True, slots=True)

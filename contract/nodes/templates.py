@@ -16,8 +16,9 @@ What the administrator declares of an empty node of a pool, before any node of i
           max: 10                   # nodes of the pool at most, existing ones included
         spare: 1
 
-`template` reads `node`. It says what the node has, so `taints` and not tolerations: whoever asks for such a node takes
-the tolerations from it, and a pod that tolerates less than the node has would not be served there.
+`template` reads `node`. The template lists the taints that a new node has. It lists no tolerations: the allocator
+derives them from the taints for the pods by which it asks for a node. A waiting pod that does not tolerate the taints
+would not run on such a node, so no node is asked for it.
 
 Pure. Must not: know which nodes exist.
 """
