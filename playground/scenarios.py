@@ -59,6 +59,12 @@ class Scenario:
 
 SCENARIOS = (
     Scenario(
+        "check: 1Gi of any GPU",
+        "check.yaml",
+        Outcome(running=1, nodes=("t4",), gpus=1),
+        prints=("GPU 0: Tesla T4", "0MiB / 1024MiB"),
+    ),
+    Scenario(
         "Aliyun: gpu-count 1, gpu-mem 5",
         "aliyun-gpushare.yaml",
         Outcome(running=1, nodes=("t4",), gpus=1),

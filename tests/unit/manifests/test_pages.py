@@ -123,10 +123,11 @@ def typed(page: str) -> list[str]:
 
 
 MISSING = {
-    "kubectl -n team-a apply -f samples/native.yaml": "failed calling webhook",
-    "kubectl -n team-a get pod native": "not found",
-    "kubectl -n team-a describe pod native": "not found",
-    "kubectl -n team-a delete pod native": "not found",
+    "kubectl -n team-a apply -f samples/check.yaml": "failed calling webhook",
+    "kubectl -n team-a get pod gpu-check": "not found",
+    "kubectl -n team-a describe pod gpu-check": "not found",
+    "kubectl -n team-a logs gpu-check": "not found",
+    "kubectl -n team-a delete pod gpu-check": "not found",
     "kubectl -n team-a describe pod trainer": "not found",
     "kubectl -n team-a get pod trainer": "not found",
     "kubectl gpufraction": "unknown command",
