@@ -26,7 +26,7 @@ from benchmarks.figures import machine_line, table
 from benchmarks.progress import say
 from contract import names, pods
 from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue as transformations
+from kubectl_gpufraction.commands import kueueconfig as transformations
 from playground.cluster import Cluster
 from playground.engines import kueue
 from playground.machinery.objects.nodes import NodeSpec

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue as transformations
+from kubectl_gpufraction.commands import kueueconfig as transformations
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue

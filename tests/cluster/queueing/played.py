@@ -21,7 +21,7 @@ from typing import Any
 from contract import pods
 from contract.encoding import quantity
 from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue as transformations
+from kubectl_gpufraction.commands import kueueconfig as transformations
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from tests.cluster.system import another

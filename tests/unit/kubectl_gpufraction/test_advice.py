@@ -14,11 +14,13 @@ from contract.encoding.quantity import GIB
 from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
 from contract.scheduling import protection
 from contract.scheduling.needs import PodNeeds, Requirement
-from kubectl_gpufraction import advice, advised, hosts, room
-from kubectl_gpufraction.advice import Advice, AdvisedEviction, Nothing, advise
-from kubectl_gpufraction.hosts import AdviceInput
-from kubectl_gpufraction.room import NodeWithPods, RoomRequest, ShareHolder
-from kubectl_gpufraction.state import Pod
+from kubectl_gpufraction.advice import hosts, search
+from kubectl_gpufraction.advice.hosts import AdviceInput
+from kubectl_gpufraction.advice.search import Advice, AdvisedEviction, Nothing, advise
+from kubectl_gpufraction.cluster import room
+from kubectl_gpufraction.cluster.room import NodeWithPods, RoomRequest, ShareHolder
+from kubectl_gpufraction.cluster.state import Pod
+from kubectl_gpufraction.commands import advise as advised
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
@@ -150,7 +152,7 @@ def test_no_smaller_set_would_do(
 def test_a_search_that_is_cut_short_says_so() -> None:
     held = [owned(admitted(f"p{at}", "gpufraction.io/gpu-memory", "1Gi", on="n1")) for at in range(12)]
     seen = look([gpunode("n1", 15109)], [node("n1", ROOMY)], held)
-    assert advise(seen.hosts, advice.whole_gpus(1), {}, steps=5) == Nothing(exhausted=False), "12 are too many at once"
+    assert advise(seen.hosts, search.whole_gpus(1), {}, steps=5) == Nothing(exhausted=False), "12 are too many at once"
     waiting = RoomRequest(request(gib=6), PodNeeds())
     assert advise(seen.hosts, waiting, {}, steps=5) == Nothing(exhausted=True)
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.encoding.quantity import GIB, MIB
-from kubectl_gpufraction.gpushare import (
+from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.commands.inspect import (
     PENDING,
     GpuNode,
     Used,
@@ -18,8 +19,7 @@ from kubectl_gpufraction.gpushare import (
     unit_name,
     unit_of,
 )
-from kubectl_gpufraction.state import ClusterView
-from kubectl_gpufraction.tables import tabwriter
+from kubectl_gpufraction.output.tables import tabwriter
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim, theirs
 
 TWO = (

@@ -16,8 +16,8 @@ from contract.dialects.base import Example
 from contract.encoding import quantity
 from contract.model import PodRequest
 from contract.options import DEFAULTS, Options
-from kubectl_gpufraction import kueue
 from kubectl_gpufraction.__main__ import main
+from kubectl_gpufraction.commands import kueueconfig
 from tests.builders import pod
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 
@@ -34,7 +34,7 @@ OTHERWISE = {
 def charged(limits: JSON, options: Options = DEFAULTS) -> Counter[str]:
     """What Kueue counts of a container with these limits; a resource without a transformation counts as itself."""
     found: Counter[str] = Counter()
-    made = {each["input"]: each for each in kueue.transformations(options)}
+    made = {each["input"]: each for each in kueueconfig.transformations(options)}
     for name, amount in limits.items():
         rule = made.get(name)
         times = int(limits.get(rule["multiplyBy"], "1")) if rule and "multiplyBy" in rule else 1
@@ -59,7 +59,7 @@ COUNTED = {
     named(example): example
     for dialect in DIALECTS
     for example in dialect.examples
-    if example.limits and not example.labels and not set(example.limits) & set(kueue.uncounted())
+    if example.limits and not example.labels and not set(example.limits) & set(kueueconfig.uncounted())
     for request in [asked(dict(example.limits))]
     if request is not None and not any(each.percent for each in request.containers) and named(example) not in OTHERWISE
 }
@@ -85,7 +85,7 @@ def test_every_dialect_with_countable_words_has_an_example_here() -> None:
 
 
 def test_what_depends_on_the_gpu_is_said() -> None:
-    assert set(kueue.uncounted()) == {
+    assert set(kueueconfig.uncounted()) == {
         "gpufraction.io/gpu-percent",
         "nvidia.com/gpumem-percentage",
         "nano-gpu/gpu-percent",
@@ -104,8 +104,8 @@ def test_the_unit_of_aliyuns_memory_is_the_clusters() -> None:
 
 
 def test_the_document_is_a_comment_and_kueues_form() -> None:
-    text = kueue.document(DEFAULTS)
-    assert yaml.safe_load(text) == {"resources": {"transformations": kueue.transformations(DEFAULTS)}}
+    text = kueueconfig.document(DEFAULTS)
+    assert yaml.safe_load(text) == {"resources": {"transformations": kueueconfig.transformations(DEFAULTS)}}
     assert "gpufraction.io/gpu-percent" in text.split("resources:")[0]
 
 
@@ -123,11 +123,11 @@ def printed(given: JSON, folder: Path, *flags: str) -> tuple[int, str, str]:
 def test_the_command_reads_the_clusters_names(tmp_path: Path) -> None:
     text = yaml.safe_dump({"resourceName": "example.com/vgpu", "resourceMem": "example.com/vgpumem"})
     configmap = {"metadata": {"name": "gpufraction-options"}, "data": {"options.yaml": text}}
-    assert printed({OPTIONS: (200, configmap)}, tmp_path) == (0, kueue.document(RENAMED), "")
+    assert printed({OPTIONS: (200, configmap)}, tmp_path) == (0, kueueconfig.document(RENAMED), "")
 
 
 def test_without_options_the_command_prints_the_standard_names(tmp_path: Path) -> None:
-    want = kueue.document(Options(aliyun_unit=quantity.MIB))
+    want = kueueconfig.document(Options(aliyun_unit=quantity.MIB))
     assert printed({}, tmp_path, "--aliyun-unit", "MiB") == (0, want, "")
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
 from contract import pods
-from kubectl_gpufraction import views
-from kubectl_gpufraction.state import ClusterView
+from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.commands import explain, waiting
 from tests.unit.kubectl_gpufraction.objects import admitted
 
 JSON = dict[str, Any]
@@ -51,13 +51,13 @@ def test_pods_of_one_second_share_their_places() -> None:
         "default/b": "2-3",
         "default/d": "4",
     }
-    assert [(row["name"], row["place"]) for row in views.waiting(state, None)] == [
+    assert [(row["name"], row["place"]) for row in waiting.rows(state, None)] == [
         ("c", 1),
         ("a", "2-3"),
         ("b", "2-3"),
         ("d", 4),
     ]
-    told = {pod.name: views.explanation(state, pod) for pod in state.pods}
+    told = {pod.name: explain.explanation(state, pod) for pod in state.pods}
     assert told["b"][1:4] == [
         "It waits, 2-3 of 4 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases",

@@ -13,8 +13,8 @@ import pytest
 
 from contract.nodes import pool_status
 from contract.nodes.pool_status import PoolsStatus, PoolStatus
-from kubectl_gpufraction import pools
 from kubectl_gpufraction.__main__ import main
+from kubectl_gpufraction.commands import pools
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 from tests.wires import status_body
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from contract.nodes.excluded import KeptOut
-from kubectl_gpufraction import hosts, views
-from kubectl_gpufraction.dryrun import pods_of, verdict
-from kubectl_gpufraction.state import ClusterView, Pod
-from kubectl_gpufraction.tables import Column, rendered
+from kubectl_gpufraction.advice import hosts
+from kubectl_gpufraction.cluster.state import ClusterView, Pod
+from kubectl_gpufraction.commands import explain, nodes, pods, waiting
+from kubectl_gpufraction.commands.dryrun import pods_of, verdict
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import Column
 from tests.builders import pod
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
 
@@ -42,7 +44,7 @@ def named(name: str) -> Pod:
 
 
 def test_every_gpu_with_what_is_taken_and_free() -> None:
-    found = columns(views.nodes(STATE, NOW), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
+    found = columns(nodes.rows(STATE, NOW), "node", "gpu", "shares", "memoryMiB", "freeMiB", "cores", "health", "pods")
     assert found == [
         ("n1", 0, 2, 14336, 773, 0, "Healthy", ["default/big", "default/small"]),
         ("n1", 1, 1, 7554, 7554, 50, "Healthy", ["default/half"]),
@@ -65,7 +67,7 @@ def test_cards_that_an_administrator_keeps_out_are_seen_to_be(
     card: KeptOut, health: list[str], reasons: list[str]
 ) -> None:
     inventories = [gpunode("n1", 15109, 15109, 15109, unhealthy=2)]
-    rows = views.nodes(ClusterView.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}), NOW)
+    rows = nodes.rows(ClusterView.of(inventories, [node("n1")], OBJECTS, (), {"n1": card}), NOW)
     assert columns(rows, "health", "reason") == list(zip(health, reasons, strict=True))
     assert [row["freeMiB"] for row in rows if row["health"] != "Healthy"] == [0] * (3 - health.count("Healthy"))
     seen = hosts.advice_input(inventories, [node("n1")], [], [], (), {"n1": card})
@@ -86,15 +88,15 @@ SHARES = [share_of_claim("used", "n1"), share_of_claim("idle", "n1", 1)]
 )
 def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want: list[Any]) -> None:
     state = ClusterView.of([gpunode("n1", 15109, 15109)], [node("n1")], USERS, shares)
-    assert columns(views.nodes(state, NOW), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
-    assert columns(views.pods(state, None), "name", "claim", "gpus", "memoryMiB") == [
+    assert columns(nodes.rows(state, NOW), "shares", "memoryMiB", "freeMiB", "cores", "pods") == want
+    assert columns(pods.rows(state, None), "name", "claim", "gpus", "memoryMiB") == [
         ("p", "used", [0], 2048),
         ("q", "used", [0], 2048),
         ("w", "missing", [], None),
     ]
-    assert columns(views.waiting(state, None), "name", "asks") == [("w", "claim missing")]
+    assert columns(waiting.rows(state, None), "name", "asks") == [("w", "claim missing")]
     waits = next(found for found in state.pods if found.name == "w")
-    assert views.explanation(state, waits)[-1] == "kubectl describe egpuc missing says where its claim stands."
+    assert explain.explanation(state, waits)[-1] == "kubectl describe egpuc missing says where its claim stands."
 
 
 def test_advice_takes_claims_as_they_are() -> None:
@@ -105,18 +107,18 @@ def test_advice_takes_claims_as_they_are() -> None:
 
 
 def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
-    assert columns(views.pods(STATE, None), "name", "status", "node", "gpus", "memoryMiB") == [
+    assert columns(pods.rows(STATE, None), "name", "status", "node", "gpus", "memoryMiB") == [
         ("big", "Running", "n1", [0], 12288),
         ("first", "Waiting", "", [], None),
         ("half", "Running", "n1", [1], 7554),
         ("small", "Running", "n1", [0], 2048),
         ("urgent", "Waiting", "", [], None),
     ]
-    assert views.pods(STATE, "elsewhere") == []
+    assert pods.rows(STATE, "elsewhere") == []
 
 
 def test_the_line_is_the_allocators() -> None:
-    assert columns(views.waiting(STATE, None), "place", "name", "asks", "reason") == [
+    assert columns(waiting.rows(STATE, None), "place", "name", "asks", "reason") == [
         (1, "urgent", "1xwhole", FULL),
         (2, "first", "1x10Gi", FULL),
     ]
@@ -133,7 +135,7 @@ def test_the_line_is_the_allocators() -> None:
 def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> None:
     inventory = gpunode("n1", 15109)
     inventory["status"]["observedAt"] = seen.isoformat().replace("+00:00", "Z")
-    (row,) = views.nodes(ClusterView.of([inventory], [node("n1")], []), NOW)
+    (row,) = nodes.rows(ClusterView.of([inventory], [node("n1")], []), NOW)
     assert row["node_state"] == want
 
 
@@ -143,7 +145,7 @@ def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
     made["status"] = {"phase": "Pending", "conditions": [refused]}
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
-    assert views.explanation(state, state.pods[0])[-1] == (
+    assert explain.explanation(state, state.pods[0])[-1] == (
         f"kube-scheduler has not bound it, which is not for us to change: {why}"
     )
 
@@ -153,7 +155,7 @@ def test_nobodys_end_is_a_cure_for_a_taint() -> None:
     made["status"]["conditions"][0]["reason"] = "Taint"
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
     (found,) = state.waiting()
-    assert views.explanation(state, found)[1:] == [
+    assert explain.explanation(state, found)[1:] == [
         "It waits, 1 of 1 in the queue: 0 of 1 GPU nodes fit: 1 with a taint"
     ]
 
@@ -171,14 +173,14 @@ def test_where_no_node_comes_the_end_of_others_is_still_a_cure(why: str, cured: 
     made["status"]["conditions"][0]["reason"] = "PoolFull"
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
     (found,) = state.waiting()
-    assert views.explanation(state, found)[2:] == ([f"{ENDS}: default/big on GPU 0 of n1"] if cured else [])
+    assert explain.explanation(state, found)[2:] == ([f"{ENDS}: default/big on GPU 0 of n1"] if cured else [])
 
 
 def test_of_a_pod_that_nobody_looked_at_it_says_where_to_look() -> None:
     made = admitted("new", "gpufraction.io/gpu-memory", "10Gi")
     made["status"] = {"phase": "Pending"}
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
-    assert views.explanation(state, state.pods[0])[1] == (
+    assert explain.explanation(state, state.pods[0])[1] == (
         "It waits, 1 of 1 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases"
     )
@@ -215,7 +217,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("name", "lines"), EXPLAINED.values(), ids=EXPLAINED.keys())
 def test_explanation(name: str, lines: list[str]) -> None:
-    assert views.explanation(STATE, named(name)) == lines
+    assert explain.explanation(STATE, named(name)) == lines
 
 
 COLUMNS = (Column("name", "NAME"), Column("status", "STATUS"), Column("gpus", "GPUS", wide=True))
@@ -237,13 +239,13 @@ FORMS = {
 
 @pytest.mark.parametrize(("form", "colour", "text"), FORMS.values(), ids=FORMS.keys())
 def test_forms(form: str, colour: bool, text: str) -> None:
-    assert rendered(COLUMNS, ROWS, form=form, colour=colour, empty="none") == text
+    assert CommandOutput(COLUMNS, ROWS, empty="none").text(form, colour=colour) == text
 
 
 def test_json_and_nothing() -> None:
-    assert json.loads(rendered(COLUMNS, ROWS, form="json", colour=True, empty="none")) == {"items": ROWS}
-    assert rendered(COLUMNS, [], form="table", colour=False, empty="No pods.") == "No pods.\n"
-    assert json.loads(rendered(COLUMNS, [], form="json", colour=False, empty="none")) == {"items": []}
+    assert json.loads(CommandOutput(COLUMNS, ROWS, empty="none").text("json", colour=True)) == {"items": ROWS}
+    assert CommandOutput(COLUMNS, empty="No pods.").text("table", colour=False) == "No pods.\n"
+    assert json.loads(CommandOutput(COLUMNS, empty="none").text("json", colour=False)) == {"items": []}
 
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}

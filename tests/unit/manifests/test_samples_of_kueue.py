@@ -9,7 +9,7 @@ import yaml
 
 from contract.dialects import DIALECTS
 from contract.options import DEFAULTS
-from kubectl_gpufraction import kueue
+from kubectl_gpufraction.commands import kueueconfig
 from tests.cluster.queueing import samples
 from tests.unit.manifests.install import wrong
 from tests.unit.manifests.kube import ROOT, documents
@@ -17,9 +17,9 @@ from tests.unit.manifests.kube import ROOT, documents
 
 def test_the_configuration_is_what_the_command_prints() -> None:
     text = samples.CONFIGURATION.read_text(encoding="utf-8")
-    assert text.endswith(f"\n{kueue.document(DEFAULTS)}")
+    assert text.endswith(f"\n{kueueconfig.document(DEFAULTS)}")
     head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-    assert yaml.safe_load(text) == {**head, **yaml.safe_load(kueue.document(DEFAULTS))}
+    assert yaml.safe_load(text) == {**head, **yaml.safe_load(kueueconfig.document(DEFAULTS))}
 
 
 @pytest.mark.parametrize("sample", samples.WORKLOADS, ids=lambda path: path.stem)

@@ -1,17 +1,15 @@
 """
-Rows to text: aligned columns (coloured on a terminal), JSON or YAML; and Go's tabwriter for the older tool's form.
+Rows to text: aligned columns, coloured on a terminal; and Go's tabwriter for the older tool's form.
 
 Pure. A table is a tuple of columns and rows of plain values by the columns' keys, so that every form shows the same.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FORMS = ("table", "wide", "json", "yaml")
 _GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 _COLOURS = {
     "Healthy": _GREEN,
@@ -35,18 +33,9 @@ class Column:
     wide: bool = False
 
 
-def rendered(columns: Sequence[Column], rows: Sequence[Row], *, form: str, colour: bool, empty: str) -> str:
-    """The rows in one of `FORMS`, with a final newline. `empty`: the text of a table without rows."""
-    if form == "json":
-        return json.dumps({"items": [dict(row) for row in rows]}, indent=2) + "\n"
-    if form == "yaml":
-        import yaml
-
-        text: str = yaml.safe_dump({"items": [dict(row) for row in rows]}, sort_keys=False)
-        return text
-    if not rows:
-        return empty + "\n"
-    shown = [column for column in columns if form == "wide" or not column.wide]
+def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, colour: bool) -> str:
+    """The rows in aligned columns under their headings."""
+    shown = [column for column in columns if wide or not column.wide]
     cells = [[column.heading for column in shown], *([cell(row[column.key]) for column in shown] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "".join(_line(line, widths, colour and number > 0) for number, line in enumerate(cells))

@@ -22,8 +22,8 @@ from contract.scheduling import protection
 from contract.scheduling.demand import of_claim
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.nodeinfo import holding
-from kubectl_gpufraction.room import NodeWithPods, ShareHolder
-from kubectl_gpufraction.state import Pod, claims_of, inventory_of, pod_of
+from kubectl_gpufraction.cluster.room import NodeWithPods, ShareHolder
+from kubectl_gpufraction.cluster.state import Pod, claims_of, inventory_of, pod_of
 
 JSON = dict[str, Any]
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -7,16 +7,23 @@ PodDisruptionBudget forbids at that moment, whatever it allowed when the advice 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from contract.encoding.quantity import mib
-from kubectl_gpufraction import advice, views
-from kubectl_gpufraction.advice import Advice, AdvisedEviction, Nothing
-from kubectl_gpufraction.hosts import AdviceInput, Waiter
-from kubectl_gpufraction.room import RoomRequest
-from kubectl_gpufraction.tables import Column
+from contract.model import MOST_GPUS
+from kubectl_gpufraction.advice import hosts, search
+from kubectl_gpufraction.advice.hosts import AdviceInput, Waiter
+from kubectl_gpufraction.advice.search import Advice, AdvisedEviction, Nothing
+from kubectl_gpufraction.cluster.room import RoomRequest
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.output.wording import asked as asked_in_short
+from kubectl_gpufraction.output.wording import few
+from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.evictions import evict
 
@@ -61,9 +68,9 @@ def asked_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
     """The advice for one pod in the queue, or for so many whole GPUs."""
     if waiter is not None:
         wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
-        found = advice.advise(given.hosts, wanted, given.allowed, priority=priority)
+        found = search.advise(given.hosts, wanted, given.allowed, priority=priority)
     else:
-        found = advice.advise(given.hosts, advice.whole_gpus(gpus), given.allowed)
+        found = search.advise(given.hosts, search.whole_gpus(gpus), given.allowed)
     staying = tuple(f"{each.pod.key} ({each.stays})" for host in given.hosts for each in host.holders if each.stays)
     return Asked(waiter, gpus, found, staying, given.leaving)
 
@@ -102,11 +109,11 @@ def rows(asked: Asked, done: Mapping[str, str]) -> list[Mapping[str, Any]]:
 def sentences(asked: Asked, done: Mapping[str, str], *, evicting: bool) -> list[str]:
     """The advice for a person."""
     what = (
-        f"{asked.waiter.pod.key} (asks for {views.asked(asked.waiter.pod)})"
+        f"{asked.waiter.pod.key} (asks for {asked_in_short(asked.waiter.pod)})"
         if asked.waiter is not None
         else f"{asked.gpus} whole GPU{'s' if asked.gpus > 1 else ''} of one node"
     )
-    ending = [f"(once these pods, which are being deleted, have ended: {views.few(asked.leaving)})"]
+    ending = [f"(once these pods, which are being deleted, have ended: {few(asked.leaving)})"]
     after = ending if asked.leaving else []
     if isinstance(asked.found, Nothing):
         return [*_nothing(asked, what), *after]
@@ -129,11 +136,61 @@ def sentences(asked: Asked, done: Mapping[str, str], *, evicting: bool) -> list[
 
 
 def _nothing(asked: Asked, what: str) -> list[str]:
-    bound = f"up to {advice.MOST}"
+    bound = f"up to {search.MOST}"
     lines = [f"No evictions ({bound}, of one node) would make room for {what}."]
     if asked.found == Nothing(exhausted=True):
         lines = [f"No evictions that make room for {what} were found in the time for it; there may be some."]
     if asked.staying:
-        lines.append(f"Not to be evicted: {views.few(asked.staying)}.")
+        lines.append(f"Not to be evicted: {few(asked.staying)}.")
     lines.append("Pods of its own or a higher priority go only if there is room for them elsewhere.")
     return lines
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MOST_GPUS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 1 and {MOST_GPUS}")
+    return number
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; else the first in the queue")
+    wanted.add_argument(
+        "--gpus", type=_count, default=0, metavar="N", help="free so many whole GPUs of one node instead"
+    )
+    parser.add_argument("--evict", action="store_true", help="do it: ask the API server for the evictions")
+
+
+def run(session: Session) -> CommandOutput:
+    """The advice, and with --evict what became of it."""
+    given = session.given
+    cluster = hosts.advice_input(
+        session.gpunodes(),
+        session.items(paths.nodes()),
+        session.items(paths.pods()),
+        session.items(paths.poddisruptionbudgets()),
+        session.elasticgpus(),
+        session.kept_out(),
+    )
+    waiter = None
+    if not given.gpus:
+        name = given.pod.removeprefix("pod/") if given.pod else ""
+        waiter = cluster.waiter(f"{session.namespace}/{name}" if name else "")
+        if waiter is None and name:
+            raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
+        if waiter is None:
+            return CommandOutput(COLUMNS, empty="No pod waits for a GPU share.")
+    asked = asked_for(cluster, waiter, given.gpus)
+    done = carried_out(session.kube, asked.evictions) if given.evict else {}
+    refused = any(outcome != EVICTED for outcome in done.values())
+    lines = sentences(asked, done, evicting=given.evict)
+    return CommandOutput(COLUMNS, rows(asked, done), lines=lines, status=Exit.FAILED if refused else Exit.OK)
+
+
+COMMAND = Command(
+    "advise",
+    "the fewest evictions that let a pod start, or free whole GPUs; changes nothing without --evict",
+    run,
+    _arguments,
+)

@@ -22,8 +22,8 @@ from contract.scheduling.demand import Demand
 from contract.scheduling.filters import gpu_reason, shortage
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
-from kubectl_gpufraction import room
-from kubectl_gpufraction.room import NO_LIMITS, NodeWithPods, RoomRequest, ShareHolder
+from kubectl_gpufraction.cluster import room
+from kubectl_gpufraction.cluster.room import NO_LIMITS, NodeWithPods, RoomRequest, ShareHolder
 
 MOST = 6
 """Evictions in one advice; to move more pods, drain a node."""

@@ -10,6 +10,7 @@ that system's annotations.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,8 +20,12 @@ from contract import pods as podfields
 from contract.dialects import aliyun
 from contract.encoding import quantity
 from contract.scheduling import needs
-from kubectl_gpufraction.state import ClusterView, address_of
-from kubectl_gpufraction.tables import tabwriter
+from kubectl_gpufraction.cluster.state import ClusterView, address_of
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import tabwriter
+from kubectl_gpufraction.session import Command, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 Holder = TypeVar("Holder")
@@ -228,3 +233,27 @@ def _split(text: object) -> dict[int, int]:
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}
     return found
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-d", "--details", action="store_true", help="pods of each node too")
+    parser.add_argument("node", nargs="?", metavar="NODE", help="this node only")
+
+
+def run(session: Session) -> CommandOutput:
+    """The table of nodes, or with --details every node with its pods."""
+    given = session.given
+    nodes = [session.kube.get(paths.nodes(given.node))] if given.node else session.items(paths.nodes())
+    names = {node["metadata"]["name"] for node in nodes}
+    all_pods = session.items(paths.pods())
+    gpunodes = session.items(paths.gpunodes(), KubeNotFound)
+    state = ClusterView.of(gpunodes, nodes, all_pods, session.elasticgpus())
+    unit = unit_of(state)
+    found = [node for node in gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
+    return CommandOutput(exact=details(found) if given.details else summary(found, unit_name(unit)))
+
+
+COMMAND = Command("inspect", "the same text as kubectl-inspect-gpushare", run, _arguments)

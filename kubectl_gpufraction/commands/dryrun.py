@@ -7,24 +7,27 @@ server's warnings say why it would wait.
 
 from __future__ import annotations
 
-import re
+import argparse
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from contract import names
 from contract import pods as podfields
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
-from kubectl_gpufraction.tables import Column
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.session import Command, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
-from runtime.kubernetes.transport import HttpRequest, Response, Transport
+from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
 _TEMPLATES = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "ReplicationController", "CronJob")
-_WARNING = re.compile(r'[0-9]{3} \S+ "((?:[^"\\]|\\.)*)"')
 
 COLUMNS = (
     Column("object", "OBJECT"),
@@ -33,21 +36,6 @@ COLUMNS = (
     Column("gpus", "GPUS"),
     Column("reason", "REASON"),
 )
-
-
-class WarningTransport:
-    """A transport that remembers the warnings of the last answer (the `Warning` headers of RFC 7234)."""
-
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.warnings: tuple[str, ...] = ()
-
-    def request(self, request: HttpRequest) -> Response:
-        response = self._inner.request(request)
-        self.warnings = tuple(
-            re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(response.headers.get("warning", ""))
-        )
-        return response
 
 
 def pods_of(documents: Iterable[Any], namespace: str) -> Iterator[tuple[str, JSON]]:
@@ -105,3 +93,23 @@ def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
 
 def _row(name: str, verdict: str, *, node: str = "", gpus: Iterable[int] = (), reason: str = "") -> Row:
     return {"object": name, "verdict": verdict, "node": node, "gpus": list(gpus), "reason": reason}
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--filename", required=True, help="manifest; - reads the standard input")
+
+
+def run(session: Session) -> CommandOutput:
+    """The verdict on each pod of a manifest."""
+    import yaml
+
+    try:
+        text = sys.stdin.read() if session.given.filename == "-" else Path(session.given.filename).read_text("utf-8")
+        found = list(pods_of(yaml.safe_load_all(text), session.namespace))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Failed(f"{session.given.filename}: {error}") from error
+    rows = [tried(session.kube, session.listening, name, pod) for name, pod in found]
+    return CommandOutput(COLUMNS, rows, empty="No pod and no pod template in the manifest.")
+
+
+COMMAND = Command("dry-run", "where a manifest's pods would go now; changes nothing", run, _arguments)

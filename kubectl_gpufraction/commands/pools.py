@@ -2,7 +2,7 @@
 `kubectl gpufraction pools`: the declared pools in rows, and in sentences where somebody should do something.
 
 It shows what the leading allocator publishes (`contract.nodes.pool_status`), so it says the same as is acted by, and
-needs no right but to read one ConfigMap. Pure.
+needs no right but to read one ConfigMap.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ from typing import Any
 
 from contract import names
 from contract.encoding import moments
+from contract.encoding.reading import Malformed
 from contract.nodes import pool_status
 from contract.nodes.pool_status import FRESHENED, PoolsStatus, PoolStatus, State
-from kubectl_gpufraction.tables import Column
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.session import Command, Failed, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 COLUMNS = (
@@ -106,3 +111,22 @@ def _cure(pool: PoolStatus) -> str:
             return "declare gpus, gpuMemory, cpu and memory under node, or let one node of the pool come."
         case _:
             return ""
+
+
+def run(session: Session) -> CommandOutput:
+    """The pools as the leading allocator published them."""
+    path = paths.configmaps(names.NAMESPACE, names.POOLS)
+    try:
+        status = read(session.kube.get(path))
+    except KubeNotFound:
+        raise Failed(NOT_INSTALLED) from None
+    except Malformed as error:
+        raise Failed(f"ConfigMap {names.NAMESPACE}/{names.POOLS}: {error}") from None
+    if status is None:
+        raise Failed(NOT_WRITTEN)
+    shown = [{**row, "state": session.spoken(row["state"])} for row in rows(status)]
+    notes = [session.spoken(each) for each in sentences(status, session.now())]
+    return CommandOutput(COLUMNS, shown, empty=NONE, notes=notes)
+
+
+COMMAND = Command("pools", "the pools from which nodes may come: what is asked for, and why nothing is", run)

@@ -3,11 +3,12 @@ The part of Kueue's configuration that lets it charge a GPU share in the words o
 
 Kueue counts a Job from its template, before admission rewrites the pods. So it must know what each dialect's resources
 count: `resources.transformations` of its configuration (`config.kueue.x-k8s.io/v1beta2`). A plain pod is counted as it
-is stored, and needs none of this. Pure.
+is stored, and needs none of this.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,11 @@ from contract import names
 from contract.dialects import DIALECTS
 from contract.dialects.base import Charge
 from contract.encoding import quantity
-from contract.options import Options
+from contract.options import BadOption, Options, pool_options
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.session import Command, Failed, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 _HEAD = """\
@@ -73,3 +78,28 @@ def document(options: Options) -> str:
 
     head = _HEAD.format(uncounted=", ".join(uncounted()))
     return head + yaml.safe_dump({"resources": {"transformations": transformations(options)}}, sort_keys=False)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--aliyun-unit", choices=("GiB", "MiB"), default="GiB", help="what one aliyun.com/gpu-mem is; GiB"
+    )
+
+
+def run(session: Session) -> CommandOutput:
+    """The document for the cluster's own options."""
+    import yaml
+
+    base = Options(aliyun_unit=quantity.MIB if session.given.aliyun_unit == "MiB" else quantity.GIB)
+    where = f"ConfigMap {names.NAMESPACE}/{names.OPTIONS}"
+    try:
+        found = session.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS)).get("data") or {}
+        options = pool_options(yaml.safe_load(found.get(names.OPTIONS_FILE, ""))).cluster.reading(base)
+    except KubeNotFound:
+        options = base
+    except (BadOption, yaml.YAMLError) as error:
+        raise Failed(f"{where}: {error}") from None
+    return CommandOutput(lines=document(options).splitlines())
+
+
+COMMAND = Command("kueue-config", "what Kueue needs in its configuration to count GPU shares of Jobs", run, _arguments)

@@ -17,7 +17,7 @@ from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.reasons import Reason
-from kubectl_gpufraction.state import Pod
+from kubectl_gpufraction.cluster.state import Pod
 
 NO_LIMITS = Limits(max_sharers=1 << 30)
 """The options of a node's pool still apply."""

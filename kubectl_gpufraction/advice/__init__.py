@@ -1,0 +1,1 @@
+"""Which evictions would make room. Pure."""
