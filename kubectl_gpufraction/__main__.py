@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from kubectl_gpufraction.check import command as check
 from kubectl_gpufraction.commands import (
     advise,
     dryrun,
@@ -43,6 +44,7 @@ COMMANDS: tuple[Command, ...] = (
     explain.COMMAND,
     advise.COMMAND,
     dryrun.COMMAND,
+    check.COMMAND,
     kueueconfig.COMMAND,
     version.COMMAND,
     inspect.COMMAND,

@@ -30,7 +30,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """No answer from the API server, no such object, or the request was refused."""
+    """No answer from the API server, no such object, the request was refused, or `check` found a failure."""
     USAGE = 2
     """Wrong arguments."""
     DENIED = 3

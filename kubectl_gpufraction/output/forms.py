@@ -22,6 +22,8 @@ class CommandOutput:
 
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()
+    in_table: Sequence[Row] | None = None
+    """The rows of the table, where people see them in other words than programs."""
     empty: str = ""
     """The text of a table without rows."""
     lines: Sequence[str] | None = None
@@ -43,7 +45,8 @@ class CommandOutput:
             return self.exact
         if self.lines is not None:
             return joined(self.lines)
-        shown = table(self.columns, self.rows, wide=form == "wide", colour=colour) if self.rows else f"{self.empty}\n"
+        rows = self.rows if self.in_table is None else self.in_table
+        shown = table(self.columns, rows, wide=form == "wide", colour=colour) if rows else f"{self.empty}\n"
         return shown + joined(self.notes)
 
 

@@ -20,6 +20,10 @@ _COLOURS = {
     "Waiting": _YELLOW,
     "Placed": _GREEN,
     "Denied": _RED,
+    "OK": _GREEN,
+    "WARN": _YELLOW,
+    "FAIL": _RED,
+    "UNKNOWN": _YELLOW,
 }
 Row = Mapping[str, Any]
 

@@ -1,0 +1,231 @@
+"""
+Rules about the cluster itself, which hold before the installation and after it: facts in, findings out.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from contract import dialects, names
+from contract.encoding.quantity import integer_or
+from kubectl_gpufraction.check.facts import (
+    Access,
+    ClusterFacts,
+    installed,
+    labels_of,
+    name_of,
+    pod_spec,
+    settings,
+    workloads,
+)
+from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number, unknown
+from kubectl_gpufraction.output.wording import few
+
+JSON = dict[str, Any]
+OLDEST = (1, 30)
+_WHOLE_PODS = (1, 34)
+"""Kubernetes lets pods ask for resources as a whole (`spec.resources`) from here on, unless that is switched off."""
+NVIDIA_CLASS = "nvidia"
+_CDI_FROM = {"containerd": (1, 7), "cri-o": (1, 23)}
+"""The versions from which container runtimes read CDI's descriptions."""
+
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+INSTALLING = (
+    Access("create", "", "namespaces"),
+    Access("create", "apiextensions.k8s.io", "customresourcedefinitions"),
+    Access("create", _RBAC, "clusterroles"),
+    Access("create", _RBAC, "clusterrolebindings"),
+    Access("create", _ADMISSION, "mutatingwebhookconfigurations"),
+    Access("create", _ADMISSION, "validatingadmissionpolicies"),
+    Access("create", _ADMISSION, "validatingadmissionpolicybindings"),
+    Access("create", "apps", "deployments", names.NAMESPACE),
+    Access("create", "apps", "daemonsets", names.NAMESPACE),
+)
+"""What applying the manifests needs."""
+GRANTING = Access("escalate", _RBAC, "clusterroles")
+"""Without it, RBAC lets a user create only roles whose rights the user has too."""
+
+AGENT_LABELS: Mapping[str, str | None] = {
+    "nvidia.com/gpu.present": "true",
+    "feature.node.kubernetes.io/pci-10de.present": "true",
+    "feature.node.kubernetes.io/pci-0300_10de.present": "true",
+    "feature.node.kubernetes.io/pci-0302_10de.present": "true",
+    "cloud.google.com/gke-accelerator": None,
+    "kubernetes.azure.com/accelerator": "nvidia",
+    "eks.amazonaws.com/instance-gpu-manufacturer": "nvidia",
+    "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+    "gpu-node": "true",
+    "gpu": "on",
+    "gpushare": "true",
+    "nvidia-device-enable": "enable",
+}
+"""The labels by which the node agent finds its nodes, as in manifests/base/daemonset.yaml; None is any value."""
+
+_VENDOR = ("nvidia.com/gpu", "nvidia.com/mig-")
+_OTHERS = frozenset(
+    name for name in dialects.RESOURCES if not name.startswith((f"{names.GROUP}/", "nvidia.com/"))
+) | frozenset(("nvidia.com/gpumem", "nvidia.com/gpucores"))
+"""Resources of the systems that gpufraction replaces. Their device plugins offer the same GPUs."""
+
+
+def findings(facts: ClusterFacts) -> Iterator[Finding]:
+    """Everything that can be told of the cluster, in the order in which an administrator meets it."""
+    yield _version(facts.version)
+    yield _rights(facts)
+    yield from _labels(facts)
+    yield from _device_plugins(facts)
+    yield _runtimes(facts)
+    yield _runtime_class(facts)
+
+
+def gpu_nodes(nodes: Iterable[JSON]) -> list[JSON]:
+    """The nodes on which the agent runs, by their labels."""
+    return [node for node in nodes if _has_agent_label(labels_of(node))]
+
+
+def _has_agent_label(labels: Mapping[str, str]) -> bool:
+    return any(key in labels and value in (None, labels[key]) for key, value in AGENT_LABELS.items())
+
+
+def _version(version: tuple[int, int]) -> Finding:
+    found = ".".join(map(str, version))
+    if version < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        return Finding(FAIL, "kubernetes", f"Kubernetes {found}; {needed} or newer is needed", "upgrade the cluster")
+    if version < _WHOLE_PODS:
+        return Finding(OK, "kubernetes", f"Kubernetes {found}; requests of a whole pod (spec.resources) come with 1.34")
+    return Finding(OK, "kubernetes", f"Kubernetes {found}")
+
+
+def _rights(facts: ClusterFacts) -> Finding:
+    check, rights = "your-rights", facts.rights
+    if isinstance(rights, Unseen):
+        return unknown(check, rights) or Finding(OK, check, "")
+    missing = [str(each) for each in INSTALLING if not rights.get(each)]
+    cure = "have a cluster administrator apply the manifests"
+    if missing:
+        level = WARN if installed(facts) else FAIL
+        return Finding(level, check, f"to install or upgrade you lack: {few(missing)}", cure)
+    if not rights.get(GRANTING):
+        why = "you may not grant rights that you do not have yourself (escalate clusterroles)"
+        return Finding(WARN, check, f"you may create what is installed, but {why}", cure)
+    return Finding(OK, check, "you may install and upgrade")
+
+
+def _labels(facts: ClusterFacts) -> Iterator[Finding]:
+    check, nodes = "node-labels", facts.nodes
+    if isinstance(nodes, Unseen):
+        yield Finding(UNKNOWN, check, f"unknown: {nodes.why}")
+        return
+    labelled = gpu_nodes(nodes)
+    known = {name_of(node) for node in labelled}
+    bare = [name_of(node) for node in nodes if _offers(node, _is_gpu) and name_of(node) not in known]
+    if bare:
+        cure = f"kubectl label node {' '.join(bare[:3])} nvidia.com/gpu.present=true"
+        yield Finding(WARN, check, f"no agent will run on {few(bare)}: GPUs, and no label of GPU nodes", cure)
+    if labelled:
+        yield Finding(OK, check, f"{len(labelled)} of {number(len(nodes), 'node')} have a label of GPU nodes")
+    elif not bare:
+        cure = "kubectl label node NODE nvidia.com/gpu.present=true"
+        yield Finding(WARN, check, f"none of {number(len(nodes), 'node')} has a label of GPU nodes", cure)
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource.startswith(_VENDOR) and resource not in _OTHERS
+
+
+def _offers(node: JSON, wanted: Callable[[str], bool]) -> dict[str, int]:
+    """What device plugins offer on a node, more than 0. Allocatable counts, since capacity outlives a plugin."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    amounts = {str(name): integer_or(value, 0) for name, value in allocatable.items() if wanted(str(name))}
+    return {name: amount for name, amount in amounts.items() if amount > 0}
+
+
+def _device_plugins(facts: ClusterFacts) -> Iterator[Finding]:
+    check, nodes = "device-plugins", facts.nodes
+    if isinstance(nodes, Unseen):
+        yield Finding(UNKNOWN, check, f"unknown: {nodes.why}")
+        return
+    unchosen, still_on, held = list[str](), list[str](), list[str]()
+    others = defaultdict[str, list[str]](list)
+    for node in nodes:
+        name, choice = name_of(node), labels_of(node).get(names.OWNERSHIP)
+        if _offers(node, _is_gpu):
+            {"held": held, "dedicated": still_on}.get(str(choice), unchosen).append(name)
+        for resource in _offers(node, _OTHERS.__contains__):
+            others[resource].append(name)
+    for resource, where in sorted(others.items()):
+        found = f"another system offers {resource} on {few(where)}, and gives the same GPUs to its pods"
+        yield Finding(
+            FAIL, check, found, "remove its device plugin from the nodes (docs/migrating.md), then its name stays at 0"
+        )
+    if unchosen:
+        found = f"a device plugin offers the GPUs of {few(unchosen)}, so none of them is shared"
+        yield Finding(FAIL, check, found, _take_off(unchosen))
+    if still_on:
+        found = f"{few(still_on)}: labelled dedicated, and a device plugin still offers the GPUs, so none is shared"
+        yield Finding(FAIL, check, found, _plugin_off(still_on))
+    if held:
+        yield Finding(OK, check, f"{few(held)}: the device plugin stays, holder pods take GPUs from it")
+    if not (others or unchosen or still_on or held):
+        yield Finding(OK, check, "no other device plugin offers GPUs")
+
+
+def _plugin_off(nodes: list[str]) -> str:
+    return f"kubectl label node {' '.join(nodes[:3])} nvidia.com/gpu.deploy.device-plugin=false --overwrite"
+
+
+def _take_off(nodes: list[str]) -> str:
+    label = f"kubectl label node {' '.join(nodes[:3])} {names.OWNERSHIP}=dedicated"
+    return f"take the plugin off ({_plugin_off(nodes)} with NVIDIA's operator), then {label}"
+
+
+def _runtimes(facts: ClusterFacts) -> Finding:
+    check, nodes = "container-runtime", facts.nodes
+    if isinstance(nodes, Unseen):
+        return Finding(UNKNOWN, check, f"unknown: {nodes.why}")
+    counted, old = defaultdict[str, int](int), list[str]()
+    for node in gpu_nodes(nodes):
+        info = (node.get("status") or {}).get("nodeInfo") or {}
+        runtime = str(info.get("containerRuntimeVersion") or "of an unknown name")
+        counted[runtime.replace("://", " ")] += 1
+        if not _reads_cdi(runtime):
+            old.append(name_of(node))
+    if not counted:
+        return Finding(OK, check, "no GPU node to look at")
+    found = ", ".join(f"{runtime} on {number(count, 'GPU node')}" for runtime, count in sorted(counted.items()))
+    if old:
+        found += f"; no CDI on {few(old)}, where GPUs come by NVIDIA_VISIBLE_DEVICES alone"
+    return Finding(OK, check, found)
+
+
+def _reads_cdi(runtime: str) -> bool:
+    """Whether the runtime reads CDI's descriptions; one that is not known counts as able to."""
+    found = re.match(r"([a-z-]+)://v?(\d+)\.(\d+)", runtime)
+    if found is None:
+        return not runtime.startswith("docker")
+    name, version = found[1], (int(found[2]), int(found[3]))
+    return name != "docker" and version >= _CDI_FROM.get(name, (0, 0))
+
+
+def _runtime_class(facts: ClusterFacts) -> Finding:
+    check, classes = "runtime-class", facts.runtime_classes
+    if isinstance(classes, Unseen):
+        return Finding(UNKNOWN, check, f"unknown: {classes.why}")
+    used = {str(pod_spec(each).get("runtimeClassName") or "") for _, each in workloads(facts)}
+    used = {name for name in {*used, settings(facts, "webhook").get("runtime-class", "")} if name}
+    for name in sorted(used - classes):
+        found = f"pods get the RuntimeClass {name}, and it does not exist, so they are refused"
+        made = f"{{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {{name: {name}}}, handler: {name}}}"
+        return Finding(FAIL, check, found, f"echo '{made}' | kubectl apply -f -")
+    if used:
+        return Finding(OK, check, f"pods with a share get the RuntimeClass {', '.join(sorted(used))}, which exists")
+    if NVIDIA_CLASS in classes:
+        found = "the RuntimeClass nvidia exists, and pods with a share do not get it"
+        return Finding(OK, check, f"{found}; if pods see no GPU, add the component nvidia-runtimeclass")
+    return Finding(OK, check, "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes")

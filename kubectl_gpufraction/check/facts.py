@@ -1,0 +1,150 @@
+"""
+What the check knows of a cluster: objects as the API server gave them, or why they could not be read.
+
+Pure. A missing object is None, or an empty collection; an `Unseen` is one of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import names
+from kubectl_gpufraction.check.findings import Unseen
+
+JSON = dict[str, Any]
+Objects = tuple[JSON, ...]
+CONFIGURATION = "zz-gpufraction-webhook"
+"""The MutatingWebhookConfiguration of the manifests."""
+ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodeagent"
+"""The Deployments and the DaemonSet of the manifests."""
+LEASE = "gpufraction-allocator"
+_PREFIX = "GPUFRACTION_"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One thing that somebody may do or not. `resource` may name a subresource: `pods/eviction`."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRight:
+    """What one of our service accounts must be allowed, and for what."""
+
+    account: str
+    access: Access
+    needed_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What the API server answered to the dry run of a pod that asks for a share: the pod, or why it refused."""
+
+    namespace: str
+    pod: JSON | None = None
+    warnings: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """The certificates of the webhook configuration's caBundle. `ends`: seconds since the epoch, one for each."""
+
+    ends: tuple[float, ...] = ()
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """A cluster at one moment, as one user sees it."""
+
+    now: float
+    version: tuple[int, int]
+    rights: Mapping[Access, bool] | Unseen = field(default_factory=dict)
+    nodes: Objects | Unseen = ()
+    namespaces: Objects | Unseen = ()
+    pods: Objects | Unseen = ()
+    runtime_classes: frozenset[str] | Unseen = frozenset()
+    gpunodes: Objects | Unseen | None = None
+    """None: the API server does not serve the kind."""
+    webhook: JSON | Unseen | None = None
+    policies: frozenset[str] | Unseen = frozenset()
+    """Names of the admission policies that have a binding."""
+    deployments: Objects | Unseen = ()
+    daemonsets: Objects | Unseen = ()
+    lease: JSON | Unseen | None = None
+    authorities: Authorities = field(default_factory=Authorities)
+    granted: Mapping[ProgramRight, bool] | Unseen = field(default_factory=dict)
+    dry_run: DryRun | Unseen | None = None
+    """None: there was no namespace to try it in."""
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """The object's name."""
+    return str((item.get("metadata") or {}).get("name", ""))
+
+
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """The object's labels, never None."""
+    return (item.get("metadata") or {}).get("labels") or {}
+
+
+def named(items: Objects | Unseen, name: str) -> JSON | None:
+    """The object of that name, or None."""
+    return next((each for each in items if name_of(each) == name), None) if isinstance(items, tuple) else None
+
+
+def installed(facts: ClusterFacts) -> bool | None:
+    """Whether anything of ours is in the cluster; None if the user may not see it."""
+    if isinstance(facts.webhook, dict) or (facts.gpunodes is not None and not isinstance(facts.gpunodes, Unseen)):
+        return True
+    if named(facts.deployments, ADMISSION) is not None:
+        return True
+    hidden = [fact for fact in (facts.webhook, facts.gpunodes, facts.deployments) if isinstance(fact, Unseen)]
+    return None if hidden else False
+
+
+def is_served(namespace: Mapping[str, Any]) -> bool:
+    """Whether pods of the namespace reach the webhook."""
+    enabled = labels_of(namespace).get(names.INJECT_LABEL) == names.INJECT_ENABLED
+    return enabled and name_of(namespace) not in names.UNSERVED_NAMESPACES
+
+
+def workloads(facts: ClusterFacts) -> Iterator[tuple[str, JSON]]:
+    """Our Deployments and DaemonSets that the user may see, each with its kind in lower case."""
+    for kind, items in (("deployment", facts.deployments), ("daemonset", facts.daemonsets)):
+        if isinstance(items, tuple):
+            yield from ((kind, each) for each in items)
+
+
+def pod_spec(workload: JSON) -> JSON:
+    """The pod spec of a workload's template."""
+    return ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
+
+
+def settings(facts: ClusterFacts, program: str) -> dict[str, str]:
+    """The settings of one of our programs, from its containers' flags and environment, in the form of its flags."""
+    found = dict[str, str]()
+    for _, workload in workloads(facts):
+        for container in pod_spec(workload).get("containers") or []:
+            if list(container.get("command") or [])[:3] != ["python", "-m", program]:
+                continue
+            for variable in container.get("env") or []:
+                key = str(variable.get("name", ""))
+                if key.startswith(_PREFIX):
+                    found[key.removeprefix(_PREFIX).lower().replace("_", "-")] = str(variable.get("value", ""))
+            for flag in container.get("args") or []:
+                key, _, value = str(flag).removeprefix("--").partition("=")
+                found[key] = value or "true"
+    return found

@@ -1,0 +1,62 @@
+"""
+A finding: what was looked at, how it is, and the command that cures it.
+
+Pure. The level UNKNOWN stands for what the user may not see: it is neither OK nor a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubectl_gpufraction.output.tables import Column
+
+OK, WARN, FAIL, UNKNOWN = "OK", "WARN", "FAIL", "UNKNOWN"
+_LEVELS = (FAIL, WARN, UNKNOWN, OK)
+
+COLUMNS = (Column("result", "RESULT"), Column("check", "CHECK"), Column("found", "FOUND"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the check. `cure`: a command or a sentence; empty where nothing is to be done."""
+
+    level: str
+    check: str
+    found: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Something that could not be read, and why: `you may not list nodes`."""
+
+    why: str
+
+
+def unknown(check: str, *facts: object) -> Finding | None:
+    """The finding for the first of these facts that could not be read; None if all could."""
+    why = next((fact.why for fact in facts if isinstance(fact, Unseen)), None)
+    return None if why is None else Finding(UNKNOWN, check, f"unknown: {why}")
+
+
+def row(finding: Finding) -> dict[str, Any]:
+    """A finding for programs."""
+    return {"result": finding.level, "check": finding.check, "found": finding.found, "cure": finding.cure or None}
+
+
+def in_table(finding: Finding) -> dict[str, Any]:
+    """A finding for people: the cure follows what was found, so that each finding is one line."""
+    return row(finding) | {"found": f"{finding.found}; cure: {finding.cure}" if finding.cure else finding.found}
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """How many there are of each level: `2 FAIL, 1 WARN, 14 OK`."""
+    counted = [(sum(each.level == level for each in findings), level) for level in _LEVELS]
+    return ", ".join(f"{count} {level}" for count, level in counted if count)
+
+
+def number(count: int, what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,330 @@
+"""
+Rules about the installation: what is there, whether it runs, and whether it may do what it must.
+
+Pure: facts in, findings out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from contract import names
+from kubectl_gpufraction.check import trial
+from kubectl_gpufraction.check.facts import (
+    ADMISSION,
+    AGENT,
+    CERTS,
+    CONFIGURATION,
+    LEASE,
+    Access,
+    ClusterFacts,
+    ProgramRight,
+    installed,
+    labels_of,
+    name_of,
+    named,
+    pod_spec,
+    settings,
+    workloads,
+)
+from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number, unknown
+from kubectl_gpufraction.check.tenants import ENFORCE
+from kubectl_gpufraction.output.wording import few
+
+JSON = dict[str, Any]
+APPLY = "kubectl apply -k YOUR_KUSTOMIZATION"
+POLICIES = (
+    "gpufraction-allocator-claims",
+    "gpufraction-allocator-kueue",
+    "gpufraction-allocator-pods",
+    "gpufraction-certs",
+    "gpufraction-elasticgpu",
+    "gpufraction-events",
+    "gpufraction-evictions",
+    "gpufraction-gpunode",
+    "gpufraction-node",
+    "gpufraction-pod-binding",
+    "gpufraction-pod-create",
+    "gpufraction-pod-update",
+)
+"""The admission policies of manifests/policies."""
+_OURS = ("webhook", "allocator", "nodeagent")
+_SILENT = 15.0
+"""Seconds after which a Lease that was not renewed is free."""
+_SOON = 7 * 86400.0
+_HOST = ("hostNetwork", "hostPID", "hostIPC")
+
+_ALLOCATOR, _AGENT, _CERTS = "gpufraction-allocator", "gpufraction-nodeagent", "gpufraction-certs"
+_BASE = (
+    ProgramRight(_ALLOCATOR, Access("list", "", "pods"), "manifests/base"),
+    ProgramRight(_ALLOCATOR, Access("patch", "", "pods"), "manifests/base"),
+    ProgramRight(_ALLOCATOR, Access("list", "", "nodes"), "manifests/base"),
+    ProgramRight(_ALLOCATOR, Access("list", names.GROUP, "gpunodes"), "manifests/base"),
+    ProgramRight(
+        _ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE), "manifests/base"
+    ),
+    ProgramRight(_AGENT, Access("patch", names.GROUP, "gpunodes/status"), "manifests/base"),
+    ProgramRight(_AGENT, Access("patch", "", "nodes/status"), "manifests/base"),
+)
+_KEEPER = ProgramRight(
+    _CERTS,
+    Access("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", CONFIGURATION),
+    "manifests/base",
+)
+
+
+def findings(facts: ClusterFacts) -> Iterator[Finding]:
+    """What is to be told of the installation: one line where there is none yet."""
+    state = installed(facts)
+    if state is False:
+        yield Finding(OK, "installation", "gpufraction is not installed yet", APPLY)
+        return
+    yield _installation(facts)
+    yield _image(facts)
+    yield from _own_pod_security(facts)
+    yield _policies(facts)
+    yield from _programs(facts)
+    yield _certificates(facts)
+    yield _leader(facts)
+    yield from _program_rights(facts)
+    yield trial.finding(facts)
+
+
+def _installation(facts: ClusterFacts) -> Finding:
+    check, missing, workless = "installation", list[str](), list[str]()
+    if facts.webhook is None:
+        missing.append(f"the MutatingWebhookConfiguration {CONFIGURATION}")
+    if facts.gpunodes is None:
+        missing.append("the CustomResourceDefinition gpunodes.gpufraction.io")
+    if isinstance(facts.deployments, tuple) and named(facts.deployments, ADMISSION) is None:
+        workless.append(f"the Deployment {ADMISSION}")
+    if isinstance(facts.daemonsets, tuple) and named(facts.daemonsets, AGENT) is None:
+        workless.append(f"the DaemonSet {AGENT}")
+    if missing or (workless and not trial.answered(facts)):
+        return Finding(FAIL, check, f"{' and '.join((*missing, *workless))}: not there", APPLY)
+    if workless:
+        found = f"{' and '.join(workless)}: not there, and the webhook answers; it runs elsewhere, as in the playground"
+        return Finding(WARN, check, found)
+    hidden = unknown(check, facts.webhook, facts.gpunodes, facts.deployments, facts.daemonsets)
+    return hidden or Finding(OK, check, "webhook configuration, GPUNodes, Deployment and DaemonSet are there")
+
+
+def _image(facts: ClusterFacts) -> Finding:
+    check = "image"
+    hidden = unknown(check, facts.deployments, facts.daemonsets)
+    images, behind = dict[str, list[str]](), False
+    for kind, workload in workloads(facts):
+        for container in pod_spec(workload).get("containers") or []:
+            if list(container.get("command") or [])[2:3] and container["command"][2] in _OURS:
+                images.setdefault(str(container.get("image", "")), []).append(f"{kind}/{name_of(workload)}")
+        behind = behind or (kind == "deployment" and _ready(workload)[0] == 0)
+    if hidden is not None and not images:
+        return hidden
+    local = [image for image in sorted(images) if "/" not in image]
+    cure = f"kustomize edit set image gpufraction=REGISTRY/gpufraction:0.1.0 && {APPLY}"
+    if local:
+        level = FAIL if behind else WARN
+        found = f"{local[0]} of {few(sorted(set(images[local[0]])))} names no registry"
+        return Finding(level, check, f"{found}, so nodes can have it only if it was loaded there", cure)
+    if len(images) > 1:
+        found = "; ".join(f"{image} of {few(sorted(set(of)))}" for image, of in sorted(images.items()))
+        return Finding(WARN, check, f"the programs run from different images: {found}", cure)
+    return Finding(OK, check, f"{next(iter(images))} everywhere" if images else "no workload to look at")
+
+
+def _own_pod_security(facts: ClusterFacts) -> Iterator[Finding]:
+    check = "own-pod-security"
+    if isinstance(facts.namespaces, Unseen):
+        yield Finding(UNKNOWN, check, f"unknown: {facts.namespaces.why}")
+        return
+    space = named(facts.namespaces, names.NAMESPACE)
+    level = labels_of(space or {}).get(ENFORCE, "")
+    wanting = [
+        f"{kind}/{name_of(each)} ({', '.join(needs)})" for kind, each in workloads(facts) if (needs := _beyond(each))
+    ]
+    if wanting and level in ("baseline", "restricted"):
+        found = f"namespace {names.NAMESPACE} enforces {level}, which refuses {few(wanting)}"
+        yield Finding(FAIL, check, found, f"kubectl label namespace {names.NAMESPACE} {ENFORCE}=privileged --overwrite")
+    else:
+        yield Finding(OK, check, f"namespace {names.NAMESPACE}: {level or 'no level of its own'}, which our pods meet")
+
+
+def _beyond(workload: JSON) -> list[str]:
+    """What the Baseline level of Pod Security refuses of a workload's pods."""
+    spec = pod_spec(workload)
+    found = [word for word in _HOST if spec.get(word)]
+    if any("hostPath" in volume for volume in spec.get("volumes") or []):
+        found.append("hostPath")
+    if any((each.get("securityContext") or {}).get("privileged") for each in spec.get("containers") or []):
+        found.append("privileged")
+    return found
+
+
+def _policies(facts: ClusterFacts) -> Finding:
+    check, found = "policies", facts.policies
+    if isinstance(found, Unseen):
+        return Finding(UNKNOWN, check, f"unknown: {found.why}")
+    missing = [name for name in POLICIES if name not in found]
+    if missing:
+        return Finding(FAIL, check, f"without their binding or not there: {few(missing)}", APPLY)
+    return Finding(OK, check, f"all {len(POLICIES)} admission policies are there")
+
+
+def _ready(workload: JSON) -> tuple[int, int]:
+    """How many replicas are Ready, and how many should be."""
+    status, spec = workload.get("status") or {}, workload.get("spec") or {}
+    return int(status.get("readyReplicas") or 0), int(spec.get("replicas", 1))
+
+
+def _programs(facts: ClusterFacts) -> Iterator[Finding]:
+    for check, name in (("webhook", ADMISSION), ("keeper-of-certificates", CERTS)):
+        workload = named(facts.deployments, name)
+        if isinstance(facts.deployments, Unseen):
+            yield Finding(UNKNOWN, check, f"unknown: {facts.deployments.why}")
+        elif workload is not None:
+            ready, wanted = _ready(workload)
+            found = f"{ready} of {number(wanted, 'replica')} of the Deployment {name} Ready"
+            if ready >= wanted:
+                yield Finding(OK, check, found)
+                continue
+            why = _why_not_ready(facts, workload)
+            level = FAIL if ready == 0 and name == ADMISSION else WARN
+            describe = f"kubectl -n {names.NAMESPACE} describe pods"
+            yield Finding(level, check, f"{found}{why}", describe)
+
+
+def _why_not_ready(facts: ClusterFacts, workload: JSON) -> str:
+    """The reasons for which containers of the workload's pods wait."""
+    if not isinstance(facts.pods, tuple):
+        return ""
+    wanted = ((workload.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    reasons = list[str]()
+    for pod in facts.pods:
+        if (pod.get("metadata") or {}).get("namespace") != names.NAMESPACE or not wanted.items() <= labels_of(
+            pod
+        ).items():
+            continue
+        for status in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = (status.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason"):
+                reasons.append(f"{status.get('name')} {waiting['reason']}")
+        for each in (pod.get("status") or {}).get("conditions") or []:
+            if each.get("type") == "PodScheduled" and each.get("status") == "False":
+                reasons.append(str(each.get("message") or each.get("reason")))
+    distinct = list(dict.fromkeys(reasons))
+    return f" ({few(distinct)})" if distinct else ""
+
+
+def _certificates(facts: ClusterFacts) -> Finding:
+    check, ends = "certificates", facts.authorities.ends
+    if isinstance(facts.webhook, Unseen):
+        return Finding(UNKNOWN, check, f"unknown: {facts.webhook.why}")
+    logs = f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"
+    if facts.authorities.unreadable:
+        found = f"the caBundle of {CONFIGURATION} cannot be read: {facts.authorities.unreadable}"
+        return Finding(FAIL, check, found, logs)
+    if not ends:
+        found = f"{CONFIGURATION} names no authority (caBundle), so the API server trusts no webhook"
+        return Finding(FAIL, check, found, logs)
+    days = int((max(ends) - facts.now) // 86400)
+    if max(ends) <= facts.now:
+        return Finding(FAIL, check, "the authority of the webhook has expired", logs)
+    if max(ends) - facts.now < _SOON:
+        return Finding(WARN, check, f"the authority of the webhook expires in {number(days, 'day')}", logs)
+    return Finding(OK, check, f"the authority of the webhook is valid for {number(days, 'day')}")
+
+
+def _leader(facts: ClusterFacts) -> Finding:
+    check, lease = "leader", facts.lease
+    if isinstance(lease, Unseen):
+        return Finding(UNKNOWN, check, f"unknown: {lease.why}")
+    spec = (lease or {}).get("spec") or {}
+    logs = f"kubectl -n {names.NAMESPACE} logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
+    # A replica's identity is its name and, after an underscore, a number of its own.
+    holder = str(spec.get("holderIdentity") or "").partition("_")[0]
+    if not holder:
+        return Finding(FAIL, check, "no allocator leads: pods wait", logs)
+    try:
+        age = facts.now - datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
+    except ValueError:
+        return Finding(FAIL, check, f"the Lease {LEASE} has no time of renewal", logs)
+    if age > float(spec.get("leaseDurationSeconds") or _SILENT):
+        return Finding(FAIL, check, f"no allocator leads: {holder} last renewed its Lease {age:.0f} s ago", logs)
+    return Finding(OK, check, f"{holder} leads")
+
+
+def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
+    """What our service accounts must be allowed, with the settings that are in force."""
+    allocator, agent = settings(facts, "allocator"), settings(facts, "nodeagent")
+    needed = list(_BASE)
+    if named(facts.deployments, CERTS) is not None:
+        needed.append(_KEEPER)
+    asked = (
+        (_evicts(allocator), _ALLOCATOR, Access("create", "", "pods/eviction"), "allocator-eviction"),
+        (
+            _on(allocator, "claims"),
+            _ALLOCATOR,
+            Access("list", "elasticgpu.io", "elasticgpuclaims"),
+            "claims",
+        ),
+        (
+            _on(allocator, "unhealthy-lists"),
+            _ALLOCATOR,
+            Access("list", "", "configmaps", "kube-system"),
+            "unhealthy-lists",
+        ),
+        (_on(allocator, "fits-enabled"), _ALLOCATOR, Access("list", "kueue.x-k8s.io", "workloads"), "kueue-check"),
+        (
+            _on(allocator, "provisioning-enabled"),
+            _ALLOCATOR,
+            Access("patch", "", "configmaps", names.NAMESPACE, str(names.POOLS)),
+            "node-provisioning",
+        ),
+        (
+            _on(allocator, "provisioning-placeholders"),
+            _ALLOCATOR,
+            Access("create", "", "pods", names.NAMESPACE),
+            "node-placeholders",
+        ),
+        (_on(agent, "pods"), _AGENT, Access("list", "", "pods"), "node-access"),
+        (_on(agent, "startup-taint"), _AGENT, Access("patch", "", "nodes"), "startup-taint"),
+        (_lasting(agent), _AGENT, Access("create", "", "pods/eviction"), "node-access"),
+    )
+    needed += [ProgramRight(who, access, component) for wanted, who, access, component in asked if wanted]
+    return tuple(needed)
+
+
+def _on(settings_: dict[str, str], name: str) -> bool:
+    return settings_.get(name, "").lower() == "true"
+
+
+def _evicts(allocator: dict[str, str]) -> bool:
+    wants = {"repair": "evict", "unbound": "delete"}
+    return _on(allocator, "preemption") or any(allocator.get(name) == value for name, value in wants.items())
+
+
+def _lasting(agent: dict[str, str]) -> bool:
+    return any(agent.get(name, "0").strip("0smh") for name in ("evict-overuse", "evict-unhealthy"))
+
+
+def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:
+    check, granted = "program-rights", facts.granted
+    if isinstance(granted, Unseen):
+        yield Finding(UNKNOWN, check, f"unknown: {granted.why}")
+        return
+    missing = defaultdict[tuple[str, str], list[str]](list)
+    for right, allowed in granted.items():
+        if not allowed:
+            missing[right.account, right.needed_for].append(str(right.access))
+    for (account, needed_for), what in sorted(missing.items()):
+        found = f"{account} may not {', nor '.join(what)}"
+        if needed_for.startswith("manifests/"):
+            yield Finding(FAIL, check, found, APPLY)
+        else:
+            told = f"{found}, which a setting of its needs"
+            yield Finding(FAIL, check, told, f"add the component {needed_for} to your kustomization, then {APPLY}")
+    if not missing:
+        yield Finding(OK, check, f"our service accounts may do what their settings need ({len(granted)} looked at)")

@@ -1,0 +1,180 @@
+"""
+Reads the cluster for the check, with the user's own rights and nothing else: requests out, facts in.
+
+What the user may not read becomes an `Unseen`, and so does what the API server cannot answer. It creates reviews of
+rights and one dry run, none of which is stored. It reads no Secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from contract import names
+from kubectl_gpufraction.check import cluster, install, trial
+from kubectl_gpufraction.check.facts import (
+    CONFIGURATION,
+    LEASE,
+    Access,
+    Authorities,
+    ClusterFacts,
+    DryRun,
+    Objects,
+    ProgramRight,
+    name_of,
+)
+from kubectl_gpufraction.check.findings import Unseen
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.warnings import WarningTransport
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+_ADMISSION, _AUTHORIZATION = "admissionregistration.k8s.io/v1", "authorization.k8s.io/v1"
+_BINDINGS = paths.ClusterResource(_ADMISSION, "validatingadmissionpolicybindings")
+_DAEMONSETS = paths.NamespacedResource("apps/v1", "daemonsets")
+
+
+def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") -> ClusterFacts:
+    """
+    The cluster now. `now`: seconds since the epoch. `wished`: the namespace of the dry run, if the user named one.
+
+    Raises `KubeError` if the API server does not even tell its version.
+    """
+    webhook = _tried(f"read the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube))
+    facts = ClusterFacts(
+        now=now,
+        version=kube.version(),
+        rights=_tried("ask for your own rights", lambda: _own_rights(kube)),
+        nodes=_listed(kube, paths.nodes(), "nodes"),
+        namespaces=_listed(kube, paths.namespaces(), "namespaces"),
+        pods=_listed(kube, paths.pods(), "pods of all namespaces"),
+        runtime_classes=_names(_listed(kube, paths.runtimeclasses(), "runtimeclasses")),
+        gpunodes=_tried("list gpunodes", lambda: _gpunodes(kube)),
+        webhook=webhook,
+        policies=_policies(kube),
+        deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
+        daemonsets=_listed(kube, _DAEMONSETS(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
+        lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, paths.leases(names.NAMESPACE, LEASE))),
+        authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),
+    )
+    rights = install.program_rights(facts)
+    granted = _tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights))
+    where = trial.namespace(facts, wished)
+    tried = _tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
+    return replace(facts, granted=granted, dry_run=tried)
+
+
+def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:
+    """The answer; `Unseen` if the user lacks the right, or the API server gave no answer."""
+    try:
+        return ask()
+    except KubeForbidden:
+        return Unseen(f"you may not {what}")
+    except KubeError as error:
+        return Unseen(str(error))
+
+
+def _listed(kube: Kube, path: str, what: str) -> Objects | Unseen:
+    return _tried(f"list {what}", lambda: tuple(kube.list(path).items))
+
+
+def _names(items: Objects | Unseen) -> frozenset[str] | Unseen:
+    return items if isinstance(items, Unseen) else frozenset(map(name_of, items))
+
+
+def _absent(kube: Kube, path: str) -> JSON | None:
+    """An object, None if there is none."""
+    try:
+        return kube.get(path)
+    except KubeNotFound:
+        return None
+
+
+def _webhook(kube: Kube) -> JSON | None:
+    return _absent(kube, paths.mutatingwebhookconfigurations(CONFIGURATION))
+
+
+def _gpunodes(kube: Kube) -> Objects | None:
+    try:
+        return tuple(kube.list(paths.gpunodes()).items)
+    except KubeNotFound:
+        return None
+
+
+def _policies(kube: Kube) -> frozenset[str] | Unseen:
+    """The admission policies with a binding."""
+    found = _listed(kube, paths.validatingadmissionpolicies(), "validatingadmissionpolicies")
+    bindings = _listed(kube, _BINDINGS(), "validatingadmissionpolicybindings")
+    if isinstance(found, Unseen):
+        return found
+    if isinstance(bindings, Unseen):
+        return bindings
+    bound = {str((each.get("spec") or {}).get("policyName")) for each in bindings}
+    return frozenset(map(name_of, found)) & bound
+
+
+def _authorities(webhook: JSON) -> Authorities:
+    """The ends of the authorities' certificates in the first entry's caBundle; OpenSSL reads them."""
+    entries: list[JSON] = webhook.get("webhooks") or [{}]
+    config = entries[0].get("clientConfig") or {}
+    if not config.get("caBundle"):
+        return Authorities()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=base64.b64decode(config["caBundle"], validate=True).decode("ascii"))
+    except (ssl.SSLError, binascii.Error, ValueError) as error:
+        return Authorities(unreadable=str(error))
+    ends = [each.get("notAfter") for each in context.get_ca_certs()]
+    return Authorities(tuple(ssl.cert_time_to_seconds(end) for end in ends if isinstance(end, str)))
+
+
+def _own_rights(kube: Kube) -> dict[Access, bool]:
+    path = paths.path(_AUTHORIZATION, "selfsubjectaccessreviews")
+    return {each: _review(kube, path, {}, each) for each in (*cluster.INSTALLING, cluster.GRANTING)}
+
+
+def _granted(kube: Kube, rights: Iterable[ProgramRight]) -> dict[ProgramRight, bool]:
+    path = paths.path(_AUTHORIZATION, "subjectaccessreviews")
+    return {each: _review(kube, path, _account(each.account), each.access) for each in rights}
+
+
+def _account(name: str) -> JSON:
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated"]
+    return {"user": f"system:serviceaccount:{names.NAMESPACE}:{name}", "groups": groups}
+
+
+def _review(kube: Kube, path: str, who: JSON, access: Access) -> bool:
+    resource, _, subresource = access.resource.partition("/")
+    about = {
+        "verb": access.verb,
+        "group": access.group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": access.namespace,
+        "name": access.name,
+    }
+    kind = "SelfSubjectAccessReview" if not who else "SubjectAccessReview"
+    body = {
+        "apiVersion": _AUTHORIZATION,
+        "kind": kind,
+        "spec": {**who, "resourceAttributes": {key: value for key, value in about.items() if value}},
+    }
+    return bool((kube.create(path, body).get("status") or {}).get("allowed"))
+
+
+def _dry_run(kube: Kube, listening: WarningTransport, where: str) -> DryRun:
+    """Raises `KubeForbidden` if the user lacks the right; any other refusal is the answer."""
+    try:
+        pod = kube.create(paths.pods(where), trial.pod(where), {"dryRun": "All"})
+    except KubeError as error:
+        # RBAC's refusal has the same status as a policy's or a quota's.
+        if not error.status or "cannot create resource" in str(error):
+            raise
+        text = str(error).partition(f": {error.status} ")[2].partition(": ")[2]
+        return DryRun(where, refused=text or str(error))
+    return DryRun(where, pod, listening.warnings)

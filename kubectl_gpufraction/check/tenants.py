@@ -1,0 +1,123 @@
+"""
+Rules about namespaces: which are served, which should be, and what keeps their pods out. Facts in, findings out.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from contract import dialects, names, pods
+from contract.options import VENDOR, Options
+from kubectl_gpufraction.check.facts import ClusterFacts, installed, is_served, labels_of, name_of, settings
+from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
+from kubectl_gpufraction.output.wording import few
+
+JSON = dict[str, Any]
+ENFORCE = "pod-security.kubernetes.io/enforce"
+_REFUSES_HOST_PATHS = ("baseline", "restricted")
+_MOST = 20
+"""Namespaces that are named, each in a line of its own."""
+
+
+def findings(facts: ClusterFacts) -> Iterator[Finding]:
+    """What is to be told of the namespaces. What cannot be read is said once for each rule."""
+    yield from _served(facts)
+    yield from _pod_security(facts)
+    yield from _unserved_pods(facts)
+
+
+def _served(facts: ClusterFacts) -> Iterator[Finding]:
+    check, namespaces = "namespaces", facts.namespaces
+    if isinstance(namespaces, Unseen):
+        yield Finding(UNKNOWN, check, f"unknown: {namespaces.why}")
+        return
+    served = sorted(name_of(each) for each in namespaces if is_served(each))
+    never = [
+        name_of(each)
+        for each in namespaces
+        if labels_of(each).get(names.INJECT_LABEL) == names.INJECT_ENABLED and not is_served(each)
+    ]
+    odd = [
+        f"{name_of(each)} ({labels_of(each)[names.INJECT_LABEL]})"
+        for each in namespaces
+        if labels_of(each).get(names.INJECT_LABEL, names.INJECT_ENABLED) != names.INJECT_ENABLED
+    ]
+    if never:
+        cure = f"kubectl label namespace {never[0]} {names.INJECT_LABEL}-"
+        yield Finding(WARN, check, f"{few(never)}: labelled, and never served", cure)
+    if odd:
+        first = odd[0].partition(" ")[0]
+        cure = f"kubectl label namespace {first} {names.INJECT_LABEL}={names.INJECT_ENABLED} --overwrite"
+        yield Finding(WARN, check, f"{few(odd)}: only the value {names.INJECT_ENABLED} counts", cure)
+    if served:
+        yield Finding(OK, check, f"served: {few(served)}")
+    else:
+        cure = f"kubectl label namespace NAMESPACE {names.INJECT_LABEL}={names.INJECT_ENABLED}"
+        yield Finding(WARN if installed(facts) else OK, check, "no namespace is labelled yet", cure)
+
+
+def _pod_security(facts: ClusterFacts) -> Iterator[Finding]:
+    check, namespaces = "pod-security", facts.namespaces
+    if isinstance(namespaces, Unseen):
+        return  # said of `namespaces` already
+    paths = settings(facts, "webhook").get("host-paths", "")
+    if not paths:
+        return
+    refusing = [each for each in namespaces if is_served(each) and labels_of(each).get(ENFORCE) in _REFUSES_HOST_PATHS]
+    for each in refusing[:_MOST]:
+        name, level = name_of(each), labels_of(each)[ENFORCE]
+        found = f"namespace {name} enforces {level}, which refuses the hostPath volumes that pods get for {paths}"
+        cure = f"kubectl label namespace {name} {ENFORCE}=privileged --overwrite, or let the nodes use CDI"
+        yield Finding(FAIL, check, found, cure)
+    if not refusing:
+        yield Finding(OK, check, f"no served namespace refuses the hostPath volumes that pods get for {paths}")
+
+
+def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
+    check = "unserved-pods"
+    for fact in (facts.pods, facts.namespaces):
+        if isinstance(fact, Unseen):
+            yield Finding(UNKNOWN, check, f"unknown: {fact.why}")
+            return
+    assert isinstance(facts.pods, tuple)
+    assert isinstance(facts.namespaces, tuple)
+    served = {name_of(each) for each in facts.namespaces if is_served(each)}
+    asking = defaultdict[str, list[JSON]](list)
+    for pod in facts.pods:
+        if _asks_in_vain(pod, facts):
+            asking[str((pod.get("metadata") or {}).get("namespace", ""))].append(pod)
+    for namespace, found in sorted(asking.items())[:_MOST]:
+        yield _unserved(namespace, found, namespace in served)
+    if len(asking) > _MOST:
+        yield Finding(WARN, check, f"{number(len(asking) - _MOST, 'more namespace')} with such pods")
+    if not asking:
+        yield Finding(OK, check, "no pod asks for a share where none is given")
+
+
+def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
+    """Whether a pod asks for a share and did not pass admission. Whole GPUs of a vendor's plugin are not meant."""
+    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not dialects.asked(pod):
+        return False
+    if dialects.standard(pod, Options(whole_gpus=VENDOR)) is not None:
+        return True
+    bound = bool((pod.get("spec") or {}).get("nodeName"))
+    return not bound and settings(facts, "allocator").get("whole-gpus") != VENDOR
+
+
+def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
+    titles = sorted({dialect.title for pod in found for dialect in dialects.asked(pod)})
+    who = f"namespace {namespace}: {number(len(found), 'pod')} asked for a share ({', '.join(titles)})"
+    if served:
+        which = f"kubectl -n {namespace} delete pod {' '.join(name_of(pod) for pod in found[:3])}"
+        told = f"{who} before the namespace was labelled"
+        return Finding(WARN, "unserved-pods", told, f"{which}; their controllers create them again")
+    if namespace in names.UNSERVED_NAMESPACES:
+        return Finding(WARN, "unserved-pods", f"{who}, and that namespace is never served", "create them elsewhere")
+    cure = (
+        f"kubectl label namespace {namespace} {names.INJECT_LABEL}={names.INJECT_ENABLED}, then create the pods again"
+    )
+    return Finding(WARN, "unserved-pods", f"{who}, and the namespace is not labelled", cure)
