@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt docs plugin image image-steps lock pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs plugin image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ demo: $(STAMP) ## run the samples on the embedded cluster and show what came of 
 
 playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
 	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")
+
+playground-upgrade: $(STAMP) ## replace the programs of a running playground one by one; DIRECTORY=its folder
+	@$(RUN) -m playground upgrade $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 test: $(STAMP) ## run the tests
 	$(RUN) -m pytest -q -n auto --maxprocesses 4 --dist loadfile
@@ -86,6 +89,9 @@ check: $(STAMP) ## the linters: format, style, layers, types, structure
 fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+tutorial: $(STAMP) ## type what docs/tutorial.md says, and write into the page what is printed; needs kubectl
+	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q tests/cluster/acceptance/test_tutorial.py
 
 docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m playground.documentation

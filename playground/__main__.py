@@ -1,19 +1,20 @@
 """
-`python -m playground demo` and `python -m playground up`.
+`python -m playground demo`, `python -m playground up` and `python -m playground upgrade`.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from playground import demo
+from playground import demo, upgrading
 from playground.alone import Unusable, alone
-from playground.cluster import Cluster, NotUp
+from playground.cluster import DEFAULT_COMPONENTS, Cluster, NotUp
 from playground.picture import draw
 from playground.programs.process import ProgramFailed
 
@@ -26,10 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = top.add_subparsers(dest="command", required=True)
     commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
     up = commands.add_parser("up", help="start it and leave it running until Ctrl-C")
-    up.add_argument("--directory", default=".playground", help="where kubeconfig and logs go")
+    upgrade = commands.add_parser("upgrade", help="replace the programs of a running one by those of this checkout")
+    for command in (up, upgrade):
+        command.add_argument("--directory", default=".playground", help="where kubeconfig and logs go")
     given = top.parse_args(arguments)
     try:
-        return demo.run() if given.command == "demo" else _up(Path(given.directory).resolve())
+        return _COMMANDS[given.command](given)
     except (Unusable, NotUp, ProgramFailed) as error:
         print(error, file=sys.stderr)
         return 1
@@ -37,16 +40,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _up(directory: Path) -> int:
     stop = threading.Event()
+    asked = threading.Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        asked.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with alone(directory), Cluster(directory=directory) as cluster:
-        print(f"\n{draw(cluster.kube)}\n\nThe cluster is up. In another terminal:\n")
+        signal.signal(number, end)
+    signal.signal(upgrading.SIGNAL, lambda *_: asked.set())
+    with alone(directory), _cluster(directory) as cluster:
+        print(f"\n{draw(cluster.kube)}\n\nThe cluster is up. In another terminal, in this folder:\n")
         print(f"    export KUBECONFIG={cluster.kubeconfig}")
+        print(f"    export PATH={Path(sys.executable).parent}:$PATH      # for kubectl gpufraction")
         print("    kubectl apply -f samples/4paradigm-vgpu.yaml")
         print("    kubectl get pods -o wide\n")
+        if shutil.which("kubectl") is None:
+            print(
+                "There is no kubectl on PATH. docs/tutorial.md says how to get one; kubectl-gpufraction works without."
+            )
+        print("docs/tutorial.md leads through an hour with it.")
         print(f"Logs are in {cluster.directory}. Ctrl-C ends it.", flush=True)
-        stop.wait()
+        while asked.wait() and not stop.is_set():
+            asked.clear()
+            upgrading.carry_out(cluster)
     return 0
+
+
+def _cluster(directory: Path) -> Cluster:
+    """The demo's nodes, with two replicas as the manifests have them, and with preemption."""
+    return Cluster(
+        directory=directory,
+        replicas=2,
+        components=(*DEFAULT_COMPONENTS, "allocator-eviction"),
+        settings={"allocator": ("--preemption=true",)},
+    )
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": lambda _: demo.run(),
+    "up": lambda given: _up(Path(given.directory).resolve()),
+    "upgrade": lambda given: upgrading.ask_for_it(Path(given.directory).resolve()),
+}
 
 
 if __name__ == "__main__":

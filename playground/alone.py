@@ -37,6 +37,18 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def running_in(directory: Path) -> int:
+    """The process of the playground that has the folder. Raises `Unusable` where none has it."""
+    try:
+        with (directory / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int((directory / "lock").read_text())
+    except OSError:
+        pass
+    raise Unusable(f"no playground runs in {directory}; start one in another terminal: make playground")
+
+
 def _taken(directory: Path, process: str) -> str:
     return (
         f"a playground runs in {directory} already (process {process or 'unknown'}). To use it:\n\n"

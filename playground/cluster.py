@@ -49,6 +49,7 @@ COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
 """What components change of the programs' flags, which run as processes here; by component and program."""
 _ACCOUNT_SECONDS = 20.0
 _AWAY_SECONDS = 30.0
+_REPLACED_SECONDS = 60.0
 
 
 class NotUp(Exception):
@@ -185,6 +186,31 @@ class Cluster:
         """Have the API server's reviews go to this replica from now on; None: to all in turn."""
         self._asked = replica
         self._service.cut()
+
+    def upgrade(self, report: Callable[[str], None]) -> None:
+        """
+        Replace every program by one that starts now, as the rollout of a Deployment and of a DaemonSet does.
+
+        The replicas are replaced one after the other; the API server asks the others meanwhile. `report` is told each
+        part that serves again. Raises `NotUp` or `ProgramFailed`.
+        """
+        for replica in self.replicas:
+            others = [each.number for each in self.replicas if each is not replica]
+            self.ask_only(others[0] if others else None)
+            self._replace(replica.name("webhook"), replica.name("allocator"))
+            self.ask_only(None)
+            report(f"replica {replica.number} of gpufraction is replaced and ready")
+        for node in self.nodes:
+            self._replace(f"nodeagent-{node.spec.name}")
+            report(f"the node agent on {node.spec.name} is replaced")
+
+    def _replace(self, *programs: str) -> None:
+        for name in programs:
+            self.programs[name].terminate()
+        for name in programs:
+            self.programs[name].wait()
+            self.programs[name].start()
+        self._wait_until_up(_REPLACED_SECONDS)
 
     def _webhook_ports(self) -> list[int]:
         return [each.webhook_port for each in self.replicas if self._asked in (None, each.number)]

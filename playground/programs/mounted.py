@@ -49,7 +49,8 @@ class Mounted:
     def _write(self, data: dict[str, str]) -> None:
         link = self._directory / "..data"
         before = link.resolve() if link.is_symlink() else None
-        fresh = self._directory / f"..{next(self._versions)}"
+        # An earlier process that used this folder has left its own.
+        fresh = next(path for path in (self._directory / f"..{n}" for n in self._versions) if not path.exists())
         fresh.mkdir()
         for name, text in data.items():
             (fresh / name).write_text(text, encoding="utf-8")

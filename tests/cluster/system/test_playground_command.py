@@ -90,6 +90,15 @@ def test_what_one_left_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None
         pass
 
 
+def test_an_upgrade_of_a_playground_that_does_not_run_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "playground", "upgrade", "--directory", str(tmp_path)]
+    refused = subprocess.run(command, cwd=_TOP, capture_output=True, text=True, timeout=60, check=False)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        f"no playground runs in {tmp_path}; start one in another terminal: make playground\n",
+    )
+
+
 def test_a_folder_that_cannot_be_made_is_said_to_be_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = up(tmp_path / "file")
