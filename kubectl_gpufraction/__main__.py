@@ -28,6 +28,7 @@ from kubectl_gpufraction.commands import (
 )
 from kubectl_gpufraction.output.forms import FORMS
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.ui import command as ui
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
 from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
@@ -48,6 +49,7 @@ COMMANDS: tuple[Command, ...] = (
     kueueconfig.COMMAND,
     version.COMMAND,
     inspect.COMMAND,
+    ui.COMMAND,
 )
 
 
@@ -103,6 +105,8 @@ def main(
         return 2
     colour = out.isatty() and "NO_COLOR" not in environment
     try:
+        if given.command is ui.COMMAND:
+            return ui.serve(_session(given), out, stop or threading.Event())
         return _print(_session(given), out, err, stop or threading.Event(), colour=colour)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -8,7 +8,7 @@ gives what was requested. Must not: call the API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
@@ -134,6 +134,18 @@ class ClusterView:
     claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
     """Whether this is the whole cluster; else only the pods of the one namespace that the user may list."""
+    _by_gpu: Mapping[str, tuple[tuple[Pod | ListedClaim, Demand], ...]] = field(init=False, repr=False, compare=False)
+    """The holders by UUID, sorted out once: a large cluster has thousands of GPUs and ten times the pods."""
+
+    def __post_init__(self) -> None:
+        found: dict[str, list[tuple[Pod | ListedClaim, Demand]]] = {}
+        for claim in self.claims:
+            for uuid, share in of_claim(claim.allocation).items():
+                found.setdefault(uuid, []).append((claim, share))
+        for pod in self._booked():
+            for uuid, share in pod.shares().items():
+                found.setdefault(uuid, []).append((pod, share))
+        object.__setattr__(self, "_by_gpu", {uuid: tuple(holders) for uuid, holders in found.items()})
 
     @classmethod
     def of(
@@ -176,11 +188,7 @@ class ClusterView:
 
     def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, Demand], ...]:
         """The holders of shares of a GPU. A claim's share belongs to the claim, however many pods use it."""
-        found: list[tuple[Pod | ListedClaim, Demand | None]] = [
-            *((claim, of_claim(claim.allocation).get(gpu.uuid)) for claim in self.claims),
-            *((pod, pod.shares().get(gpu.uuid)) for pod in self._booked()),
-        ]
-        return tuple((holder, share) for holder, share in found if share is not None)
+        return self._by_gpu.get(gpu.uuid, ())
 
     def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Demand]]]:
         """Every share once: the holder's namespace and name, the allocation, and what it uses of each GPU."""

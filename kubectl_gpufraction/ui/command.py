@@ -1,0 +1,152 @@
+"""
+`kubectl gpufraction ui`: start the page's server, print its address, and serve until Ctrl-C.
+
+The address is printed and not opened in a browser: a browser is started with the address among its arguments, which
+every user of the machine can read, and the token with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TextIO
+
+from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.ui import pages
+from kubectl_gpufraction.ui.reading import LEAST_REST, Reader, Stories
+from kubectl_gpufraction.ui.server import LIMITS, routes
+from runtime.httpserver import HttpError, HttpServer, serve_http
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
+
+JSON = dict[str, Any]
+_TOKEN_BYTES = 24
+_LOOPBACK = "127.0.0.1"
+_EVENTS_READ = 200
+"""Events of one pod that are read; a pod that fails for days has many."""
+
+
+def add_arguments(to: argparse.ArgumentParser) -> None:
+    """The command's own flags."""
+    to.add_argument("--port", type=_port, default=0, metavar="PORT", help="port on 127.0.0.1; else any free one")
+    to.add_argument(
+        "--listen",
+        type=_address,
+        default=None,
+        metavar="ADDRESS:PORT",
+        help="serve there, without a token: whoever reaches it sees what this account sees",
+    )
+    to.add_argument("--host", action="append", default=[], metavar="NAME", help="a name of this server, with --listen")
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ADDRESS:PORT, such as 0.0.0.0:9405")
+    return address.removeprefix("[").removesuffix("]"), _port(port)
+
+
+@contextlib.contextmanager
+def serving(
+    kube: Kube,
+    read: Callable[[], ClusterView],
+    namespace: str,
+    *,
+    token: str,
+    address: tuple[str, int] = (_LOOPBACK, 0),
+    hosts: Collection[str] = (),
+    errors: tuple[type[Exception], ...] = (KubeError,),
+    least_rest: float = LEAST_REST,
+) -> Iterator[HttpServer]:
+    """
+    The page's server while it runs.
+
+    `read` gives the cluster, and may raise one of `errors`; `token`: see `server.routes`. Raises OSError if the address
+    is taken.
+    """
+    reader = Reader(read, namespace, errors=errors, least_rest=least_rest)
+    try:
+        stories = Stories(lambda namespace, name: _story(kube, reader, namespace, name), keep=least_rest)
+        server = serve_http(routes(reader, stories, token=token, hosts=hosts), address, name="ui", limits=LIMITS)
+        try:
+            yield server
+        finally:
+            server.close(1.0)
+    finally:
+        reader.close()
+
+
+def _story(kube: Kube, reader: Reader, namespace: str, name: str) -> JSON:
+    """A pod and its Events, with the rights of whoever serves the page. Raises HttpError."""
+    seen = reader.current()
+    if seen.picture is None:
+        raise HttpError(503, seen.why or "the API server has not answered yet")
+    try:
+        pod = kube.get(paths.pods(namespace, name))
+    except ValueError:
+        raise HttpError(400, "namespace, name: expected the names of a namespace and of a pod") from None
+    except KubeNotFound:
+        raise HttpError(404, f"pod {namespace}/{name} is not there (any more)") from None
+    except KubeError as error:
+        raise HttpError(502, str(error)) from None
+    try:
+        about = f"involvedObject.kind=Pod,involvedObject.name={name}"
+        listed = kube.get(paths.events(namespace), {"fieldSelector": about, "limit": _EVENTS_READ})
+        events, unseen = list(listed.get("items") or []), ""
+    except KubeForbidden:
+        events, unseen = [], "no right to list Events in this namespace"
+    except KubeError as error:
+        events, unseen = [], str(error)
+    return pages.story(seen.picture, pod, events, unseen)
+
+
+def serve(session: Session, out: TextIO, stop: threading.Event) -> int:
+    """Serve until `stop`, Ctrl-C or SIGTERM; the exit status."""
+    given = session.given
+    token = "" if given.listen else secrets.token_urlsafe(_TOKEN_BYTES)
+    address = given.listen or (_LOOPBACK, given.port)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    page = serving(
+        session.kube,
+        session.seen,
+        session.namespace,
+        token=token,
+        address=address,
+        hosts=given.host,
+        errors=(KubeError, Failed),
+    )
+    try:
+        with page as server:
+            print(f"http://{address[0]}:{server.port}/{token and token + '/'}", file=out)
+            if token:
+                print("Open it in a browser on this machine. Ctrl-C ends it.", file=out)
+            out.flush()
+            stop.wait()
+    except OSError as error:
+        raise Failed(f"{address[0]}:{address[1]}: {error.strerror or error}; --port chooses another port") from error
+    return Exit.OK
+
+
+def run(session: Session) -> CommandOutput:
+    """As `serve`, on the standard output."""
+    serve(session, sys.stdout, threading.Event())
+    return CommandOutput()
+
+
+COMMAND = Command(
+    "ui", "GPUs, queue and each pod's story as a page in the browser, on this machine alone", run, add_arguments
+)

@@ -1,0 +1,362 @@
+"""
+What the page shows: each view as plain values for JSON, from a `ClusterView` and the time at which it was read.
+
+Pure. The rows are those of the commands, so the page and the tables say the same. A view has at most `MOST`
+rows, and its map of the cluster at most `MOST_TILES`, whatever the size of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from contract import names
+from contract.encoding import moments
+from contract.encoding.quantity import mib
+from contract.model import WHOLE
+from contract.scheduling.demand import Demand, usage_of
+from kubectl_gpufraction.cluster.room import NO_LIMITS
+from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Pod
+from kubectl_gpufraction.commands import explain, waiting
+from kubectl_gpufraction.commands import nodes as nodes_command
+from kubectl_gpufraction.commands import pods as pods_command
+from kubectl_gpufraction.output.wording import asked
+
+JSON = dict[str, Any]
+MOST = 100
+"""Rows of one answer; the browser asks for the next ones."""
+MOST_TILES = 2_000
+"""Nodes on the map."""
+_MOST_SHARERS = 24
+"""Sharers of one GPU that are drawn by themselves; those with the least memory are drawn as one."""
+TONES = 8
+"""Colours, each with a pattern of its own; neighbours in the alphabet of namespaces have different ones."""
+_MOST_EVENTS = 50
+_MOST_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows of a view: those in which each word of `filter` occurs, `count` of them from number `start` on."""
+
+    filter: str = ""
+    start: int = 0
+    count: int = 50
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words, in lower case."""
+        return tuple(self.filter.lower().split()[:_MOST_WORDS])
+
+    def of(self, rows: Sequence[JSON], text: Callable[[JSON], str]) -> JSON:
+        """The rows that match, how many there are, and which of them these are."""
+        words = self.words
+        found = [row for row in rows if all(word in text(row) for word in words)] if words else list(rows)
+        start = min(max(0, self.start), max(0, len(found) - 1))
+        end = start + min(max(1, self.count), MOST)
+        return {"total": len(found), "from": start, "rows": found[start:end]}
+
+
+class Picture:
+    """
+    One reading of the cluster, and the views made of it; each is made when it is first asked for, and kept.
+
+    Two threads that ask at once may both make it, and make the same.
+    """
+
+    def __init__(self, state: ClusterView, at: datetime, namespace: str) -> None:
+        self.state = state
+        self.at = at
+        self.namespace = namespace
+        self._made: dict[str, Any] = {}
+
+    def head(self) -> JSON:
+        """What every view shows above its rows: the sums of the cluster, and of whom this is a picture."""
+        found: JSON = self._once("head", self._head)
+        return found
+
+    def gpus(self, wanted: Wanted) -> JSON:
+        """The nodes with their GPUs, and the map of all nodes where not all of them are among the rows."""
+        nodes: list[JSON] = self._once("nodes", self._nodes)
+        found = wanted.of(nodes, _node_text)
+        more = found["total"] > len(found["rows"]) or found["from"] > 0
+        words = wanted.words
+        matching = [row for row in nodes if all(word in _node_text(row) for word in words)] if more else []
+        return {
+            **found,
+            "rows": [_public(row) for row in found["rows"]],
+            "map": [_tile(row) for row in matching[:MOST_TILES]],
+        }
+
+    def queue(self, wanted: Wanted) -> JSON:
+        """The pods that wait."""
+        rows = self._once("queue", lambda: [dict(row) for row in waiting.rows(self.state, None)])
+        return wanted.of(rows, _text_of("namespace", "name", "asks", "reason", "dialect"))
+
+    def pods(self, wanted: Wanted) -> JSON:
+        """The pods that asked for a share."""
+        rows = self._once("pods", lambda: [dict(row) for row in pods_command.rows(self.state, None)])
+        return wanted.of(rows, _text_of("namespace", "name", "status", "node", "dialect", "claim"))
+
+    def namespaces(self, wanted: Wanted) -> JSON:
+        """What the pods and claims of each namespace hold, the largest first."""
+        return wanted.of(self._once("namespaces", lambda: namespaces(self.state)), _text_of("namespace"))
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod, if it waits for a share or has one."""
+        by_key: dict[str, Pod] = self._once("by_key", lambda: {pod.key: pod for pod in self.state.pods})
+        return by_key.get(f"{namespace}/{name}")
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _nodes(self) -> list[JSON]:
+        return nodes(self.state, self.at)
+
+    def _head(self) -> JSON:
+        gpus = [gpu for row in self._once("nodes", self._nodes) for gpu in row["gpus"]]
+        open_gpus = [
+            (gpu, row["name"]) for row in self._once("nodes", self._nodes) if row["open"] for gpu in row["gpus"]
+        ]
+        pieces = [(gpu["freeMiB"], name, gpu["gpu"]) for gpu, name in open_gpus if takes_pods(gpu)]
+        largest = max(pieces, key=lambda piece: piece[0], default=None)
+        return {
+            "whole": self.state.whole,
+            "namespace": self.namespace,
+            "nodes": len(self.state.nodes),
+            "gpus": len(gpus),
+            "memoryMiB": sum(gpu["totalMiB"] for gpu in gpus),
+            "usedMiB": sum(gpu["memoryMiB"] for gpu in gpus),
+            "cores": round(sum(gpu["cores"] for gpu in gpus) / len(gpus)) if gpus else 0,
+            "unhealthy": sum(gpu["health"] == "Unhealthy" for gpu in gpus),
+            "withheld": sum(gpu["health"] not in ("Healthy", "Unhealthy") for gpu in gpus),
+            "untouched": sum(not gpu["shares"] and takes_pods(gpu) for gpu, _ in open_gpus),
+            "largest": {"freeMiB": largest[0], "node": largest[1], "gpu": largest[2]} if largest else None,
+            "pods": len(self.state.pods),
+            "waiting": sum(pod.allocation is None for pod in self.state.pods),
+        }
+
+
+def takes_pods(gpu: Mapping[str, Any]) -> bool:
+    """Whether the GPU of a row has memory and cores left, and is well."""
+    return bool(gpu["health"] == "Healthy" and gpu["freeMiB"] and gpu["cores"] < WHOLE and not gpu["exclusive"])
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def nodes(state: ClusterView, at: datetime) -> list[JSON]:
+    """Every node with its GPUs and their sharers."""
+    by_node = {
+        name: list(rows) for name, rows in groupby(nodes_command.rows(state, at), key=lambda row: str(row["node"]))
+    }
+    tones = {namespace: at % TONES for at, namespace in enumerate(sorted({each[0] for each in state.booked()}))}
+    return [_node(state, node, by_node.get(node.name, []), tones) for node in state.nodes]
+
+
+def _node(state: ClusterView, node: Node, rows: Sequence[Mapping[str, Any]], tones: Mapping[str, int]) -> JSON:
+    gpus = []
+    for gpu, row in zip(node.inventory.gpus, rows, strict=True):
+        holders, capacity = state.holders(gpu), NO_LIMITS.capacity(gpu)
+        usage = usage_of(share for _, share in holders)
+        kept = ("gpu", "model", "shares", "memoryMiB", "freeMiB", "cores", "health", "reason", "uuid")
+        gpus.append(
+            {
+                **{key: row[key] for key in kept},
+                "totalMiB": mib(capacity),
+                "promised": round(capacity / gpu.usable, 2) if gpu.usable and capacity > gpu.usable else 0,
+                "exclusive": usage.exclusive,
+                "parent": gpu.parent,
+                **_sharers(holders, tones),
+            }
+        )
+    first: Mapping[str, Any] = rows[0] if rows else {}
+    return {
+        "name": node.name,
+        "state": first.get("node_state", "Ready" if node.ready else "NotReady"),
+        "open": node.ready and not node.cordoned,
+        "isolation": [] if node.isolation == "-" else node.isolation.split(","),
+        "driver": node.inventory.driver,
+        "problem": node.inventory.problem,
+        "seen": node.seen,
+        "gpus": gpus,
+        "_text": "",
+    }
+
+
+def _sharers(holders: Sequence[tuple[Pod | ListedClaim, Demand]], tones: Mapping[str, int]) -> JSON:
+    """The sharers of one GPU, those with most memory first, and the sum of those that are too many to draw."""
+    rows = [
+        {
+            "namespace": holder.namespace,
+            "name": holder.name,
+            "kind": "pod" if isinstance(holder, Pod) else "claim",
+            "memoryMiB": mib(share.memory),
+            "cores": share.cores,
+            "exclusive": share.exclusive,
+            "tone": tones.get(holder.namespace, 0),
+        }
+        for holder, share in holders
+    ]
+    rows.sort(key=lambda row: (-int(str(row["memoryMiB"])), str(row["namespace"]), str(row["name"])))
+    drawn, rest = rows[:_MOST_SHARERS], rows[_MOST_SHARERS:]
+    return {
+        "sharers": drawn,
+        "more": {
+            "count": len(rest),
+            "memoryMiB": sum(int(str(row["memoryMiB"])) for row in rest),
+            "cores": sum(int(str(row["cores"])) for row in rest),
+        },
+    }
+
+
+def _node_text(row: JSON) -> str:
+    """What a filter finds a node by: names, models, UUIDs, and words such as `is:unhealthy`."""
+    if not row["_text"]:
+        words = {row["name"], row["state"], *row["isolation"]}
+        for gpu in row["gpus"]:
+            words |= {gpu["model"], gpu["uuid"], gpu["health"], gpu["reason"]}
+            words |= {f"{sharer['namespace']}/{sharer['name']}" for sharer in gpu["sharers"]}
+            words |= {f"is:{word}" for word in _marks(row, gpu)}
+        row["_text"] = " ".join(sorted(words)).lower()
+    return str(row["_text"])
+
+
+def _marks(row: JSON, gpu: JSON) -> Iterable[str]:
+    if gpu["health"] != "Healthy":
+        yield "unhealthy" if gpu["health"] == "Unhealthy" else "withheld"
+    elif row["open"] and takes_pods(gpu):
+        yield "free" if gpu["shares"] else "untouched"
+        yield "free"
+    if not row["open"]:
+        yield "closed"
+
+
+def _public(row: JSON) -> JSON:
+    return {key: value for key, value in row.items() if not key.startswith("_")}
+
+
+def _tile(row: JSON) -> list[Any]:
+    """One node on the map: its name, how full its memory is in percent, and what is the matter with it."""
+    total, used = sum(gpu["totalMiB"] for gpu in row["gpus"]), sum(gpu["memoryMiB"] for gpu in row["gpus"])
+    matter = "closed" if not row["open"] else "well"
+    if any(gpu["health"] == "Unhealthy" for gpu in row["gpus"]):
+        matter = "unhealthy"
+    return [row["name"], min(WHOLE, round(WHOLE * used / total)) if total else 0, matter]
+
+
+def _text_of(*keys: str) -> Callable[[JSON], str]:
+    def text(row: JSON) -> str:
+        namespaced = f"{row['namespace']}/{row['name']}" if "name" in row else ""
+        return " ".join((namespaced, *(str(row[key]) for key in keys))).lower()
+
+    return text
+
+
+# -- namespaces -----------------------------------------------------------------------------------------------------
+
+
+def namespaces(state: ClusterView) -> list[JSON]:
+    """What each namespace holds and waits for, the one with most memory first."""
+    found: dict[str, JSON] = {}
+
+    def row(namespace: str) -> JSON:
+        empty = {"namespace": namespace, "holders": 0, "memoryMiB": 0, "cores": 0, "gpus": set(), "waiting": 0}
+        return found.setdefault(namespace, empty)
+
+    for namespace, _, _, shares in state.booked():
+        here = row(namespace)
+        here["holders"] += 1
+        here["memoryMiB"] += sum(mib(share.memory) for share in shares.values())
+        here["cores"] += sum(share.cores for share in shares.values())
+        here["gpus"] |= set(shares)
+    for pod in state.pods:
+        if pod.allocation is None:
+            row(pod.namespace)["waiting"] += 1
+    for each in found.values():
+        each["gpus"] = len(each["gpus"])
+    return sorted(found.values(), key=lambda each: (-each["memoryMiB"], each["namespace"]))
+
+
+# -- a pod's story --------------------------------------------------------------------------------------------------
+
+
+def story(picture: Picture, pod: JSON, events: Sequence[JSON], unseen: str = "") -> JSON:
+    """
+    A pod from its creation on: what it asked for, how long it waited and why, where it went, and its Events.
+
+    `pod`: the object, newer than the picture. `unseen`: why its Events cannot be shown, or empty.
+    """
+    metadata = pod.get("metadata") or {}
+    found = picture.pod(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+    lines = explain.explanation(picture.state, found) if found else [explain.without_share(pod)]
+    now = picture.at.timestamp()
+    return {
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata.get("name", ""),
+        "phase": (pod.get("status") or {}).get("phase", ""),
+        "waits": bool(found and found.allocation is None),
+        "asks": asked(found) if found else "",
+        "lines": [moments.spoken(line, now) for line in lines],
+        "steps": steps(pod, asked(found) if found else ""),
+        "events": [_event(event) for event in sorted(events, key=_last_seen, reverse=True)[:_MOST_EVENTS]],
+        "unseen": unseen,
+    }
+
+
+def steps(pod: JSON, asks: str) -> list[JSON]:
+    """The moments of a pod's life that its object keeps, in order: created, waits or has its share, scheduled, runs."""
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    created = str(metadata.get("creationTimestamp") or "")
+    found = [{"at": created, "what": "created", "text": f"asks for {asks}" if asks else ""}]
+    conditions = {each.get("type"): each for each in status.get("conditions") or []}
+    for kind, yes, no in (
+        (str(names.ALLOCATED_CONDITION), "share allocated", "waits for a share"),
+        ("PodScheduled", "scheduled", "not scheduled"),
+        ("Ready", "ready", "not ready"),
+    ):
+        each = conditions.get(kind)
+        if each is None or (kind != str(names.ALLOCATED_CONDITION) and each.get("status") != "True"):
+            continue
+        when, done = str(each.get("lastTransitionTime") or ""), each.get("status") == "True"
+        waited = _between(created, when) if kind == str(names.ALLOCATED_CONDITION) and done else ""
+        message = str(each.get("message") or "").removeprefix("waiting: ")
+        text = " ".join(part for part in (message, waited and f"(after {waited})") if part)
+        found.append({"at": when, "what": yes if done else no, "text": text})
+    if metadata.get("deletionTimestamp"):
+        found.append({"at": str(metadata["deletionTimestamp"]), "what": "is being deleted", "text": ""})
+    return sorted(found, key=lambda step: str(step["at"]) or "9")
+
+
+def _between(first: str, then: str) -> str:
+    try:
+        seconds = datetime.fromisoformat(then).timestamp() - datetime.fromisoformat(first).timestamp()
+    except ValueError:
+        return ""
+    return moments.duration(seconds)
+
+
+def _last_seen(event: JSON) -> str:
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event.get("firstTimestamp")
+        or ""
+    )
+
+
+def _event(event: JSON) -> JSON:
+    return {
+        "at": _last_seen(event),
+        "warns": event.get("type") == "Warning",
+        "reason": str(event.get("reason") or ""),
+        "message": str(event.get("message") or "").removeprefix("waiting: "),
+        "count": max(1, int(event.get("count") or 1)),
+    }

@@ -1,0 +1,510 @@
+"use strict";
+/*
+ * The page: asks for one view every few seconds, and draws it. What there is to show comes from the API as JSON and goes
+ * into the page as text only, never as HTML: names and messages are written by strangers.
+ *
+ * The address after # keeps what is looked at: #queue?filter=team-a&from=50&pod=default/train-0
+ */
+
+const EVERY = 3000;      // milliseconds between two looks
+const AFTER_FAILURE = 6000;
+const ROWS = 50;
+const VIEWS = ["gpus", "queue", "pods", "namespaces"];
+const $ = (id) => document.getElementById(id);
+
+let seen = null;         // the last answer
+let tag = "";            // its ETag, for the address `tagged`
+let tagged = "";
+let readAt = 0;          // when the cluster was read, by this machine's clock
+let lost = "";           // why this page's own server does not answer
+let lostSince = 0;
+let timer = 0;
+let asking = null;       // the request under way
+let asTable = false;
+let spoken = "";         // the state that assistive technology was told
+
+// -- making elements ------------------------------------------------------------------------------------------------
+
+/** An element. Attributes: `class`, `style` as an object, any other as it is; children: elements, text, or nothing. */
+function h(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "style") Object.assign(made.style, value);
+    else made.setAttribute(key, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    made.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return made;
+}
+
+/** Make `old` equal to `made` and keep the elements that are there: focus and scrolling stay where they are. */
+function morph(old, made) {
+  for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && name !== "tabindex") old.removeAttribute(name);
+  for (const { name, value } of made.attributes) {
+    if (name === "style" || (name === "tabindex" && old.hasAttribute(name))) continue;
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const property of ["flexGrow", "width", "height"]) {
+    if (old.style && old.style[property] !== made.style[property]) old.style[property] = made.style[property];
+  }
+  morphChildren(old, [...made.childNodes]);
+}
+
+function morphChildren(parent, wanted) {
+  const keyed = new Map();
+  for (const child of parent.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  let at = parent.firstChild;
+  for (const each of wanted) {
+    const key = each.dataset && each.dataset.key;
+    let same = key ? keyed.get(key) : at;
+    if (same && !key && same.dataset && same.dataset.key) same = null;
+    if (same && same.nodeName === each.nodeName) {
+      if (same === at) at = at.nextSibling;
+      else parent.insertBefore(same, at);
+      if (same.nodeType === Node.TEXT_NODE) {
+        if (same.data !== each.data) same.data = each.data;
+      } else morph(same, each);
+    } else parent.insertBefore(each, at);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+const show = (element, ...children) => morphChildren(element, children.flat(3).filter(Boolean).map((child) => child instanceof Node ? child : document.createTextNode(child)));
+
+// -- words and figures ----------------------------------------------------------------------------------------------
+
+const many = (count, one, several) => `${count.toLocaleString("en")} ${count === 1 ? one : several || one + "s"}`;
+function memory(mib) {
+  if (!mib) return "0";
+  if (mib >= 1048576) return `${(mib / 1048576).toFixed(1)} TiB`;
+  if (mib >= 1024) return `${(mib / 1024).toFixed(mib >= 102400 || mib % 1024 === 0 ? 0 : 1)} GiB`;
+  return `${mib} MiB`;
+}
+const percent = (part, whole) => (whole ? Math.round((100 * part) / whole) : 0);
+function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  for (const [size, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (whole >= Math.max(2 * size, 120)) return `${Math.floor(whole / size)} ${name}`;
+  return `${whole} s`;
+}
+function age(stamp, form = "ago") {
+  const at = Date.parse(stamp);
+  if (Number.isNaN(at)) return h("span", {}, "–");
+  const seconds = (Date.now() - at) / 1000;
+  return h("time", { datetime: stamp, title: new Date(at).toLocaleString() }, form === "ago" ? `${duration(seconds)} ago` : duration(seconds));
+}
+const clock = (milliseconds) => new Date(milliseconds).toLocaleTimeString();
+
+// -- where we are ---------------------------------------------------------------------------------------------------
+
+function place() {
+  const [view, query] = location.hash.slice(1).split("?");
+  const asked = new URLSearchParams(query || "");
+  return {
+    view: VIEWS.includes(view) ? view : "gpus",
+    filter: asked.get("filter") || "",
+    from: Math.max(0, parseInt(asked.get("from") || "0", 10) || 0),
+    pod: asked.get("pod") || "",
+  };
+}
+
+function go(change) {
+  const now = { ...place(), ...change };
+  const asked = new URLSearchParams();
+  if (now.filter) asked.set("filter", now.filter);
+  if (now.from) asked.set("from", String(now.from));
+  if (now.pod) asked.set("pod", now.pod);
+  const text = asked.toString();
+  const hash = `#${now.view}${text ? "?" + text : ""}`;
+  if (hash !== location.hash) location.hash = hash;
+}
+
+// -- asking ---------------------------------------------------------------------------------------------------------
+
+async function look() {
+  clearTimeout(timer);
+  if (asking) asking.abort();
+  const mine = (asking = new AbortController());
+  const { view, filter, from } = place();
+  const address = `api/${view}?${new URLSearchParams({ filter, from: String(from), count: String(ROWS) })}`;
+  let next = EVERY;
+  try {
+    const headers = tag && tagged === address ? { "If-None-Match": tag } : {};
+    const answer = await fetch(address, { headers, cache: "no-store", signal: mine.signal });
+    if (answer.status === 200) {
+      seen = { ...(await answer.json()), name: view };
+      tag = answer.headers.get("ETag") || "";
+      tagged = address;
+    } else if (answer.status !== 304) {
+      const told = await answer.json().catch(() => ({}));
+      throw new Error(told.error || `HTTP ${answer.status}`);
+    }
+    readAt = Date.now() - 1000 * Number(answer.headers.get("Age") || 0);
+    lost = "";
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    if (!lost) lostSince = Date.now();
+    lost = error instanceof TypeError ? "the command that serves this page does not answer; has it ended?" : error.message;
+    next = AFTER_FAILURE;
+  }
+  if (mine !== asking) return;
+  asking = null;
+  draw();
+  await story();
+  timer = setTimeout(look, next);
+}
+
+// -- drawing --------------------------------------------------------------------------------------------------------
+
+function draw() {
+  const at = place();
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const chosen = tab.dataset.view === at.view;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+  }
+  $("main").setAttribute("aria-labelledby", `tab-${at.view}`);
+  if (document.activeElement !== $("filter") && $("filter").value !== at.filter) $("filter").value = at.filter;
+  $("as-table").setAttribute("aria-pressed", String(asTable));
+  $("as-table").hidden = at.view !== "gpus";
+  status();
+  if (!seen) {
+    if (lost) show($("main"), h("p", { class: "empty" }, `The cluster cannot be shown: ${lost}`));
+    return;
+  }
+  head(seen.head);
+  if (seen.name !== at.view) return;
+  const drawn = { gpus, queue, pods, namespaces }[at.view](seen.view, seen.head);
+  show($("main"), drawn, pager(seen.view));
+  rove();
+}
+
+function status() {
+  const old = lost ? { since: seen ? readAt : lostSince, why: lost } : seen && seen.old ? { since: Date.parse(seen.old.since), why: seen.old.why } : null;
+  const text = old
+    ? `${seen ? "This picture is old, from" : "No picture since"} ${clock(old.since)} (${duration((Date.now() - old.since) / 1000)} ago): ${old.why}`
+    : seen ? `read ${duration((Date.now() - readAt) / 1000)} ago` : "";
+  const state = old ? old.why : "";
+  const element = $("status");
+  element.classList.toggle("old", Boolean(old));
+  // Only a change of state is spoken; the seconds are not.
+  element.setAttribute("aria-live", state === spoken ? "off" : "polite");
+  spoken = state;
+  element.textContent = text;
+}
+
+function head(sums) {
+  $("waiting").textContent = sums.waiting ? String(sums.waiting) : "";
+  document.title = sums.waiting ? `(${sums.waiting}) GPU shares` : "GPU shares";
+  if (!sums.whole) {
+    show($("head"),
+      figure("Pods with a share", many(sums.pods - sums.waiting, "pod"), `in namespace ${sums.namespace}`),
+      figure("Waiting", String(sums.waiting), "for a share"));
+    return;
+  }
+  const used = percent(sums.usedMiB, sums.memoryMiB);
+  const trouble = sums.unhealthy + sums.withheld;
+  show($("head"),
+    h("dl", { class: "figure", "data-key": "memory" }, h("dt", {}, "GPU memory that is shared out"),
+      h("dd", {}, `${memory(sums.usedMiB)} of ${memory(sums.memoryMiB)}`,
+        h("div", { class: "meter", role: "img", "aria-label": `${used} % of the memory` }, h("i", { style: { width: `${used}%` } })),
+        h("small", {}, `${used} % of the memory, ${sums.cores} % of the cores`))),
+    figure("GPUs", sums.gpus.toLocaleString("en"), `on ${many(sums.nodes, "node")}`),
+    figure("Untouched", String(sums.untouched), sums.untouched === 1 ? "GPU without a share" : "GPUs without a share"),
+    figure("Largest free piece", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU takes another pod"),
+    figure("Waiting", String(sums.waiting), sums.waiting === 1 ? "pod in the queue" : "pods in the queue"),
+    trouble ? figure("Out of use", `✕ ${trouble}`, [sums.unhealthy && `${sums.unhealthy} unhealthy`, sums.withheld && `${sums.withheld} withheld`].filter(Boolean).join(", "), "bad") : null);
+}
+const figure = (name, value, small, kind = "") => h("dl", { class: `figure ${kind}`.trim(), "data-key": name }, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, small)));
+
+function pager(view) {
+  if (view.total <= view.rows.length) return null;
+  const last = view.from + view.rows.length;
+  return h("div", { class: "pager", "data-key": "pager" },
+    h("span", {}, `${view.from + 1}–${last} of ${view.total.toLocaleString("en")}`),
+    h("button", { "data-action": "page", "data-from": Math.max(0, view.from - ROWS), disabled: view.from === 0 }, "Previous"),
+    h("button", { "data-action": "page", "data-from": last, disabled: last >= view.total }, "Next"));
+}
+
+const nothing = (what) => h("p", { class: "empty" }, place().filter ? `${what} matches the filter “${place().filter}”.` : `${what}.`);
+
+// -- GPUs -----------------------------------------------------------------------------------------------------------
+
+const LEVELS = {
+  driver: "the driver stops a pod that takes more memory than its share",
+  mps: "NVIDIA MPS stops a pod that takes more than its share",
+  preload: "a library in the container stops a program that takes more memory than its share",
+  watch: "a pod that takes more than its share is warned and evicted",
+};
+
+function gpus(view, sums) {
+  if (!sums.whole) return h("p", { class: "empty" }, `You may not list nodes and GPUNodes, so the GPUs are not shown. The pods of namespace ${sums.namespace} are under Queue and Pods.`);
+  if (!view.rows.length) return nothing(place().filter ? "No node" : "No node with GPUs");
+  return [
+    view.map.length ? map(view) : null,
+    asTable ? gpuTable(view.rows) : view.rows.map(node),
+  ];
+}
+
+function map(view) {
+  return h("section", { class: "map", "data-key": "map" },
+    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory shared out"), h("span", {}, "dashed: takes no new pods"), h("span", {}, "!: a GPU is unhealthy")),
+    h("div", { class: "tiles", "data-rove": "flat", role: "group", "aria-label": "All nodes" },
+      view.map.map(([name, full, matter]) => h("button", { class: `tile ${matter}`, "data-key": name, "data-action": "filter", "data-filter": name, title: `${name}: ${full} %`, "aria-label": `${name}, ${full} % of the memory shared out${matter === "well" ? "" : ", " + matter}` },
+        h("i", { style: { height: `${full}%` } })))),
+    view.total > view.map.length ? h("p", { class: "note" }, `The first ${view.map.length.toLocaleString("en")}; the filter finds the others.`) : null);
+}
+
+function stateBadge(state) {
+  const [first, ...more] = state.split(",");
+  const [kind, sign] = first === "Ready" ? ["good", "✓"] : first === "Cordoned" ? ["warn", "‖"] : ["bad", "✕"];
+  return [h("span", { class: `badge ${kind}` }, `${sign} ${first}`),
+    more.includes("AgentSilent") ? h("span", { class: "badge warn", title: "The node's agent has not written for 15 minutes; its figures may be old" }, "? Agent silent") : null];
+}
+
+function levels(isolation) {
+  const text = isolation.map((level) => LEVELS[level] || level).join("; ") || "nothing stops a pod that takes more than its share";
+  return h("span", { class: `badge level ${isolation.length ? "" : "none"}`.trim(), title: text }, `limits: ${isolation.join(", ") || "none"}`);
+}
+
+function node(row) {
+  const models = new Set(row.gpus.map((gpu) => gpu.model));
+  return h("section", { class: "node", "data-key": row.name, "aria-label": `Node ${row.name}` },
+    h("header", {}, h("h2", {}, row.name), stateBadge(row.state), levels(row.isolation),
+      h("span", { class: "driver" }, [many(row.gpus.length, "GPU"), row.driver && `driver ${row.driver}`].filter(Boolean).join(" · "))),
+    row.problem ? h("p", { class: "note" }, row.problem) : null,
+    h("div", { "data-rove": "grid" }, row.gpus.map((gpu) => card(row, gpu, models))));
+}
+
+const closed = (row, gpu) => gpu.health !== "Healthy" || !row.open;
+
+function card(row, gpu) {
+  const free = closed(row, gpu) ? "takes no new pods" : gpu.exclusive ? "one pod has it whole" : gpu.cores >= 100 && gpu.freeMiB ? `${memory(gpu.freeMiB)} free, no cores` : gpu.freeMiB ? `${memory(gpu.freeMiB)} free` : "";
+  const shut = gpu.health === "Unhealthy" ? " sick" : closed(row, gpu) ? " shut" : "";
+  const coresLeft = Math.max(0, 100 - gpu.cores);
+  return h("div", { class: "gpu", "data-key": gpu.uuid },
+    h("div", { class: "who" }, h("b", {}, `GPU ${gpu.gpu}`),
+      gpu.health !== "Healthy" ? h("span", { class: `badge ${gpu.health === "Unhealthy" ? "bad" : "warn"}`, title: gpu.reason }, `${gpu.health === "Unhealthy" ? "✕" : "‖"} ${gpu.health}`) : null,
+      h("small", { title: gpu.uuid }, gpu.model)),
+    h("div", { class: "bars", role: "group", "aria-label": `GPU ${gpu.gpu} of ${row.name}: ${summary(row, gpu)}` },
+      h("div", { class: `bar${shut}` },
+        gpu.sharers.map((sharer) => part(gpu, sharer)),
+        gpu.more.count ? h("button", { class: "part", "data-key": "+", "data-action": "filter-pods", "data-filter": row.name, style: { flexGrow: gpu.more.memoryMiB }, title: `${gpu.more.count} more` }, `+${gpu.more.count}`) : null,
+        gpu.freeMiB || !gpu.totalMiB || closed(row, gpu) ? h("span", { class: "rest", "data-key": "rest", "aria-hidden": "true", style: { flexGrow: Math.max(gpu.freeMiB, 0) } }, h("span", {}, free)) : null),
+      h("div", { class: `bar cores${shut}`, "aria-hidden": "true" },
+        gpu.sharers.filter((sharer) => sharer.cores).map((sharer) => h("span", { class: `part c${sharer.tone}`, "data-key": `${sharer.kind}/${sharer.namespace}/${sharer.name}`, style: { flexGrow: sharer.cores } })),
+        gpu.more.cores ? h("span", { class: "part", style: { flexGrow: gpu.more.cores } }) : null,
+        h("span", { class: "rest", "data-key": "rest", style: { flexGrow: coresLeft } }))),
+    h("div", { class: "what" },
+      h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.totalMiB)}`, gpu.promised ? h("span", { class: "badge warn", title: "More is promised than the card has" }, `× ${gpu.promised}`) : null),
+      h("div", { class: "free" }, `cores ${gpu.cores} % · ${many(gpu.shares, "share")}`),
+      gpu.reason ? h("div", { class: "free" }, gpu.reason) : null));
+}
+
+const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.totalMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
+
+function part(gpu, sharer) {
+  const name = `${sharer.namespace}/${sharer.name}`;
+  const says = `${sharer.kind === "claim" ? "claim " : ""}${name}: ${memory(sharer.memoryMiB)}${sharer.cores ? `, ${sharer.cores} % of the cores` : ""}${sharer.exclusive ? ", the whole GPU" : ""}`;
+  return h("button", {
+    class: `part ${sharer.kind} c${sharer.tone}`, "data-key": `${sharer.kind}/${name}`,
+    "data-action": sharer.kind === "pod" ? "pod" : "filter-pods", "data-pod": name, "data-filter": sharer.name,
+    title: says, "aria-label": says, style: { flexGrow: Math.max(1, sharer.memoryMiB) },
+  }, h("span", {}, " ", sharer.name));
+}
+
+function gpuTable(rows) {
+  const lines = rows.flatMap((row) => row.gpus.map((gpu) => [row.name + gpu.uuid,
+    [row.name, "name"], [gpu.gpu, "number"], [gpu.model], [memory(gpu.memoryMiB), "number"], [closed(row, gpu) ? "–" : memory(gpu.freeMiB), "number"], [`${gpu.cores} %`, "number"],
+    [gpu.reason ? `${gpu.health}: ${gpu.reason}` : gpu.health], [row.isolation.join(", ") || "none"], [row.state],
+    [gpu.sharers.map((sharer, at) => [at ? ", " : "", sharer.kind === "pod" ? podLink(`${sharer.namespace}/${sharer.name}`) : `claim ${sharer.name}`]).concat(gpu.more.count ? [` and ${gpu.more.count} more`] : []), "long"]]));
+  return table("GPUs", ["Node", "#GPU", "Model", "#Shared out", "#Free", "#Cores", "Health", "Limits", "Node's state", "Shares"], lines);
+}
+
+// -- tables ---------------------------------------------------------------------------------------------------------
+
+/** A table. A heading that begins with # has figures below it; a row begins with its key, then [content, class]. */
+function table(name, headings, rows) {
+  const labels = headings.map((heading) => heading.replace(/^#/, ""));
+  return h("div", { class: "scroll stack", "data-key": `table-${name}`, tabindex: "-1" },
+    h("table", {}, h("caption", { class: "hidden" }, name),
+      h("thead", {}, h("tr", {}, headings.map((heading, at) => h("th", { scope: "col", class: heading.startsWith("#") ? "number" : null }, labels[at])))),
+      h("tbody", { "data-rove": "rows" }, rows.map(([key, ...cells]) => h("tr", { "data-key": key }, cells.map(([content, kind], at) => h("td", { class: kind || null, "data-label": labels[at] }, h("div", {}, content))))))));
+}
+
+const podLink = (name) => h("button", { class: "link", "data-action": "pod", "data-pod": name, "data-key": name }, name);
+const dash = (value) => (value === null || value === undefined || value === "" ? "–" : value);
+
+function queue(view, sums) {
+  if (!view.rows.length) return nothing("No pod waits for a GPU share");
+  return [
+    sums.whole ? null : h("p", { class: "note" }, `Only namespace ${sums.namespace}: you may not list the pods of all namespaces, so places in the queue are not known.`),
+    table("Queue", ["#Place", "Pod", "Asks for", "Waits", "Why", "#Priority"], view.rows.map((row) => [`${row.namespace}/${row.name}`,
+      [dash(row.place), "number"], [podLink(`${row.namespace}/${row.name}`), "name"], [row.asks], [age(row.since, "for")], [row.reason || "not decided yet", "long"], [row.priority, "number"]])),
+  ];
+}
+
+function pods(view) {
+  if (!view.rows.length) return nothing("No pod asks for a GPU share");
+  return table("Pods", ["Pod", "Status", "Node", "GPUs", "#Memory", "#Cores", "Dialect"], view.rows.map((row) => [`${row.namespace}/${row.name}`,
+    [podLink(`${row.namespace}/${row.name}`), "name"],
+    [h("span", { class: `badge ${row.status === "Running" ? "good" : row.status === "Waiting" ? "warn" : ""}` }, row.status)],
+    [dash(row.node)], [row.gpus.join(", ") || "–"], [row.memoryMiB === null ? "–" : memory(row.memoryMiB), "number"], [row.cores === null ? "–" : `${row.cores} %`, "number"],
+    [row.claim ? `${row.dialect}, claim ${row.claim}` : row.dialect]]));
+}
+
+function namespaces(view, sums) {
+  if (!view.rows.length) return nothing("No namespace holds a GPU share or waits for one");
+  return table("Namespaces", ["Namespace", "#Memory", "Of the cluster", "#Cores", "#GPUs", "#Shares", "#Waiting"], view.rows.map((row) => {
+    const part = percent(row.memoryMiB, sums.memoryMiB);
+    return [row.namespace,
+      [h("button", { class: "link", "data-action": "filter-pods", "data-filter": `${row.namespace}/` }, row.namespace), "name"],
+      [memory(row.memoryMiB), "number"],
+      [sums.whole ? [`${part} %`, h("div", { class: "meter", role: "img", "aria-label": `${part} % of the cluster's GPU memory` }, h("i", { style: { width: `${Math.min(100, part)}%` } }))] : "–"],
+      [`${row.cores} %`, "number"], [row.gpus, "number"], [row.holders, "number"], [row.waiting, "number"]];
+  }));
+}
+
+// -- a pod's story --------------------------------------------------------------------------------------------------
+
+async function story() {
+  const name = place().pod, dialog = $("pod");
+  if (!name) {
+    if (dialog.open) dialog.close();
+    return;
+  }
+  const [namespace, pod] = name.split("/");
+  let told;
+  try {
+    const answer = await fetch(`api/pod?${new URLSearchParams({ namespace, name: pod || "" })}`, { cache: "no-store" });
+    told = await answer.json();
+  } catch (error) {
+    told = { error: "the command that serves this page does not answer" };
+  }
+  if (place().pod !== name) return;
+  if (!dialog.open) dialog.replaceChildren();
+  show(dialog,
+    h("header", { "data-key": "header" }, h("h2", { id: "pod-title" }, name), h("button", { "data-action": "close", "aria-label": "Close" }, "×")),
+    told.error ? h("p", { class: "empty", "data-key": "error" }, told.error) : chapters(told));
+  if (!dialog.open) dialog.showModal();
+}
+
+function chapters(told) {
+  return h("div", { "data-key": "chapters" },
+    h("ul", { class: "lines" }, told.lines.map((line) => h("li", {}, line))),
+    h("h3", {}, "What happened"),
+    h("ol", { class: "steps" }, told.steps.map((step) => h("li", { "data-key": step.what }, h("b", {}, step.what), step.at ? age(step.at) : null, step.text ? h("div", {}, step.text) : null))),
+    h("h3", {}, "Events"),
+    told.unseen ? h("p", { class: "note" }, `Not shown: ${told.unseen}`) : told.events.length ? null : h("p", { class: "note" }, "None; Kubernetes keeps them for an hour."),
+    h("ul", { class: "events" }, told.events.map((event) => h("li", {}, h("span", { class: `badge ${event.warns ? "warn" : "level"}` }, `${event.warns ? "! " : ""}${event.reason}`), event.at ? age(event.at) : null, event.count > 1 ? h("span", { class: "note" }, ` ${event.count} times`) : null, h("div", {}, event.message)))));
+}
+
+// -- keys and clicks ------------------------------------------------------------------------------------------------
+
+const ACTIONS = {
+  skip: (_, event) => { event.preventDefault(); $("main").focus(); },
+  pod: (target) => go({ pod: target.dataset.pod }),
+  page: (target) => { go({ from: Number(target.dataset.from) }); scrollTo(0, 0); },
+  filter: (target) => go({ filter: target.dataset.filter, from: 0 }),
+  "filter-pods": (target) => go({ view: "pods", filter: target.dataset.filter, from: 0 }),
+  "as-table": () => { asTable = !asTable; draw(); },
+  help: () => $("help").showModal(),
+  close: (target) => target.closest("dialog").close(),
+};
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-action],[data-view]");
+  if (!target) {
+    if (event.target instanceof HTMLDialogElement) event.target.close(); // the backdrop
+    return;
+  }
+  if (target.dataset.view) go({ view: target.dataset.view, filter: "", from: 0 });
+  else ACTIONS[target.dataset.action](target, event);
+});
+
+$("pod").addEventListener("close", () => go({ pod: "" }));
+
+let typing = 0;
+$("filter").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => go({ filter: $("filter").value.trim(), from: 0 }), 200);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target === $("filter")) {
+    if (event.key === "Escape") {
+      clearTimeout(typing);
+      $("filter").value = "";
+      go({ filter: "", from: 0 });
+      $("filter").blur();
+      event.preventDefault();
+    }
+    return;
+  }
+  if (document.querySelector("dialog[open]")) return;
+  const view = VIEWS[Number(event.key) - 1];
+  if (event.key === "/") { $("filter").focus(); $("filter").select(); }
+  else if (event.key === "Escape") go({ filter: "", from: 0 });
+  else if (event.key === "?") ACTIONS.help();
+  else if (event.key === "t" && place().view === "gpus") ACTIONS["as-table"]();
+  else if (view) { go({ view, filter: "", from: 0 }); $(`tab-${view}`).focus(); }
+  else if (!arrow(event.key, event.target)) return;
+  event.preventDefault();
+});
+
+/** The arrows: between tabs, tiles, the shares of a GPU, the GPUs of all nodes, and the rows of a table. */
+function arrow(key, from) {
+  const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -Infinity, End: Infinity }[key];
+  if (step === undefined) return false;
+  const across = key !== "ArrowUp" && key !== "ArrowDown";
+  if (from.getAttribute("role") === "tab") {
+    const to = across && moved([...document.querySelectorAll("[role=tab]")], from, step);
+    if (to) go({ view: to.dataset.view, filter: "", from: 0 });
+    return across && focus(to);
+  }
+  const group = from.closest("[data-rove]");
+  if (!group) return false;
+  if (group.dataset.rove === "flat") {
+    const width = Math.max(1, Math.floor(group.clientWidth / 20));
+    return focus(moved([...group.children], from, across ? step : step * width));
+  }
+  if (group.dataset.rove === "grid" && across) return focus(moved([...from.parentElement.querySelectorAll("button")], from, step));
+  const lines = [...document.querySelectorAll(group.dataset.rove === "grid" ? ".gpu" : "[data-rove=rows] tr")].filter((line) => line.querySelector("button"));
+  if (group.dataset.rove === "rows" && across) return false;
+  const to = moved(lines, from.closest(".gpu, tr"), step);
+  return focus(to && to.querySelector("button"));
+}
+
+function moved(all, from, step) {
+  const at = all.indexOf(from);
+  return at < 0 ? null : all[Math.min(all.length - 1, Math.max(0, at + step))];
+}
+
+function focus(element) {
+  if (!element) return true;
+  const group = element.closest("[data-rove]");
+  if (group) for (const each of group.querySelectorAll("button")) each.tabIndex = each === element ? 0 : -1;
+  element.focus();
+  return true;
+}
+
+/** One stop for the Tab key in each group; the arrows lead on from there. */
+function rove() {
+  for (const group of document.querySelectorAll("[data-rove]")) {
+    const buttons = [...group.querySelectorAll("button")];
+    const now = buttons.find((each) => each === document.activeElement) || buttons.find((each) => each.tabIndex === 0 && each.hasAttribute("tabindex")) || buttons[0];
+    for (const each of buttons) each.tabIndex = each === now ? 0 : -1;
+  }
+}
+
+addEventListener("hashchange", () => { draw(); look(); });
+document.addEventListener("visibilitychange", () => { if (document.hidden) clearTimeout(timer); else look(); });
+setInterval(status, 1000);
+look();

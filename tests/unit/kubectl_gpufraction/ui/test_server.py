@@ -1,0 +1,278 @@
+"""Who gets an answer from the page's server, and what the page shows while the API server is gone."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubectl_gpufraction.__main__ import main
+from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.ui import server as served
+from kubectl_gpufraction.ui.reading import Reader
+from playground.waiting import wait_for
+from runtime.kubernetes.client import KubeUnavailable
+from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
+from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.unit.kubectl_gpufraction.test_tenants import SEEN, WHOLE, collection
+
+JSON = dict[str, Any]
+STATIC = Path(served.__file__).parent / "static"
+
+
+@dataclass
+class Page:
+    """The page as a browser reaches it."""
+
+    port: int
+    base: str
+    said: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, path: str, **headers: str) -> tuple[HTTPResponse, bytes]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", path, headers={key.replace("_", "-"): value for key, value in headers.items()})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer, body
+
+    def view(self, path: str) -> JSON:
+        answer, body = self.ask(f"{self.base}{path}")
+        assert answer.status == 200, body
+        found: JSON = json.loads(body)
+        return found
+
+
+@contextmanager
+def page(given: dict[str, tuple[int, Any]], directory: Path, *flags: str) -> Iterator[Page]:
+    """The command as a user starts it, on a thread, before an API server that gives these answers."""
+    out, stop, ended = io.StringIO(), threading.Event(), list[int]()
+    with answering(given) as port:
+        arguments = ["ui", "--kubeconfig", str(kubeconfig(directory, port)), *flags]
+        thread = threading.Thread(target=lambda: ended.append(main(arguments, out=out, environment={}, stop=stop)))
+        thread.start()
+        try:
+            wait_for(lambda: "\n" in out.getvalue(), lambda: f"the command said {out.getvalue()!r}", timeout=20)
+            found = re.match(r"http://[^:]+:(\d+)(/\S*/)?", out.getvalue())
+            assert found is not None
+            yield Page(int(found[1]), (found[2] or "/").rstrip("/"), out.getvalue())
+        finally:
+            stop.set()
+            thread.join(20)
+    assert ended == [0]
+
+
+def test_the_page_is_served_under_a_random_token_and_nowhere_else(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        assert re.fullmatch(r"/[\w-]{32}", shown.base)
+        assert shown.ask(f"{shown.base}/")[0].status == 200
+        for path in ("/", "/api/gpus", "/wrong/api/gpus", f"{shown.base[:-1]}/api/gpus"):
+            assert shown.ask(path)[0].status == 404, path
+
+
+def test_every_file_comes_with_headers_that_keep_others_out(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        for path, (_, kind) in served.FILES.items():
+            answer, body = shown.ask(f"{shown.base}{path}")
+            assert (answer.status, answer.getheader("Content-Type")) == (200, kind)
+            assert body
+            assert (answer.getheader("Content-Security-Policy") or "").startswith("default-src 'self'")
+            assert (answer.getheader("X-Content-Type-Options"), answer.getheader("Cache-Control")) == (
+                "nosniff",
+                "no-store",
+            )
+            assert answer.getheader("Access-Control-Allow-Origin") is None
+
+
+def test_a_name_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    """DNS rebinding: a page of evil.example has its name resolve to 127.0.0.1."""
+    with page(WHOLE, tmp_path) as shown:
+        for host, status in (
+            ("evil.example", 421),
+            (f"evil.example:{shown.port}", 421),
+            (f"localhost:{shown.port}", 200),
+        ):
+            assert shown.ask(f"{shown.base}/api/gpus", Host=host)[0].status == status, host
+
+
+@pytest.mark.parametrize(
+    ("host", "right"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:80", True),
+        ("[::1]:80", True),
+        ("[::1]", True),
+        ("10.1.2.3:9405", True),
+        ("LOCALHOST:1", True),
+        ("gpufraction-ui", True),
+        ("", False),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:80", False),
+    ],
+)
+def test_a_host_is_an_address_or_a_known_name(host: str, right: bool) -> None:
+    assert served.named_rightly(host, {"localhost", "gpufraction-ui"}) is right
+
+
+def test_another_page_may_not_ask(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            assert shown.ask(f"{shown.base}/api/gpus", Sec_Fetch_Site=site)[0].status == status, site
+
+
+def test_a_view_that_the_browser_has_is_not_sent_again(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        answer, body = shown.ask(f"{shown.base}/api/queue")
+        again, empty = shown.ask(f"{shown.base}/api/queue", If_None_Match=answer.getheader("ETag") or "")
+        assert (answer.status, again.status, empty) == (200, 304, b"")
+        assert json.loads(body)["view"]["rows"][0]["name"] == "waits"
+
+
+def test_a_tenant_sees_the_pods_of_his_namespace(tmp_path: Path) -> None:
+    with page(SEEN, tmp_path) as shown:
+        found = shown.view("/api/pods")
+        assert (found["head"]["whole"], found["head"]["namespace"]) == (False, "default")
+        assert [row["name"] for row in found["view"]["rows"]] == ["runs", "waits"]
+        assert shown.view("/api/queue")["view"]["rows"][0]["place"] is None
+        assert shown.view("/api/gpus")["view"]["rows"] == []
+
+
+def test_a_story_needs_the_right_to_get_the_pod_and_says_what_it_cannot_show(tmp_path: Path) -> None:
+    waits = admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits="no room")
+    forbidden = (403, {"kind": "Status", "code": 403, "message": "no"})
+    given = WHOLE | {
+        "/api/v1/namespaces/default/pods/waits": (200, waits),
+        "/api/v1/namespaces/default/events": forbidden,
+    }
+    with page(given, tmp_path) as shown:
+        told = shown.ask(f"{shown.base}/api/pod?namespace=default&name=waits")
+        assert told[0].status == 200
+        assert json.loads(told[1])["unseen"] == "no right to list Events in this namespace"
+        for query, status in (("namespace=default&name=lost", 404), ("namespace=default&name=..", 400), ("", 400)):
+            assert shown.ask(f"{shown.base}/api/pod?{query}")[0].status == status, query
+
+
+def test_a_team_s_server_has_no_token_and_knows_its_own_names(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path, "--listen", "127.0.0.1:0", "--host", "gpufraction-ui") as shown:
+        assert (shown.base, shown.said) == ("", f"http://127.0.0.1:{shown.port}/\n")
+        assert shown.ask("/healthz", Host="10.0.0.1")[0].status == 200
+        assert shown.ask("/api/gpus", Host="gpufraction-ui:9405")[0].status == 200
+        assert shown.ask("/api/gpus", Host="evil.example")[0].status == 421
+
+
+def test_a_port_that_is_taken_is_said_to_be_so(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        err = io.StringIO()
+        arguments = ["ui", "--port", str(shown.port), "--kubeconfig", str(tmp_path / "kubeconfig")]
+        assert main(arguments, err=err, environment={}) == 1
+        assert err.getvalue() == f"127.0.0.1:{shown.port}: Address already in use; --port chooses another port\n"
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def view() -> ClusterView:
+    return ClusterView.of([gpunode("n1", 15109)], [node("n1")], [])
+
+
+def test_many_tabs_cost_one_read() -> None:
+    reads = []
+
+    def read() -> ClusterView:
+        reads.append(1)
+        return view()
+
+    reader = Reader(read, "default", least_rest=60)
+    try:
+        pictures = {id(reader.current().picture) for _ in range(50)}
+        assert (len(pictures), len(reads)) == (1, 1)
+    finally:
+        reader.close()
+
+
+def test_nobody_looks_nothing_is_read() -> None:
+    reads = []
+    reader = Reader(lambda: reads.append(1) or view(), "default", least_rest=0.01)  # type: ignore[func-returns-value]
+    try:
+        time.sleep(0.1)
+        assert reads == []
+    finally:
+        reader.close()
+
+
+def test_the_last_picture_stays_while_the_api_is_gone_and_says_why_it_is_old() -> None:
+    gone = threading.Event()
+
+    def read() -> ClusterView:
+        if gone.is_set():
+            raise KubeUnavailable("no answer from the API server")
+        return view()
+
+    reader = Reader(read, "default", least_rest=0.01)
+    try:
+        first = reader.current()
+        assert (first.picture is not None, first.why) == (True, "")
+        gone.set()
+        wait_for(lambda: bool(reader.current().why), "the failure is not seen", timeout=10)
+        late = reader.current()
+        assert late.picture is not None
+        assert late.why == "no answer from the API server"
+        gone.clear()
+        wait_for(lambda: not reader.current().why, "the API server's return is not seen", timeout=10)
+    finally:
+        reader.close()
+
+
+def test_without_a_first_picture_the_answer_says_why(tmp_path: Path) -> None:
+    with page({"/api/v1/nodes": collection()}, tmp_path) as shown:
+        answer, body = shown.ask(f"{shown.base}/api/gpus")
+        assert (answer.status, "error" in json.loads(body)) == (503, True)
+
+
+# -- the files ------------------------------------------------------------------------------------------------------
+
+
+class Links(HTMLParser):
+    """What a page loads, and what its policy would forbid: scripts and styles within."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.inline: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.loads += [
+            str(given[key]) for key in ("src", "href") if key in given and not str(given[key]).startswith("#")
+        ]
+        self.inline += [key for key in given if key == "style" or key.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in given):
+            self.inline.append(tag)
+
+
+def test_the_page_loads_its_own_files_and_nothing_else() -> None:
+    links = Links()
+    links.feed((STATIC / "index.html").read_text())
+    assert (sorted(links.loads), links.inline) == (["app.js", "icon.svg", "style.css"], [])
+    assert {f"/{name}" for name in links.loads} < set(served.FILES)
+    for file in STATIC.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|@import|url\(", text), file.name
+
+
+def test_nothing_that_comes_from_the_cluster_becomes_html() -> None:
+    script = (STATIC / "app.js").read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)
