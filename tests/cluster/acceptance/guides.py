@@ -1,0 +1,59 @@
+"""Reading docs/older-guides.md: a row of a guide with its commands, and the shell in which a reader types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "older-guides.md"
+RUN, APPLIED, BUILT = "demo cluster", "API server", "built"
+"""What the last column says of rows whose commands a test runs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row: its number, the commands that it has people type, and what it says of how it was tried."""
+
+    number: str
+    commands: tuple[str, ...]
+    tried: str
+
+
+def steps(letter: str = "") -> list[Step]:
+    """The rows of the guide whose numbers begin with the letter, in order; of all guides without one."""
+    found = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if re.fullmatch(rf"{letter or '[A-Z]'}\d+", cells[0]):
+            number, _, here, _, tried = cells
+            typed = re.findall(r"`((?:kubectl|make|sudo|oc|oci|nvidia-ctk) [^`]+)`", here)
+            found.append(Step(number, tuple(typed), tried))
+    return found
+
+
+class Reader:
+    """Somebody who types the page's commands, with `node` for NODE."""
+
+    def __init__(self, kubeconfig: Path, home: Path, node: str = "") -> None:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = {"PATH": programs, "HOME": str(home), "KUBECONFIG": str(kubeconfig)}
+        self._node = node
+
+    def types(self, command: str) -> str:
+        """What one command prints, warnings included; it must succeed."""
+        words = [self._node if word == "NODE" else word for word in shlex.split(command)]
+        done = subprocess.run(
+            words, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=90, check=False
+        )
+        assert done.returncode == 0, f"`{command}` failed: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def follows(self, step: Step) -> str:
+        """All commands of a row, in order; what the last one prints."""
+        return [self.types(command) for command in step.commands][-1]
