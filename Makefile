@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs plugin image image-steps lock pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs dashboards plugin image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -96,6 +96,10 @@ tutorial: $(STAMP) ## type what docs/tutorial.md says, and write into the page w
 docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m playground.documentation
 	$(RUN) -m playground.settingspage
+	$(RUN) -m manifests.dashboards
+
+dashboards: $(STAMP) ## write the Grafana dashboards from the registry of metrics and the alerts
+	$(RUN) -m manifests.dashboards
 
 # One file holds no compiled modules, hence the last releases of the client that are plain Python.
 plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one file for any Python 3.11 or newer

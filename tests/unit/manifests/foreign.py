@@ -76,6 +76,7 @@ SPECS: dict[tuple[str, str], JSON] = {
                     "required": ["name", "rules"],
                     "properties": {
                         "name": {"type": "string"},
+                        "interval": {"type": "string", "pattern": "^[0-9]+[smh]$"},
                         "rules": {
                             "type": "array",
                             "items": {
@@ -83,6 +84,7 @@ SPECS: dict[tuple[str, str], JSON] = {
                                 "required": ["expr"],
                                 "properties": {
                                     "alert": {"type": "string"},
+                                    "record": {"type": "string"},
                                     "expr": {"type": "string"},
                                     "for": {"type": "string", "pattern": "^[0-9]+[smh]$"},
                                     "labels": _LABELS,

@@ -1,0 +1,67 @@
+"""
+PromQL made from the registry of metrics: a query can name only metrics and labels that are declared.
+
+Must not: know a dashboard.
+"""
+
+from __future__ import annotations
+
+from contract.metrics.allocator import ALLOCATOR_OPTIONS_REFUSED, LEADER
+from contract.metrics.spec import MetricSpec
+
+RATE = "$__rate_interval"
+"""The shortest span over which Grafana can show a rate at this zoom."""
+_OF_EACH_REPLICA = (LEADER, ALLOCATOR_OPTIONS_REFUSED)
+"""Gauges of the allocator that say something of the replica, not of the cluster."""
+
+
+def series(spec: MetricSpec, where: str = "") -> str:
+    """
+    The series of a metric, of the leader alone for the allocator's gauges.
+
+    Each replica of the allocator exposes its own view, and the leader's is the one that counts.
+    Raises ValueError for a label in `where` that the metric does not have.
+    """
+    for matcher in filter(None, where.split(",")):
+        _has(spec, matcher.partition("=")[0].strip("!~ "))
+    named = f"{spec.name}{{{where}}}" if where else spec.name
+    if spec.program == "allocator" and spec.kind == "gauge" and spec not in _OF_EACH_REPLICA:
+        return f"({named} and on (instance) ({LEADER.name} == 1))"
+    return named
+
+
+def over(function: str, spec: MetricSpec, *by: str, where: str = "") -> str:
+    """An aggregation of a gauge by labels of its own: `sum by (node) (...)`."""
+    return _aggregated(function, series(spec, where), spec, by)
+
+
+def rate(spec: MetricSpec, *by: str, where: str = "") -> str:
+    """What a counter counts in a second, of all replicas together."""
+    return _aggregated("sum", f"rate({series(spec, where)}[{RATE}])", spec, by)
+
+
+def increase(spec: MetricSpec, *by: str, where: str = "") -> str:
+    """What a counter counted in a step of the graph, of all replicas together."""
+    return _aggregated("sum", f"increase({series(spec, where)}[{RATE}])", spec, by)
+
+
+def quantile(part: float, spec: MetricSpec) -> str:
+    """The time under which that part of a histogram's observations stayed."""
+    return f"histogram_quantile({part}, sum by (le) (rate({spec.name}_bucket[{RATE}])))"
+
+
+def mean(spec: MetricSpec) -> str:
+    """The mean of a histogram's observations."""
+    return f"sum(rate({spec.name}_sum[{RATE}])) / sum(rate({spec.name}_count[{RATE}]))"
+
+
+def _aggregated(function: str, inner: str, spec: MetricSpec, by: tuple[str, ...]) -> str:
+    for label in by:
+        _has(spec, label)
+    inner = inner if inner.startswith("(") else f"({inner})"
+    return f"{function} by ({', '.join(by)}) {inner}" if by else f"{function}{inner}"
+
+
+def _has(spec: MetricSpec, label: str) -> None:
+    if label not in spec.labels:
+        raise ValueError(f"{spec.name} has no label {label!r}; it has {', '.join(spec.labels) or 'none'}")
