@@ -49,7 +49,7 @@ def _built(folder: str) -> str:
 
 def built(folder: str = "base") -> list[JSON]:
     """The objects of `kubectl kustomize manifests/FOLDER`; skips the test where there is no kubectl."""
-    return _parsed(MANIFESTS / folder)
+    return parsed(MANIFESTS / folder)
 
 
 def with_components(*components: str, resource: str = "base", **more: Any) -> list[JSON]:
@@ -60,10 +60,11 @@ def with_components(*components: str, resource: str = "base", **more: Any) -> li
         listed = [f"{above}/components/{name}" for name in components]
         whole = {"resources": [f"{above}/{resource}"], "components": listed, **more}
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
-        return _parsed(Path(folder).resolve())
+        return parsed(Path(folder).resolve())
 
 
-def _parsed(folder: Path) -> list[JSON]:
+def parsed(folder: Path) -> list[JSON]:
+    """The objects of any kustomization; skips the test where there is no kubectl."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on PATH, and it is what builds kustomizations")
     return [item for item in yaml.safe_load_all(_built(str(folder))) if item is not None]

@@ -1,0 +1,171 @@
+"""Every kustomization that a page shows is built, and what it changes is what its lines say."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import tempfile
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allocator.settings import Settings
+from nodeagent.settings import AgentSettings
+from runtime.settings import load
+from tests.unit.manifests.install import wrong
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, of, parsed
+from webhook.settings import ServeSettings
+
+PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
+PROGRAMS: dict[str, type[Any]] = {"webhook": ServeSettings, "allocator": Settings, "nodeagent": AgentSettings}
+NEEDED = {"nodeagent": {"GPUFRACTION_NODE": "n"}}
+BY_COMPONENTS = {
+    "claims",
+    "unhealthy_lists",
+    "pods",
+    "limiters.mps",
+    "limiters.preload",
+    "limiters.cdi",
+    "node",
+    "options",
+}
+"""Settings that the page on settings leaves to components and manifests."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A kustomization as a page shows it."""
+
+    page: str
+    text: str
+
+    @property
+    def written(self) -> JSON:
+        """The document."""
+        return dict(yaml.safe_load(self.text))
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text[:40]}"
+
+
+def blocks() -> Iterator[Block]:
+    """Those of all pages, in order."""
+    for page in PAGES:
+        for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            if "\nkind: Kustomization\n" in text:
+                yield Block(str(page.relative_to(ROOT)), text)
+
+
+BLOCKS = list(blocks())
+each = pytest.mark.parametrize("block", BLOCKS, ids=[f"{b.page} {i}" for i, b in enumerate(BLOCKS)])
+
+
+@cache
+def built(text: str) -> list[JSON]:
+    """What kustomize makes of a block in a folder beside `manifests`."""
+    with tempfile.TemporaryDirectory() as folder:
+        # kustomize takes relative paths only.
+        above = os.path.relpath(MANIFESTS, Path(folder).resolve())
+        (Path(folder) / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", text))
+        return parsed(Path(folder).resolve())
+
+
+def containers(items: list[JSON]) -> dict[str, JSON]:
+    """Every container of Deployments and DaemonSets, by name."""
+    pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] in ("Deployment", "DaemonSet")]
+    return {c["name"]: c for pod in pods for c in [*pod.get("initContainers", []), *pod["containers"]]}
+
+
+def flags(block: Block) -> list[tuple[str, str]]:
+    """The flags that a block adds, each with its program."""
+    found = []
+    for patch in block.written.get("patches", []):
+        operations = yaml.safe_load(patch["patch"])
+        values = [o["value"] for o in operations if o.get("op") == "add" and str(o["path"]).endswith("/args/-")]
+        guards = [o["value"] for o in operations if o.get("op") == "test" and str(o["path"]).endswith("/name")]
+        assert not values or len(guards) == 1, "a patch of a program's flags begins with its guard"
+        found += [(guards[0], value) for value in values]
+    return found
+
+
+def named(settings: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting with its value, groups by their names with a dot."""
+    for field in dataclasses.fields(typing.cast(Any, settings)):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from named(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value
+
+
+def flag_of(name: str) -> str:
+    """How a setting is written on a command line."""
+    return "--" + re.sub(r"[._]", "-", name)
+
+
+def in_effect(program: str, arguments: list[str]) -> dict[str, Any]:
+    """What a program makes of its command line; a wrong one ends the test."""
+    return dict(named(load(PROGRAMS[program], file=None, env=NEEDED.get(program, {}), argv=arguments)))
+
+
+@each
+def test_the_block_builds_valid_kubernetes(block: Block) -> None:
+    ours = [item for item in built(block.text) if "cert-manager.io" not in item["apiVersion"]]
+    assert wrong([item for item in ours if "monitoring.coreos.com" not in item["apiVersion"]]) == {}
+
+
+@each
+def test_each_flag_of_the_block_has_its_effect(block: Block) -> None:
+    found = containers(built(block.text)) if flags(block) else {}
+    for program, flag in flags(block):
+        arguments = found[program]["args"]
+        assert flag in arguments
+        without = in_effect(program, [a for a in arguments if a != flag])
+        name = next(n for n in without if flag_of(n) == flag.partition("=")[0])
+        changed = {n for n, value in in_effect(program, arguments).items() if value != without[n]}
+        assert changed == {name}, flag
+
+
+@each
+def test_images_and_pull_secrets_of_the_block_reach_every_program(block: Block) -> None:
+    images = {i["name"]: f"{i['newName']}:{i['newTag']}" for i in block.written.get("images", []) if "newTag" in i}
+    used = {name: c["image"] for name, c in containers(built(block.text)).items()} if images else {}
+    if "gpufraction" in images:
+        ours = ("webhook", "allocator", "certs", "nodeagent")
+        assert {used[name] for name in ours if name in used} == {images["gpufraction"]}
+    if "imagePullSecrets" in block.text:
+        items = [item for kind in ("Deployment", "DaemonSet") for item in of(built(block.text), kind)]
+        pods = [item["spec"]["template"]["spec"] for item in items]
+        assert [pod for pod in pods if not pod.get("imagePullSecrets")] == []
+
+
+def test_the_supervisor_of_mps_reads_its_variable() -> None:
+    [block] = [block for block in BLOCKS if "GPUFRACTION_MULTIUSER" in block.text]
+    [mps] = [item for item in of(built(block.text), "DaemonSet") if item["metadata"]["name"] == "gpufraction-mps"]
+    variables = {v["name"]: v.get("value") for v in mps["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["GPUFRACTION_MULTIUSER"] == "false"
+
+
+def mentioned() -> Iterator[tuple[str, str]]:
+    """The settings that some page names in prose, as (program, name)."""
+    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "configuring.md"}
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
+    for program, cls in PROGRAMS.items():
+        given = load(cls, file=None, env=NEEDED.get(program, {}), argv=[])
+        for name, _ in named(given):
+            flag, last = flag_of(name), name.rpartition(".")[2]
+            words = {name, last} if "_" in last else {name} if "." in name else set()
+            if re.search(rf"(?<![\w-]){flag}(?![\w-])", text) or any(f"`{word}`" in text for word in words):
+                yield program, name
+
+
+def test_every_setting_that_a_page_names_has_its_line() -> None:
+    lines = {(program, flag.partition("=")[0]) for block in BLOCKS for program, flag in flags(block)}
+    missing = [(p, n) for p, n in mentioned() if (p, flag_of(n)) not in lines and n not in BY_COMPONENTS]
+    assert missing == []
