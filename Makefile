@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial docs dashboards plugin chart helm test-chart image image-steps lock pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart image image-steps lock pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ fmt: $(STAMP) ## format the code and mend what can be mended
 
 tutorial: $(STAMP) ## type what docs/tutorial.md says, and write into the page what is printed; needs kubectl
 	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q tests/cluster/acceptance/test_tutorial.py
+
+translations: $(STAMP) ## which translated pages are older than their originals; PAGES="docs/zh/x.md ..." were brought up to date
+	@$(RUN) -m playground.translations $(PAGES)
 
 docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m playground.documentation

@@ -27,7 +27,7 @@ from tests.unit.manifests.realcluster import REAL, running
 from webhook.settings import ServeSettings
 
 DOCS = ROOT / "docs"
-PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), ROOT / "README.md"))
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), *ROOT.glob("README*.md")))
 TYPED = ("installing.md", "troubleshooting.md", "operations.md")
 
 
