@@ -34,11 +34,13 @@ from contract.names import (
     CONTAINER_PREFIXES,
     DEVICE_ANNOTATION_PREFIXES,
     GPU_MEMORY,
+    MEMORY_FRACTION_PREFIX,
     PIN,
     PROTECTED,
     REQUEST,
     RESERVED_ANNOTATIONS,
     RETURNED,
+    per_container,
 )
 from contract.options import DEFAULTS, Options
 from contract.scheduling import protection
@@ -73,6 +75,7 @@ _LONGEST_SHARE = GpuShare(
     cdi="nvidia.com/gpu,gpufraction.io/share",
     nri=True,
     cores_free=True,
+    as_whole=True,
 )
 
 
@@ -184,6 +187,7 @@ def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
         PIN: _LONGEST_NODE,
         **protection.added({}),
         **codec.container_annotations(allocation),
+        **{per_container(MEMORY_FRACTION_PREFIX, c.container): "0.000001" for c in containers},
         **dialects.render(pod, request, allocation, 1 << 62).annotations,
     }
 

@@ -167,6 +167,9 @@ class GpuShare:
     """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
     cores_free: bool = False
     """Whether `cores` is counted and not enforced, by the options of the node's pool when the pod was placed."""
+    as_whole: bool = False
+    """Whether a container sees this share as all of the GPU's memory, by what limits it on the node; see
+    `contract.scheduling.fit.shown_as_whole`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,11 @@ MPS_THREADS_PREFIX = _of_container(
     "mps-threads",
     "Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 where no cores were asked.",
 )
+MEMORY_FRACTION_PREFIX = _of_container(
+    "memory-fraction",
+    "The share's part of the memory that the container sees on each GPU, a decimal above 0 and at most 1, rounded down "
+    "to six places; the smallest over the GPUs. 1 where the share is shown as the whole.",
+)
 CONTAINER_PREFIXES = (
     DEVICES_PREFIX,
     MEMORY_MIB_PREFIX,
@@ -226,6 +231,7 @@ CONTAINER_PREFIXES = (
     CORES_LIMIT_PREFIX,
     MPS_MEMORY_PREFIX,
     MPS_THREADS_PREFIX,
+    MEMORY_FRACTION_PREFIX,
 )
 
 CONTAINER_WISHES = (USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS, LEAST_MEMORY)
@@ -392,6 +398,13 @@ VISIBLE_DEVICES = Key(
 NO_DEVICES = "void"
 """The value of `NVIDIA_VISIBLE_DEVICES` for no injection, not even of the driver (NVIDIA container toolkit)."""
 
+MEMORY_FRACTION = Key(
+    "GPUFRACTION_MEMORY_FRACTION",
+    on="container environment",
+    writer="webhook",
+    doc="For programs that take a part of a card: `--gpu-memory-utilization=$(GPUFRACTION_MEMORY_FRACTION)`.",
+)
+
 ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     (VISIBLE_DEVICES, DEVICES_PREFIX),
     ("NVIDIA_GPU_MEMORY_REQUEST", MEMORY_MIB_PREFIX),
@@ -400,6 +413,7 @@ ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     ("CUDA_DEVICE_SM_LIMIT", CORES_LIMIT_PREFIX),
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", MPS_MEMORY_PREFIX),
     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_THREADS_PREFIX),
+    (MEMORY_FRACTION, MEMORY_FRACTION_PREFIX),
 )
 """Environment of a container with a share: the variable, and the prefix of the annotation that it reads."""
 
@@ -411,11 +425,12 @@ RESERVED_ENVIRONMENT = (
     "CUDA_DISABLE_CONTROL",
     "CUDA_REDIRECT",
     "GPU_CORE_UTILIZATION_POLICY",
+    "GPUFRACTION_MEMORY_FRACTION",
 )
 RESERVED_ENVIRONMENT_PREFIXES = ("CUDA_MPS_", "NVIDIA_GPU_MEMORY_", "CUDA_DEVICE_")
 """
 Variables by which a tenant could enlarge a share, so ours replace them. By the MIG ones NVIDIA's runtime grants the
-right to change a card; the last three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
+right to change a card; the next three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls
 under the prefix; without it CUDA orders by speed, which among the cards of one container is a stable order too.
 """
 LIMITER_LIBRARY = "libvgpu.so"

@@ -30,7 +30,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import INTERNAL_ERROR, EventRecord
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
-from contract.scheduling import reasons
+from contract.scheduling import fit, reasons
 from contract.scheduling.filters import node_reason
 from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
 from contract.scheduling.reasons import Reason, of_withheld
@@ -218,7 +218,7 @@ class ClaimManager:
         state = self._cache.snapshot[held.node]
         reason = _unwell(state, held) or node_reason(state, entry.ask.needs)
         if reason is None:
-            given = held.containers[0].shares
+            given = fit.shown_now(state, held.containers[0].shares)
             containers = tuple(ContainerAllocation(f.container, given) for f in entry.ask.request.containers)
             return Allocation(self._new_id(), held.node, containers, share.name)
         if not self._in_use(share.name):

@@ -196,6 +196,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
                         **({"cdi": share.cdi} if share.cdi else {}),
                         **({"nri": True} if share.nri else {}),
                         **({"coresFree": True} if share.cores_free else {}),
+                        **({"asWhole": True} if share.as_whole else {}),
                     }
                     for share in container.shares
                 ],
@@ -225,6 +226,7 @@ def allocation_from_json(document: object) -> Allocation:
                 cdi=gpu.text("cdi", ""),
                 nri=gpu.flag("nri"),
                 cores_free=gpu.flag("coresFree"),
+                as_whole=gpu.flag("asWhole"),
             )
             for gpu in item.objects("gpus", most=MOST_GPUS)
         )
@@ -277,4 +279,26 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
             f"{position}={smallest}M" for position in range(len(shares))
         )
         values[names.per_container(names.MPS_THREADS_PREFIX, name)] = str(cores or WHOLE)
+        values[names.per_container(names.MEMORY_FRACTION_PREFIX, name)] = _fraction_text(shares, held, smallest)
     return values
+
+
+_PARTS = 1_000_000
+"""The fraction has six places, so rounding takes at most a MiB of a card with a TiB."""
+
+
+def _fraction_text(shares: Iterable[GpuShare], held: int, limit: int) -> str:
+    """
+    The part of the memory that the container sees which it may take, as a decimal. `held`, `limit`: its memory on each
+    GPU in MiB, at most the card's and as it is limited.
+
+    It is never 0, which some programs read as no limit. A GPU whose memory is not known has the smallest part.
+    """
+    parts = min(_parts(share, held, limit) for share in shares)
+    return "1" if parts >= _PARTS else f"0.{max(1, parts):06d}".rstrip("0")
+
+
+def _parts(share: GpuShare, held: int, limit: int) -> int:
+    if share.as_whole:
+        return held * _PARTS // limit
+    return (held << 20) * _PARTS // share.gpu_memory if share.gpu_memory else 0

@@ -113,6 +113,26 @@ def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShar
         kinds,
         nri,
         gpu.sharing.cores_free,
+        shown_as_whole(node, gpu),
+    )
+
+
+def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
+    """
+    Whether a container on this GPU sees its share as all of the GPU's memory (`cuMemGetInfo`).
+
+    The driver's limit on a control group and HAMi-core's library show it so. MPS shows the card's memory, whatever else
+    limits it; a slice of a card shows its own.
+    """
+    by_mps = "mps" in node.isolation or (node.delivery is not None and node.delivery.single)
+    return not by_mps and not gpu.parent and ("driver" in node.isolation or "preload" in node.isolation)
+
+
+def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:
+    """Shares that were given earlier, as a container that starts now sees them."""
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    return tuple(
+        replace(share, as_whole=share.uuid in gpus and shown_as_whole(node, gpus[share.uuid])) for share in shares
     )
 
 

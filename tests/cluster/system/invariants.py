@@ -3,7 +3,8 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
-3. A container sees exactly the GPUs of its allocation; without one it sees none.
+3. A container sees exactly the GPUs of its allocation, and is told a part of them within its share; without one it
+   sees none.
 4. Every pod that asked is placed, or waits with a reason.
 5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
    which the allocator would not place it now.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from fractions import Fraction
 from typing import Any
 
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
@@ -198,6 +200,18 @@ def _sees_its_gpus_only(cluster: Cluster, pod: JSON) -> None:
             right = seen == held.get(name, set())
             # What a controller removes while we look has no containers to read any more.
             assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
+            if text and name in held:
+                _knows_its_part(cluster, pod, name, text)
+
+
+def _knows_its_part(cluster: Cluster, pod: JSON, name: str, text: str) -> None:
+    """A program that takes the part of each card that its container says takes no more than the container's share."""
+    parts = re.findall(rf"^{names.MEMORY_FRACTION}=(.*)$", text, re.MULTILINE)
+    allocation = _allocation(pod)
+    assert allocation is not None
+    (shares,) = (c.shares for c in allocation.containers if c.container == name)
+    right = len(parts) == 1 and all(0 < Fraction(parts[0]) * s.gpu_memory <= s.memory for s in shares)
+    assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} has {shares} and is told {parts}"
 
 
 def _gone(cluster: Cluster, pod: JSON) -> bool:

@@ -80,6 +80,7 @@ _SHARES = st.builds(
     gpu_memory=BYTES,
     cdi=TEXT,
     nri=st.booleans(),
+    as_whole=st.booleans(),
 )
 _GIVEN = st.builds(
     ContainerAllocation,

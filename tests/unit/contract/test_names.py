@@ -59,6 +59,8 @@ PINNED = {
     "CORES_LIMIT_PREFIX": "gpufraction.io/cores-limit.",
     "MPS_MEMORY_PREFIX": "gpufraction.io/mps-memory.",
     "MPS_THREADS_PREFIX": "gpufraction.io/mps-threads.",
+    "MEMORY_FRACTION_PREFIX": "gpufraction.io/memory-fraction.",
+    "MEMORY_FRACTION": "GPUFRACTION_MEMORY_FRACTION",
     "ALLOCATED_CONDITION": "gpufraction.io/Allocated",
     "CLAIM_FINALIZER": "gpufraction.io/claim-in-use",
     "SHARE_FINALIZER": "gpufraction.io/share-in-use",
@@ -103,6 +105,7 @@ def test_the_environment_of_a_share() -> None:
         "CUDA_DEVICE_SM_LIMIT": "gpufraction.io/cores-limit.",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "gpufraction.io/mps-memory.",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "gpufraction.io/mps-threads.",
+        "GPUFRACTION_MEMORY_FRACTION": "gpufraction.io/memory-fraction.",
     }
     assert {prefix for _, prefix in names.ENVIRONMENT} == set(names.CONTAINER_PREFIXES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -294,32 +295,32 @@ READ_BY_CONTAINERS = {
     "one GPU with cores": (
         given_shares((5 << 30, 30)),
         {"devices": "GPU-0", "memory-mib": "5120", "memory-limit": "5120m", "cores-limit": "30"}
-        | {"mps-memory": "0=5120M", "mps-threads": "30"},
+        | {"mps-memory": "0=5120M", "mps-threads": "30", "memory-fraction": "0.004882"},
     ),
     "no cores asked means no limit": (
         given_shares((3000 * MIB, 0)),
         {"devices": "GPU-0", "memory-mib": "3000", "memory-limit": "3000m", "cores-limit": "0"}
-        | {"mps-memory": "0=3000M", "mps-threads": "100"},
+        | {"mps-memory": "0=3000M", "mps-threads": "100", "memory-fraction": "0.002861"},
     ),
     "MPS has one key for each visible GPU": (
         given_shares(*[(2 << 30, 25)] * 3),
         {"devices": "GPU-0,GPU-1,GPU-2", "memory-mib": "2048", "memory-limit": "2048m", "cores-limit": "25"}
-        | {"mps-memory": "0=2048M,1=2048M,2=2048M", "mps-threads": "25"},
+        | {"mps-memory": "0=2048M,1=2048M,2=2048M", "mps-threads": "25", "memory-fraction": "0.001953"},
     ),
     "unequal shares are all told the smallest": (
         given_shares((4 << 30, 50), (2 << 30, 50)),
         {"devices": "GPU-0,GPU-1", "memory-mib": "2048", "memory-limit": "2048m", "cores-limit": "50"}
-        | {"mps-memory": "0=2048M,1=2048M", "mps-threads": "50"},
+        | {"mps-memory": "0=2048M,1=2048M", "mps-threads": "50", "memory-fraction": "0.001953"},
     ),
     "MiB round down": (
         given_shares((2 * MIB - 1, 100)),
         {"devices": "GPU-0", "memory-mib": "1", "memory-limit": "1m", "cores-limit": "100"}
-        | {"mps-memory": "0=1M", "mps-threads": "100"},
+        | {"mps-memory": "0=1M", "mps-threads": "100", "memory-fraction": "0.000001"},
     ),
     "less than a MiB is never told as 0, which is no limit": (
         given_shares((1000, 1)),
         {"devices": "GPU-0", "memory-mib": "1", "memory-limit": "1m", "cores-limit": "1"}
-        | {"mps-memory": "0=1M", "mps-threads": "1"},
+        | {"mps-memory": "0=1M", "mps-threads": "1", "memory-fraction": "0.000001"},
     ),
 }
 
@@ -327,7 +328,7 @@ READ_BY_CONTAINERS = {
 READ_BY_CONTAINERS["more than the card has, by oversubscription: the driver refuses such a limit"] = (
     Allocation("a1", "n1", (ContainerAllocation("main", (GpuShare("GPU-0", 0, 30 << 30, 0, 24 << 30),)),)),
     {"devices": "GPU-0", "memory-mib": "24576", "memory-limit": "30720m", "cores-limit": "0"}
-    | {"mps-memory": "0=30720M", "mps-threads": "100"},
+    | {"mps-memory": "0=30720M", "mps-threads": "100", "memory-fraction": "1"},
 )
 
 
@@ -360,7 +361,53 @@ def test_a_container_gets_our_device_beside_the_vendors_and_by_annotation_where_
 def test_each_container_has_its_own_annotations(allocation: Allocation) -> None:
     found = container_annotations(allocation)
     ours = [key for key in found if key.startswith("gpufraction.io/")]
-    assert len(ours) == 6 * len(allocation.containers)
+    assert len(ours) == 7 * len(allocation.containers)
     for container in allocation.containers:
         alone = container_annotations(Allocation("x", "x", (container,)))
         assert {key: found[key] for key in alone} == alone
+
+
+def fraction_of(*shares: GpuShare) -> str:
+    found = container_annotations(Allocation("x", "n1", (ContainerAllocation("main", shares),)))
+    return found["gpufraction.io/memory-fraction.main"]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("shares", "wanted"),
+    [
+        ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB)], "0.333333"),
+        ([GpuShare("GPU-0", 0, 24 * GIB, 0, 24 * GIB)], "1"),
+        ([GpuShare("GPU-0", 0, 12 * GIB, 0, 24 * GIB), GpuShare("GPU-1", 1, 12 * GIB, 0, 80 * GIB)], "0.15"),
+        # Half of unequal cards: every GPU is limited to the smaller half.
+        ([GpuShare("GPU-0", 0, 12 * GIB, 0, 24 * GIB), GpuShare("GPU-1", 1, 40 * GIB, 0, 80 * GIB)], "0.15"),
+        ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, as_whole=True)], "1"),
+        # The share is shown as the whole, and the card has less.
+        ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB, as_whole=True)], "0.8"),
+        ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB)], "1"),
+        ([GpuShare("GPU-0", 0, 8 * GIB, 0, 0)], "0.000001"),
+    ],
+)
+def test_the_part_of_the_card(shares: list[GpuShare], wanted: str) -> None:
+    assert fraction_of(*shares) == wanted
+
+
+CARDS = st.integers(1 << 28, 1 << 40)
+
+
+@given(st.lists(st.tuples(CARDS, st.floats(0.000001, 1.5)), min_size=1, max_size=8))
+def test_a_program_that_takes_its_part_never_exceeds_its_share(cards: list[tuple[int, float]]) -> None:
+    shares = [
+        GpuShare(f"GPU-{n}", n, max(MIB, int(memory * part)), 0, memory) for n, (memory, part) in enumerate(cards)
+    ]
+    text = fraction_of(*shares)
+    part = Fraction(text)
+    assert 0 < part <= 1
+    assert "e" not in text
+    assert all(part * share.gpu_memory <= max(share.memory, 1_048_577) for share in shares)
+    # Rounded down by less than a millionth of the card, and by less than the MiB that limits are counted in.
+    exact = min(Fraction(min(share.memory, share.gpu_memory)) for share in shares)
+    largest = max(share.gpu_memory for share in shares)
+    assert part * largest > exact - MIB - Fraction(largest, 1_000_000)

@@ -28,6 +28,7 @@ OURS = [
     from_annotation("CUDA_DEVICE_SM_LIMIT", "cores-limit"),
     from_annotation("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "mps-memory"),
     from_annotation("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps-threads"),
+    from_annotation("GPUFRACTION_MEMORY_FRACTION", "memory-fraction"),
 ]
 
 
@@ -59,6 +60,7 @@ def test_a_placed_pod_whole() -> None:
                 "gpufraction.io/cores-limit.main": "30",
                 "gpufraction.io/mps-memory.main": "0=5120M",
                 "gpufraction.io/mps-threads.main": "30",
+                "gpufraction.io/memory-fraction.main": "0.3125",
             },
         },
         "spec": {
