@@ -1,0 +1,220 @@
+"""Rules and queries on Prometheus' own engine: DCGM joined to shares, quiet alerts, panels that find something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from contract.metrics import METRICS
+from manifests.dashboards.__main__ import dashboards
+from manifests.dashboards.model import Dashboard
+from tests.unit.manifests import promtool
+from tests.unit.manifests.kube import JSON, MANIFESTS, documents
+from tests.unit.manifests.promql import in_grafana
+from tests.unit.manifests.promtool import MINUTES, named
+
+MONITORING = MANIFESTS / "components" / "monitoring"
+ALERTS, RECORDING = MONITORING / "alerts.yaml", MONITORING / "recording.yaml"
+PAGES = dashboards()
+
+
+def rules(file: Path) -> list[JSON]:
+    [item] = documents(file)
+    return [rule for group in item["spec"]["groups"] for rule in group["rules"]]
+
+
+def steady(value: float) -> str:
+    return f"{value}+0x{MINUTES}"
+
+
+def dcgm(name: str, index: int, uuid: str, value: float, **more: str) -> dict[str, str]:
+    """A series as dcgm-exporter has it: `gpu` is the index."""
+    labels = {"gpu": str(index), "UUID": uuid, "device": f"nvidia{index}", "Hostname": "exporter-1", **more}
+    return {named(name, labels): steady(value)}
+
+
+def card(uuid: str, node: str = "a") -> dict[str, str]:
+    labels = {"node": node, "gpu": uuid, "model": "Tesla T4", "instance": f"{node}:9445"}
+    return {named("gpufraction_gpu_memory_total_bytes", labels): steady(16e9)}
+
+
+def share(namespace: str, pod: str, uuid: str, **figures: float) -> dict[str, str]:
+    """A share's series: limit and used in bytes, and utilization where the driver tells."""
+    labels = {"namespace": namespace, "pod": pod, "container": "main", "gpu": uuid, "instance": "a:9445"}
+    names = {"limit": "memory_limit_bytes", "used": "memory_used_bytes", "work": "utilization_ratio"}
+    return {named(f"gpufraction_share_{names[key]}", labels): steady(value) for key, value in figures.items()}
+
+
+SHARED = {
+    **card("GPU-1"),
+    **share("team-a", "trainer", "GPU-1", limit=6e9, used=5e9, work=0.6),
+    **share("team-b", "server", "GPU-1", limit=2e9, used=1e9, work=0.2),
+    # dcgm-exporter may have a series for each pod that the device plugin knows, all with the value of the card.
+    **dcgm("DCGM_FI_DEV_GPU_UTIL", 0, "GPU-1", 90),
+    **dcgm("DCGM_FI_DEV_GPU_UTIL", 0, "GPU-1", 90, exported_pod="holder"),
+    **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 60),
+    **dcgm("DCGM_FI_DEV_FB_USED", 0, "GPU-1", 6000),
+}
+"""Two pods on one card."""
+CARD = {"gpu": "GPU-1", "node": "a", "model": "Tesla T4"}
+TRAINER = {**CARD, "namespace": "team-a", "pod": "trainer", "container": "main", "instance": "a:9445"}
+SERVER = {**CARD, "namespace": "team-b", "pod": "server", "container": "main", "instance": "a:9445"}
+
+
+def comes_to(tmp_path: Path, series: dict[str, str], expression: str, *samples: tuple[dict[str, str], float]) -> None:
+    """What an expression is at the end. Rounded, as parts of a float would differ in their last digit."""
+    wanted = [{"labels": named("", labels), "value": value} for labels, value in samples]
+    case = {"expr": f"round({expression}, 0.001)", "eval_time": f"{MINUTES}m", "exp_samples": wanted}
+    promtool.run(tmp_path, rules(RECORDING), series, promql_expr_test=[case])
+
+
+@pytest.mark.parametrize("file", [ALERTS, RECORDING], ids=lambda file: file.stem)
+def test_prometheus_reads_the_rules(tmp_path: Path, file: Path) -> None:
+    [item] = documents(file)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(item["spec"]))
+    promtool.check(tmp_path / "rules.yaml")
+
+
+def test_a_cards_figures_are_joined_by_its_uuid(tmp_path: Path) -> None:
+    comes_to(tmp_path, SHARED, "gpu:dcgm_utilization:ratio", (CARD, 0.9))
+    comes_to(tmp_path, SHARED, "gpu:dcgm_power:watts", (CARD, 60))
+
+
+def test_two_cards_of_one_index_on_two_nodes_are_not_mixed(tmp_path: Path) -> None:
+    other = {**card("GPU-2", "b"), **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-2", 200)}
+    comes_to(
+        tmp_path,
+        {**SHARED, **other},
+        "gpu:dcgm_power:watts",
+        (CARD, 60),
+        ({"gpu": "GPU-2", "node": "b", "model": "Tesla T4"}, 200),
+    )
+
+
+def test_power_is_divided_by_the_work_of_the_shares(tmp_path: Path) -> None:
+    comes_to(tmp_path, SHARED, "share:dcgm_power_by_use:watts", (TRAINER, 45), (SERVER, 15))
+    comes_to(
+        tmp_path,
+        SHARED,
+        "namespace:dcgm_power_by_use:watts",
+        ({"namespace": "team-a"}, 45),
+        ({"namespace": "team-b"}, 15),
+    )
+
+
+def test_power_is_divided_by_what_the_shares_hold(tmp_path: Path) -> None:
+    comes_to(tmp_path, SHARED, "share:dcgm_power_by_reservation:watts", (TRAINER, 45), (SERVER, 15))
+
+
+def test_what_no_share_explains_is_left_over(tmp_path: Path) -> None:
+    comes_to(tmp_path, SHARED, "gpu:dcgm_utilization_unattributed:ratio", (CARD, 0.1))
+    comes_to(tmp_path, SHARED, "gpu:dcgm_memory_unattributed:bytes", (CARD, 6000 * 1048576 - 6e9))
+
+
+def test_where_the_driver_does_not_tell_of_processes_nothing_is_divided_by_use(tmp_path: Path) -> None:
+    silent = {name: values for name, values in SHARED.items() if "share_utilization" not in name}
+    comes_to(tmp_path, silent, "share:dcgm_power_by_use:watts")
+    comes_to(tmp_path, silent, "share:dcgm_power_by_reservation:watts", (TRAINER, 45), (SERVER, 15))
+
+
+def test_an_idle_card_gives_no_estimate_by_use_in_place_of_a_division_by_zero(tmp_path: Path) -> None:
+    idle = {**SHARED, **share("team-a", "trainer", "GPU-1", work=0), **share("team-b", "server", "GPU-1", work=0)}
+    comes_to(tmp_path, idle, "share:dcgm_power_by_use:watts")
+
+
+def test_the_series_of_a_mig_instance_is_not_taken_for_its_card(tmp_path: Path) -> None:
+    sliced = {**SHARED, **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 300, GPU_I_ID="7", GPU_I_PROFILE="1g.5gb")}
+    comes_to(tmp_path, sliced, "gpu:dcgm_power:watts", (CARD, 60))
+
+
+def test_the_memory_that_a_namespace_holds_and_does_not_use(tmp_path: Path) -> None:
+    wanted = (({"namespace": "team-a"}, 1e9), ({"namespace": "team-b"}, 1e9))
+    comes_to(tmp_path, SHARED, "namespace:gpufraction_memory_unused:bytes", *wanted)
+
+
+def of_cards() -> dict[str, str]:
+    """DCGM's series of the cards that the made-up cluster has."""
+    names = ("GPU_UTIL", "FB_USED", "POWER_USAGE", "GPU_TEMP")
+    found: dict[str, str] = {}
+    for index, (_, uuid) in enumerate(promtool.CARDS):
+        for name in names:
+            found |= dcgm(f"DCGM_FI_DEV_{name}", index, uuid, 50)
+        found |= dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", index, uuid, 0.5)
+    return found
+
+
+FIRING = {named("ALERTS", {"alertname": "GpufractionFaults", "alertstate": "firing", "severity": "warning"}): steady(1)}
+HEALTHY_IS_EMPTY = ("absent(", "unless", "== 0)", "> 1)")
+"""What a query has that finds nothing in this cluster, and is right to."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.uid)
+def test_every_query_of_a_page_runs_and_finds_something(tmp_path: Path, page: Dashboard) -> None:
+    series = {**promtool.everything(), **of_cards(), **FIRING}
+    expressions = [in_grafana(query.expression) for panel in page.panels() for query in panel.queries]
+    expressions = [text.replace('node=".+"', 'node="a"') for text in expressions]
+    recorded = [{"record": f"panel:query:{n}", "expr": text} for n, text in enumerate(expressions)]
+    cases = [
+        {
+            "expr": f"count(panel:query:{n}) > bool 0",
+            "eval_time": f"{MINUTES}m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for n, text in enumerate(expressions)
+        if not any(part in text for part in HEALTHY_IS_EMPTY)
+    ]
+    assert len(cases) > len(expressions) * 0.8
+    promtool.run(tmp_path, [*rules(RECORDING), *recorded], series, promql_expr_test=cases)
+
+
+def healthy() -> dict[str, str]:
+    """A cluster in which all is well: one leader, no errors, a certificate that lasts, cards that serve."""
+    well = {
+        "gpufraction_leader": 1.0,
+        "gpufraction_certificate_expiry_timestamp_seconds": 1e9,
+        "gpufraction_mps_serving": 1.0,
+    }
+    found = {}
+    for name, values in promtool.everything().items():
+        metric = name.partition("{")[0]
+        spec = next((spec for spec in METRICS if spec.name == metric), None)
+        if spec is None:
+            found[name] = values  # a histogram, all of it fast
+        elif metric == "gpufraction_leader":
+            found[name] = values
+        else:
+            found[name] = steady(well.get(metric, 0))
+    return found
+
+
+def test_no_alert_fires_where_all_is_well(tmp_path: Path) -> None:
+    cases = [{"alertname": rule["alert"], "eval_time": f"{MINUTES}m", "exp_alerts": []} for rule in rules(ALERTS)]
+    promtool.run(tmp_path, rules(ALERTS), healthy(), alert_rule_test=cases)
+
+
+def test_every_alert_fires_where_something_is_wrong_or_is_named_here(tmp_path: Path) -> None:
+    """Every counter counts and every gauge is 5, without a webhook and without an agent on one node."""
+    series = {
+        name: values.replace("1+0x", "5+0x")
+        for name, values in promtool.everything().items()
+        if "certificate_expiry" not in name and not (name.startswith("gpufraction_gpus{") and 'node="b"' in name)
+    }
+    quiet = {
+        "GpufractionCertificateEnds",  # there is no webhook here, so no certificate either
+        "GpufractionNoLeader",
+        "GpufractionAdmissionSlow",
+        "GpufractionMpsNotServing",
+    }
+    fires = {rule["alert"] for rule in rules(ALERTS)} - quiet
+    recorded = [{"record": f"alert:{rule['alert']}", "expr": rule["expr"]} for rule in rules(ALERTS)]
+    cases = [
+        {
+            "expr": f"count(alert:{name}) > bool 0",
+            "eval_time": f"{MINUTES}m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for name in sorted(fires)
+    ]
+    promtool.run(tmp_path, recorded, series, promql_expr_test=cases)
