@@ -31,6 +31,9 @@ OLDEST = (1, 30)
 _WHOLE_PODS = (1, 34)
 """Kubernetes lets pods ask for resources as a whole (`spec.resources`) from here on, unless that is switched off."""
 NVIDIA_CLASS = "nvidia"
+_OFF = "; NVIDIA's operator takes its plugin off by a label, any other plugin's DaemonSet you delete"
+_MOST_NAMED = 10
+"""Nodes that a cure names."""
 _CDI_FROM = {"containerd": (1, 7), "cri-o": (1, 23)}
 """The versions from which container runtimes read CDI's descriptions."""
 
@@ -109,7 +112,7 @@ def _rights(facts: ClusterFacts) -> Finding:
     missing = [str(each) for each in INSTALLING if not rights.get(each)]
     cure = "have a cluster administrator apply the manifests"
     if missing:
-        level = WARN if installed(facts) else FAIL
+        level = FAIL if installed(facts) is False else WARN
         return Finding(level, check, f"to install or upgrade you lack: {few(missing)}", cure)
     if not rights.get(GRANTING):
         why = "you may not grant rights that you do not have yourself (escalate clusterroles)"
@@ -126,10 +129,12 @@ def _labels(facts: ClusterFacts) -> Iterator[Finding]:
     known = {name_of(node) for node in labelled}
     bare = [name_of(node) for node in nodes if _offers(node, _is_gpu) and name_of(node) not in known]
     if bare:
-        cure = f"kubectl label node {' '.join(bare[:3])} nvidia.com/gpu.present=true"
+        cure = f"kubectl label node {_on(bare)} nvidia.com/gpu.present=true"
         yield Finding(WARN, check, f"no agent will run on {few(bare)}: GPUs, and no label of GPU nodes", cure)
     if labelled:
         yield Finding(OK, check, f"{len(labelled)} of {number(len(nodes), 'node')} have a label of GPU nodes")
+    elif not nodes:
+        yield Finding(WARN, check, "the cluster has no node")
     elif not bare:
         cure = "kubectl label node NODE nvidia.com/gpu.present=true"
         yield Finding(WARN, check, f"none of {number(len(nodes), 'node')} has a label of GPU nodes", cure)
@@ -161,14 +166,14 @@ def _device_plugins(facts: ClusterFacts) -> Iterator[Finding]:
             others[resource].append(name)
     for resource, where in sorted(others.items()):
         found = f"another system offers {resource} on {few(where)}, and gives the same GPUs to its pods"
-        yield Finding(
-            FAIL, check, found, "remove its device plugin from the nodes (docs/migrating.md), then its name stays at 0"
-        )
+        yield Finding(FAIL, check, found, "remove its device plugin from the nodes: docs/migrating.md")
     if unchosen:
-        found = f"a device plugin offers the GPUs of {few(unchosen)}, so none of them is shared"
-        yield Finding(FAIL, check, found, _take_off(unchosen))
+        found = f"a device plugin offers the GPUs of {few(unchosen)}, so none is shared{_OFF}"
+        yield Finding(FAIL, check, found, _plugin_off(unchosen, f"{names.OWNERSHIP}=dedicated"))
     if still_on:
-        found = f"{few(still_on)}: labelled dedicated, and a device plugin still offers the GPUs, so none is shared"
+        found = (
+            f"{few(still_on)}: labelled dedicated, and a device plugin still offers the GPUs, so none is shared{_OFF}"
+        )
         yield Finding(FAIL, check, found, _plugin_off(still_on))
     if held:
         yield Finding(OK, check, f"{few(held)}: the device plugin stays, holder pods take GPUs from it")
@@ -176,13 +181,14 @@ def _device_plugins(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(OK, check, "no other device plugin offers GPUs")
 
 
-def _plugin_off(nodes: list[str]) -> str:
-    return f"kubectl label node {' '.join(nodes[:3])} nvidia.com/gpu.deploy.device-plugin=false --overwrite"
+def _on(nodes: list[str]) -> str:
+    """Nodes as a command takes them; a placeholder where they are too many for a line."""
+    return " ".join(nodes) if len(nodes) <= _MOST_NAMED else "NODE..."
 
 
-def _take_off(nodes: list[str]) -> str:
-    label = f"kubectl label node {' '.join(nodes[:3])} {names.OWNERSHIP}=dedicated"
-    return f"take the plugin off ({_plugin_off(nodes)} with NVIDIA's operator), then {label}"
+def _plugin_off(nodes: list[str], *more: str) -> str:
+    labels = " ".join(("nvidia.com/gpu.deploy.device-plugin=false", *more))
+    return f"kubectl label node {_on(nodes)} {labels} --overwrite"
 
 
 def _runtimes(facts: ClusterFacts) -> Finding:

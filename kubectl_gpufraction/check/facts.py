@@ -19,6 +19,8 @@ CONFIGURATION = "zz-gpufraction-webhook"
 """The MutatingWebhookConfiguration of the manifests."""
 ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodeagent"
 """The Deployments and the DaemonSet of the manifests."""
+INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
+"""The label of served namespaces, as kubectl takes it."""
 LEASE = "gpufraction-allocator"
 _PREFIX = "GPUFRACTION_"
 
@@ -40,11 +42,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRight:
-    """What one of our service accounts must be allowed, and for what."""
+    """What one of our service accounts must be allowed, and why."""
 
     account: str
     access: Access
-    needed_for: str
+    component: str = ""
+    """The component of the manifests that grants it; empty for the base."""
+    setting: str = ""
+    """The setting that needs it; empty where every installation does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ COLUMNS = (Column("result", "RESULT"), Column("check", "CHECK"), Column("found",
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the check. `cure`: a command or a sentence; empty where nothing is to be done."""
+    """One line of the check. `cure`: what to do, a command where there is one; empty for nothing."""
 
     level: str
     check: str
@@ -48,7 +48,8 @@ def row(finding: Finding) -> dict[str, Any]:
 
 def in_table(finding: Finding) -> dict[str, Any]:
     """A finding for people: the cure follows what was found, so that each finding is one line."""
-    return row(finding) | {"found": f"{finding.found}; cure: {finding.cure}" if finding.cure else finding.found}
+    word = "next" if finding.level == OK else "cure"
+    return row(finding) | {"found": f"{finding.found}; {word}: {finding.cure}" if finding.cure else finding.found}
 
 
 def summary(findings: Sequence[Finding]) -> str:

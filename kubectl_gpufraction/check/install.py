@@ -59,20 +59,40 @@ _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
 _ALLOCATOR, _AGENT, _CERTS = "gpufraction-allocator", "gpufraction-nodeagent", "gpufraction-certs"
 _BASE = (
-    ProgramRight(_ALLOCATOR, Access("list", "", "pods"), "manifests/base"),
-    ProgramRight(_ALLOCATOR, Access("patch", "", "pods"), "manifests/base"),
-    ProgramRight(_ALLOCATOR, Access("list", "", "nodes"), "manifests/base"),
-    ProgramRight(_ALLOCATOR, Access("list", names.GROUP, "gpunodes"), "manifests/base"),
-    ProgramRight(
-        _ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE), "manifests/base"
-    ),
-    ProgramRight(_AGENT, Access("patch", names.GROUP, "gpunodes/status"), "manifests/base"),
-    ProgramRight(_AGENT, Access("patch", "", "nodes/status"), "manifests/base"),
+    ProgramRight(_ALLOCATOR, Access("list", "", "pods")),
+    ProgramRight(_ALLOCATOR, Access("patch", "", "pods")),
+    ProgramRight(_ALLOCATOR, Access("list", "", "nodes")),
+    ProgramRight(_ALLOCATOR, Access("list", names.GROUP, "gpunodes")),
+    ProgramRight(_ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE)),
+    ProgramRight(_AGENT, Access("patch", names.GROUP, "gpunodes/status")),
+    ProgramRight(_AGENT, Access("patch", "", "nodes/status")),
 )
+_EVICTION = Access("create", "", "pods/eviction")
+_OPTIONAL = (
+    ("preemption", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("repair", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("unbound", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("claims", _ALLOCATOR, Access("list", "elasticgpu.io", "elasticgpuclaims"), "claims"),
+    ("unhealthy-lists", _ALLOCATOR, Access("list", "", "configmaps", "kube-system"), "unhealthy-lists"),
+    ("fits-enabled", _ALLOCATOR, Access("list", "kueue.x-k8s.io", "workloads"), "kueue-check"),
+    (
+        "provisioning-enabled",
+        _ALLOCATOR,
+        Access("patch", "", "configmaps", names.NAMESPACE, str(names.POOLS)),
+        "node-provisioning",
+    ),
+    ("provisioning-placeholders", _ALLOCATOR, Access("create", "", "pods", names.NAMESPACE), "node-placeholders"),
+    ("pods", _AGENT, Access("list", "", "pods"), "node-access"),
+    ("startup-taint", _AGENT, Access("patch", "", "nodes"), "startup-taint"),
+    ("evict-overuse", _AGENT, _EVICTION, "node-access"),
+    ("evict-unhealthy", _AGENT, _EVICTION, "node-access"),
+)
+"""Settings that need a right beyond the base: the setting, the account, the right, and the component that grants it."""
+_OFF = frozenset(("", "false", "0", "0s", "0m", "report", "keep"))
+"""Values with which such a setting needs nothing."""
 _KEEPER = ProgramRight(
     _CERTS,
     Access("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", CONFIGURATION),
-    "manifests/base",
 )
 
 
@@ -87,7 +107,8 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     yield from _own_pod_security(facts)
     yield _policies(facts)
     yield from _programs(facts)
-    yield _certificates(facts)
+    if facts.webhook is not None:
+        yield _certificates(facts)
     yield _leader(facts)
     yield from _program_rights(facts)
     yield trial.finding(facts)
@@ -120,7 +141,7 @@ def _image(facts: ClusterFacts) -> Finding:
         for container in pod_spec(workload).get("containers") or []:
             if list(container.get("command") or [])[2:3] and container["command"][2] in _OURS:
                 images.setdefault(str(container.get("image", "")), []).append(f"{kind}/{name_of(workload)}")
-        behind = behind or (kind == "deployment" and _ready(workload)[0] == 0)
+        behind = behind or (kind == "deployment" and not _is_ready(workload))
     if hidden is not None and not images:
         return hidden
     local = [image for image in sorted(images) if "/" not in image]
@@ -187,13 +208,18 @@ def _programs(facts: ClusterFacts) -> Iterator[Finding]:
         elif workload is not None:
             ready, wanted = _ready(workload)
             found = f"{ready} of {number(wanted, 'replica')} of the Deployment {name} Ready"
-            if ready >= wanted:
+            if _is_ready(workload):
                 yield Finding(OK, check, found)
                 continue
             why = _why_not_ready(facts, workload)
             level = FAIL if ready == 0 and name == ADMISSION else WARN
             describe = f"kubectl -n {names.NAMESPACE} describe pods"
             yield Finding(level, check, f"{found}{why}", describe)
+
+
+def _is_ready(workload: JSON) -> bool:
+    ready, wanted = _ready(workload)
+    return ready >= max(wanted, 1)
 
 
 def _why_not_ready(facts: ClusterFacts, workload: JSON) -> str:
@@ -262,52 +288,11 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
     needed = list(_BASE)
     if named(facts.deployments, CERTS) is not None:
         needed.append(_KEEPER)
-    asked = (
-        (_evicts(allocator), _ALLOCATOR, Access("create", "", "pods/eviction"), "allocator-eviction"),
-        (
-            _on(allocator, "claims"),
-            _ALLOCATOR,
-            Access("list", "elasticgpu.io", "elasticgpuclaims"),
-            "claims",
-        ),
-        (
-            _on(allocator, "unhealthy-lists"),
-            _ALLOCATOR,
-            Access("list", "", "configmaps", "kube-system"),
-            "unhealthy-lists",
-        ),
-        (_on(allocator, "fits-enabled"), _ALLOCATOR, Access("list", "kueue.x-k8s.io", "workloads"), "kueue-check"),
-        (
-            _on(allocator, "provisioning-enabled"),
-            _ALLOCATOR,
-            Access("patch", "", "configmaps", names.NAMESPACE, str(names.POOLS)),
-            "node-provisioning",
-        ),
-        (
-            _on(allocator, "provisioning-placeholders"),
-            _ALLOCATOR,
-            Access("create", "", "pods", names.NAMESPACE),
-            "node-placeholders",
-        ),
-        (_on(agent, "pods"), _AGENT, Access("list", "", "pods"), "node-access"),
-        (_on(agent, "startup-taint"), _AGENT, Access("patch", "", "nodes"), "startup-taint"),
-        (_lasting(agent), _AGENT, Access("create", "", "pods/eviction"), "node-access"),
-    )
-    needed += [ProgramRight(who, access, component) for wanted, who, access, component in asked if wanted]
+    for setting, account, access, component in _OPTIONAL:
+        found = allocator if account == _ALLOCATOR else agent
+        if found.get(setting, "").lower() not in _OFF:
+            needed.append(ProgramRight(account, access, component, setting))
     return tuple(needed)
-
-
-def _on(settings_: dict[str, str], name: str) -> bool:
-    return settings_.get(name, "").lower() == "true"
-
-
-def _evicts(allocator: dict[str, str]) -> bool:
-    wants = {"repair": "evict", "unbound": "delete"}
-    return _on(allocator, "preemption") or any(allocator.get(name) == value for name, value in wants.items())
-
-
-def _lasting(agent: dict[str, str]) -> bool:
-    return any(agent.get(name, "0").strip("0smh") for name in ("evict-overuse", "evict-unhealthy"))
 
 
 def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:
@@ -315,16 +300,16 @@ def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(granted, Unseen):
         yield Finding(UNKNOWN, check, f"unknown: {granted.why}")
         return
-    missing = defaultdict[tuple[str, str], list[str]](list)
+    missing = defaultdict[tuple[str, str, str], list[str]](list)
     for right, allowed in granted.items():
         if not allowed:
-            missing[right.account, right.needed_for].append(str(right.access))
-    for (account, needed_for), what in sorted(missing.items()):
+            missing[right.account, right.component, right.setting].append(str(right.access))
+    for (account, component, setting), what in sorted(missing.items()):
         found = f"{account} may not {', nor '.join(what)}"
-        if needed_for.startswith("manifests/"):
-            yield Finding(FAIL, check, found, APPLY)
+        if component:
+            cure = f"kustomize edit add component manifests/components/{component} && {APPLY}"
+            yield Finding(FAIL, check, f"{found}, which its setting {setting} needs", cure)
         else:
-            told = f"{found}, which a setting of its needs"
-            yield Finding(FAIL, check, told, f"add the component {needed_for} to your kustomization, then {APPLY}")
+            yield Finding(FAIL, check, found, APPLY)
     if not missing:
         yield Finding(OK, check, f"our service accounts may do what their settings need ({len(granted)} looked at)")

@@ -35,7 +35,7 @@ _WRONG_STATUS = {
 """The status of each condition of a GPUNode that tells of a problem."""
 _SEE = "kubectl get gpunode {node} -o yaml"
 _CURES = {
-    "Ready": "repair the driver there: " + _SEE,
+    "Ready": _SEE,
     "Held": f"kubectl -n {names.NAMESPACE} get pods -l {names.HOLDER}=true -o wide",
     "OptionsRefused": f"kubectl -n {names.NAMESPACE} edit configmap {names.OPTIONS}",
     "NoAgent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",

@@ -12,7 +12,7 @@ from typing import Any
 
 from contract import dialects, names, pods
 from contract.options import VENDOR, Options
-from kubectl_gpufraction.check.facts import ClusterFacts, installed, is_served, labels_of, name_of, settings
+from kubectl_gpufraction.check.facts import INJECT, ClusterFacts, installed, is_served, labels_of, name_of, settings
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
 from kubectl_gpufraction.output.wording import few
 
@@ -51,12 +51,12 @@ def _served(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(WARN, check, f"{few(never)}: labelled, and never served", cure)
     if odd:
         first = odd[0].partition(" ")[0]
-        cure = f"kubectl label namespace {first} {names.INJECT_LABEL}={names.INJECT_ENABLED} --overwrite"
+        cure = f"kubectl label namespace {first} {INJECT} --overwrite"
         yield Finding(WARN, check, f"{few(odd)}: only the value {names.INJECT_ENABLED} counts", cure)
     if served:
         yield Finding(OK, check, f"served: {few(served)}")
     else:
-        cure = f"kubectl label namespace NAMESPACE {names.INJECT_LABEL}={names.INJECT_ENABLED}"
+        cure = f"kubectl label namespace NAMESPACE {INJECT}"
         yield Finding(WARN if installed(facts) else OK, check, "no namespace is labelled yet", cure)
 
 
@@ -71,7 +71,7 @@ def _pod_security(facts: ClusterFacts) -> Iterator[Finding]:
     for each in refusing[:_MOST]:
         name, level = name_of(each), labels_of(each)[ENFORCE]
         found = f"namespace {name} enforces {level}, which refuses the hostPath volumes that pods get for {paths}"
-        cure = f"kubectl label namespace {name} {ENFORCE}=privileged --overwrite, or let the nodes use CDI"
+        cure = f"kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
         yield Finding(FAIL, check, found, cure)
     if not refusing:
         yield Finding(OK, check, f"no served namespace refuses the hostPath volumes that pods get for {paths}")
@@ -112,12 +112,11 @@ def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
     titles = sorted({dialect.title for pod in found for dialect in dialects.asked(pod)})
     who = f"namespace {namespace}: {number(len(found), 'pod')} asked for a share ({', '.join(titles)})"
     if served:
-        which = f"kubectl -n {namespace} delete pod {' '.join(name_of(pod) for pod in found[:3])}"
-        told = f"{who} before the namespace was labelled"
-        return Finding(WARN, "unserved-pods", told, f"{which}; their controllers create them again")
+        told = f"{who} before the namespace was labelled; their controllers create them again"
+        return Finding(
+            WARN, "unserved-pods", told, f"kubectl -n {namespace} delete pod {' '.join(map(name_of, found))}"
+        )
     if namespace in names.UNSERVED_NAMESPACES:
         return Finding(WARN, "unserved-pods", f"{who}, and that namespace is never served", "create them elsewhere")
-    cure = (
-        f"kubectl label namespace {namespace} {names.INJECT_LABEL}={names.INJECT_ENABLED}, then create the pods again"
-    )
-    return Finding(WARN, "unserved-pods", f"{who}, and the namespace is not labelled", cure)
+    told = f"{who}, and it is not labelled; after that, create them again"
+    return Finding(WARN, "unserved-pods", told, f"kubectl label namespace {namespace} {INJECT}")

@@ -12,30 +12,33 @@ from typing import Any
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
-from kubectl_gpufraction.check.facts import CERTS, ClusterFacts, DryRun, is_served, name_of
+from kubectl_gpufraction.check.facts import CERTS, INJECT, ClusterFacts, DryRun, is_served, name_of, named, settings
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, unknown
 
 JSON = dict[str, Any]
 _WEBHOOK = "pods.gpufraction.io"
+_PORT = "9443"
 _ASKS = "1Gi"
 """GPU memory on one GPU, which any card has."""
 _PODS = f"kubectl -n {names.NAMESPACE} get pods -o wide"
+_LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"
+_RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --type merge -p '{{\"data\":null}}'"
+_UNREACHED = "no answer in time: a firewall, or an overloaded webhook"
+_FIREWALL = "open TCP port {port} from the API server to the pods (the page of your cloud in docs/installing.md)"
 _FAULTS = (
-    ("x509", f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"),
-    ("connection refused", _PODS),
-    ("no endpoints available", _PODS),
-    ("not found", "kubectl apply -k YOUR_KUSTOMIZATION"),
-    (
-        "context deadline exceeded",
-        "open TCP port 9443 from the API server to the pods: the page of your cloud, docs/installing.md",
-    ),
-    ("i/o timeout", "open TCP port 9443 from the API server to the pods: the page of your cloud, docs/installing.md"),
-    (
-        "no route to host",
-        "open TCP port 9443 from the API server to the pods: the page of your cloud, docs/installing.md",
-    ),
+    ("expired", "the webhook's certificate has expired or is not yet valid", _RENEW),
+    ("x509", "it does not trust the webhook's certificate", _LOGS),
+    ("certificate", "it does not trust the webhook's certificate", _LOGS),
+    ("refused", "connection refused, so no webhook runs", _PODS),
+    ("EOF", "the connection is closed at once, so no webhook runs", _PODS),
+    ("reset by peer", "the connection is closed at once, so no webhook runs", _PODS),
+    ("no endpoints available", "no webhook is Ready", _PODS),
+    ("not found", "the Service gpufraction-webhook does not exist", "kubectl apply -k YOUR_KUSTOMIZATION"),
+    ("deadline exceeded", _UNREACHED, _FIREWALL),
+    ("timeout", _UNREACHED, _FIREWALL),
+    ("no route to host", _UNREACHED, _FIREWALL),
 )
-"""Words of the API server's failure to call the webhook, and the cure; the first that fits counts."""
+"""Words of the API server's failure to call the webhook, what they mean, and the cure; the first that fits counts."""
 
 
 def namespace(facts: ClusterFacts, wished: str = "") -> str:
@@ -64,7 +67,7 @@ def pod(where: str) -> JSON:
 
 def answered(facts: ClusterFacts) -> bool:
     """Whether the webhook has answered the dry run."""
-    return isinstance(facts.dry_run, DryRun) and meaning(facts.dry_run).level == OK
+    return isinstance(facts.dry_run, DryRun) and finding(facts).level == OK
 
 
 def finding(facts: ClusterFacts) -> Finding:
@@ -72,19 +75,20 @@ def finding(facts: ClusterFacts) -> Finding:
     check, tried = "dry-run", facts.dry_run
     if isinstance(tried, Unseen):
         return unknown(check, tried) or Finding(OK, check, "")
+    if tried is None and isinstance(facts.namespaces, Unseen):
+        found = f"unknown: not tried, because {facts.namespaces.why}; -n names a namespace to try it in"
+        return Finding(UNKNOWN, check, found, "kubectl gpufraction check -n NAMESPACE")
     if tried is None:
-        found = "not tried, because no namespace is labelled; so the way from the API server to the webhook is unknown"
-        return Finding(
-            UNKNOWN, check, found, f"kubectl label namespace NAMESPACE {names.INJECT_LABEL}={names.INJECT_ENABLED}"
-        )
-    return meaning(tried)
+        found = "unknown: not tried, because no namespace is labelled"
+        return Finding(UNKNOWN, check, found, f"kubectl label namespace NAMESPACE {INJECT}")
+    return _meaning(tried, facts)
 
 
-def meaning(tried: DryRun) -> Finding:
+def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
     """What an answer means."""
     check, where = "dry-run", f"a pod in namespace {tried.namespace}"
     if tried.pod is None:
-        return _refused(tried, where)
+        return _refused(tried, facts)
     text = " ".join(tried.warnings).removeprefix("waiting: ")
     if names.GATE in pods.gates(tried.pod):
         if "does not answer" in text:
@@ -94,22 +98,30 @@ def meaning(tried: DryRun) -> Finding:
     try:
         allocation = codec.allocation_from_text(pods.annotations_of(tried.pod).get(names.ALLOCATION))
     except Malformed:
-        found = f"{where} asked for a share, and the webhook was not called"
-        cure = f"kubectl label namespace {tried.namespace} {names.INJECT_LABEL}={names.INJECT_ENABLED}"
-        return Finding(FAIL, check, found, f"{cure}; if it is labelled, kubectl apply -k YOUR_KUSTOMIZATION")
+        return _not_called(tried, facts)
     return Finding(OK, check, f"{where}: the webhook answers; the pod would run on {allocation.node}")
 
 
-def _refused(tried: DryRun, where: str) -> Finding:
-    check, text = "dry-run", tried.refused
+def _not_called(tried: DryRun, facts: ClusterFacts) -> Finding:
+    """The cure is the label, if the namespace is known to lack it."""
+    found = f"a pod in namespace {tried.namespace} asked for a share, and the webhook was not called"
+    space = named(facts.namespaces, tried.namespace)
+    if space is not None and not is_served(space):
+        return Finding(FAIL, "dry-run", found, f"kubectl label namespace {tried.namespace} {INJECT}")
+    return Finding(FAIL, "dry-run", found, "kubectl apply -k YOUR_KUSTOMIZATION")
+
+
+def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
+    check, where, text = "dry-run", f"a pod in namespace {tried.namespace}", tried.refused
     if "failed calling webhook" in text and _WEBHOOK in text:
         why = text.partition("failed to call webhook: ")[2] or text
-        cure = next((cure for word, cure in _FAULTS if word in why), _PODS)
-        return Finding(FAIL, check, f"{where}: the API server cannot call the webhook: {why}", cure)
+        called = why.rpartition("?timeout=")[2]
+        said, cure = next(((said, cure) for word, said, cure in _FAULTS if word in called), (why, _PODS))
+        found = f"{where}: the API server cannot call the webhook: {said}"
+        port = settings(facts, "webhook").get("bind", "").rpartition(":")[2] or _PORT
+        return Finding(FAIL, check, found, cure.replace("{port}", port))
     if "did not see it" in text or "are given only in namespaces" in text:
-        found = f"{where} asked for a share, and the webhook was not called"
-        cure = f"kubectl label namespace {tried.namespace} {names.INJECT_LABEL}={names.INJECT_ENABLED}"
-        return Finding(FAIL, check, found, f"{cure}; if it is labelled, kubectl apply -k YOUR_KUSTOMIZATION")
+        return _not_called(tried, facts)
     if f'"{_WEBHOOK}" denied' in text or "exceeded quota" in text:
         return Finding(OK, check, f"{where}: the webhook answers; such a pod is refused there: {text}")
     return Finding(WARN, check, f"{where} is refused by something else, so the way to the webhook is unknown: {text}")

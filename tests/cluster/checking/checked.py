@@ -1,0 +1,87 @@
+"""What `kubectl gpufraction check` finds on the tests' cluster while nothing is wrong, and how a fault changes that."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubectl_gpufraction.__main__ import main
+from playground.cluster import Cluster
+
+IMAGE = "registry.example.com/gpufraction:0.1.0"
+Line = tuple[str, str, str, str | None]
+"""Result, check, what was found, and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The findings in their order, by check."""
+
+    by_check: dict[str, tuple[Line, ...]]
+
+    @property
+    def lines(self) -> list[Line]:
+        """All of them."""
+        return [line for lines in self.by_check.values() for line in lines]
+
+    def but(self, *lines: Line, without: tuple[str, ...] = ()) -> Want:
+        """These in place of those of the same checks."""
+        changed = {check: tuple(line for line in lines if line[1] == check) for check in {line[1] for line in lines}}
+        assert not changed.keys() - self.by_check.keys()
+        return Want(self.by_check | changed | {check: () for check in without})
+
+
+def check(kubeconfig: Path, *arguments: str) -> list[Line]:
+    """The findings; the exit status agrees with them."""
+    out, err = io.StringIO(), io.StringIO()
+    flags = ("--kubeconfig", str(kubeconfig), "-o", "json")
+    status = main(["check", *arguments, *flags], out=out, err=err, environment={})
+    assert err.getvalue() == ""
+    items = json.loads(out.getvalue())["items"]
+    assert status == any(each["result"] == "FAIL" for each in items)
+    return [(each["result"], each["check"], each["found"], each["cure"]) for each in items]
+
+
+def ok(check_: str, found: str) -> Line:
+    """A finding that is well."""
+    return ("OK", check_, found, None)
+
+
+def healthy(cluster: Cluster) -> Want:
+    """The findings while nothing is wrong."""
+    version = ".".join(map(str, cluster.kube.version()))
+    lines = (
+        ok("kubernetes", f"Kubernetes {version}"),
+        ok("your-rights", "you may install and upgrade"),
+        ok("node-labels", "2 of 2 nodes have a label of GPU nodes"),
+        ok("device-plugins", "no other device plugin offers GPUs"),
+        ok("container-runtime", "containerd 1.7.27 on 2 GPU nodes"),
+        ok(
+            "runtime-class",
+            "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes",
+        ),
+        ok("installation", "webhook configuration, GPUNodes, Deployment and DaemonSet are there"),
+        ok("image", f"{IMAGE} everywhere"),
+        ok("own-pod-security", "namespace gpufraction-system: restricted, which our pods meet"),
+        ok("policies", "all 12 admission policies are there"),
+        ok("webhook", "2 of 2 replicas of the Deployment gpufraction Ready"),
+        ok("keeper-of-certificates", "1 of 1 replica of the Deployment gpufraction-certs Ready"),
+        ok("certificates", "the authority of the webhook is valid for 3649 days"),
+        ok("leader", "replica-0 leads"),
+        ok("program-rights", "our service accounts may do what their settings need (8 looked at)"),
+        ok("dry-run", "a pod in namespace default: the webhook answers; the pod would run on t4"),
+        ok("gpus", "2 of 2 nodes share 4 GPUs"),
+        ok("namespaces", "served: default"),
+        ok("unserved-pods", "no pod asks for a share where none is given"),
+    )
+    found = {line[1]: (line,) for line in lines}
+    absent = {"node-problems": "gpus", "pod-security": "namespaces"}
+    return Want(
+        {
+            key: value
+            for check_, line in found.items()
+            for key, value in ((check_, line), *((name, ()) for name, after in absent.items() if after == check_))
+        }
+    )

@@ -1,0 +1,332 @@
+"""
+Broken clusters, and everything that `kubectl gpufraction check` finds on each.
+
+Every case breaks one thing of a cluster that is well, compares all findings, and mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import names
+from playground.api.kinds.values import User
+from playground.cluster import Cluster
+from playground.machinery.objects.nodes import NodeSpec
+from runtime.kubernetes import paths
+from tests.builders import pod
+from tests.cluster.checking import faults
+from tests.cluster.checking.checked import Line, check, healthy
+from tests.cluster.checking.conftest import BarePlane, expect
+
+pytestmark = pytest.mark.system
+JSON = dict[str, Any]
+Break = Callable[[Cluster], AbstractContextManager[None]]
+
+APPLY = "kubectl apply -k YOUR_KUSTOMIZATION"
+OURS = names.NAMESPACE
+DEPLOYMENT = paths.deployments(OURS, "gpufraction")
+DAEMONSET = paths.path("apps/v1", "daemonsets", OURS, "gpufraction-nodeagent")
+LOGS = f"kubectl -n {OURS} logs deployment/gpufraction-certs"
+INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
+CHECKED = "a pod in namespace default"
+NOT_CALLED = f"{CHECKED}: the API server cannot call the webhook"
+
+
+def rbac(kind: str, name: str) -> str:
+    return paths.path("rbac.authorization.k8s.io/v1", kind, name=name)
+
+
+def fail(check_: str, found: str, cure: str | None = None) -> Line:
+    return ("FAIL", check_, found, cure)
+
+
+def warn(check_: str, found: str, cure: str | None = None) -> Line:
+    return ("WARN", check_, found, cure)
+
+
+def ok(check_: str, found: str) -> Line:
+    return ("OK", check_, found, None)
+
+
+def host_pid(wanted: bool | None) -> JSON:
+    return {"spec": {"template": {"spec": {"hostPID": wanted}}}}
+
+
+@contextmanager
+def refuses_host_paths(cluster: Cluster) -> Iterator[None]:
+    level = {"pod-security.kubernetes.io/enforce": "baseline"}
+    with (
+        faults.labelled(cluster, paths.namespaces("default"), **level),
+        faults.containers(cluster, DEPLOYMENT, 0, args=["--host-paths=mps,preload"]),
+    ):
+        yield
+
+
+OFFERED = fail(
+    "device-plugins",
+    "a device plugin offers the GPUs of t4, so none is shared; NVIDIA's operator takes its plugin off by a "
+    "label, any other plugin's DaemonSet you delete",
+    "kubectl label node t4 nvidia.com/gpu.deploy.device-plugin=false gpufraction.io/ownership=dedicated --overwrite",
+)
+CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
+    "a device plugin offers the same GPUs": (
+        lambda cluster: faults.offered(cluster.kube, "t4", "nvidia.com/gpu", "2"),
+        (
+            OFFERED,
+            ok("dry-run", f"{CHECKED}: the webhook answers; the pod would run on v100"),
+            warn("gpus", "1 of 2 nodes share 2 GPUs; t4: PluginConflict"),
+        ),
+        (),
+    ),
+    "an older system offers the same GPUs": (
+        lambda cluster: faults.offered(cluster.kube, "t4", "aliyun.com/gpu-mem", "30"),
+        (
+            fail(
+                "device-plugins",
+                "another system offers aliyun.com/gpu-mem on t4, and gives the same GPUs to its pods",
+                "remove its device plugin from the nodes: docs/migrating.md",
+            ),
+        ),
+        (),
+    ),
+    "the webhook configuration was deleted": (
+        lambda cluster: faults.deleted(cluster, faults.CONFIGURATION),
+        (
+            fail("installation", "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY),
+            fail("dry-run", f"{CHECKED} asked for a share, and the webhook was not called", APPLY),
+        ),
+        ("certificates",),
+    ),
+    "another program emptied the caBundle": (
+        lambda cluster: faults.bundle(cluster, None),
+        (
+            fail(
+                "certificates",
+                "zz-gpufraction-webhook names no authority (caBundle), so the API server trusts no webhook",
+                LOGS,
+            ),
+            fail("dry-run", f"{NOT_CALLED}: it does not trust the webhook's certificate", LOGS),
+        ),
+        (),
+    ),
+    "the authority has expired": (
+        lambda cluster: faults.bundle(cluster, faults.expired_authority()),
+        (
+            fail("certificates", "the authority of the webhook has expired", LOGS),
+            fail("dry-run", f"{NOT_CALLED}: it does not trust the webhook's certificate", LOGS),
+        ),
+        (),
+    ),
+    "no webhook runs": (
+        lambda cluster: faults.stopped(cluster, "webhook"),
+        (
+            fail(
+                "dry-run",
+                f"{NOT_CALLED}: the connection is closed at once, so no webhook runs",
+                f"kubectl -n {OURS} get pods -o wide",
+            ),
+        ),
+        (),
+    ),
+    "no allocator runs": (
+        lambda cluster: faults.stopped(cluster, "allocator"),
+        (
+            fail(
+                "leader",
+                "no allocator leads: pods wait",
+                f"kubectl -n {OURS} logs -l app.kubernetes.io/component=admission -c allocator --tail=50",
+            ),
+            fail(
+                "dry-run",
+                f"{CHECKED}: the webhook answers, and its allocator does not",
+                f"kubectl -n {OURS} logs deployment/gpufraction -c allocator --tail=50",
+            ),
+        ),
+        (),
+    ),
+    "the agents' rights are missing": (
+        lambda cluster: faults.deleted(cluster, rbac("clusterrolebindings", "gpufraction-nodeagent")),
+        (fail("program-rights", "gpufraction-nodeagent may not patch gpunodes/status, nor patch nodes/status", APPLY),),
+        (),
+    ),
+    "a setting needs a component that is not installed": (
+        lambda cluster: faults.containers(cluster, DEPLOYMENT, 1, args=["--preemption=true"]),
+        (
+            fail(
+                "program-rights",
+                "gpufraction-allocator may not create pods/eviction, which its setting preemption needs",
+                f"kustomize edit add component manifests/components/allocator-eviction && {APPLY}",
+            ),
+        ),
+        (),
+    ),
+    "a policy has no binding": (
+        lambda cluster: faults.deleted(
+            cluster,
+            paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", name="gpufraction-node"),
+        ),
+        (fail("policies", "without their binding or not there: gpufraction-node", APPLY),),
+        (),
+    ),
+    "pods ask for shares in a namespace without the label": (
+        lambda cluster: faults.created(
+            cluster,
+            pod("a", "team-b").asks("aliyun.com/gpu-mem", 5),
+            pod("b", "team-b").asks("nvidia.com/gpumem", 5),
+            namespace="team-b",
+        ),
+        (
+            warn(
+                "unserved-pods",
+                "namespace team-b: 2 pods asked for a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), and it is not "
+                "labelled; after that, create them again",
+                f"kubectl label namespace team-b {INJECT}",
+            ),
+        ),
+        (),
+    ),
+    "no namespace has the label": (
+        faults.unlabelled,
+        (
+            (
+                "UNKNOWN",
+                "dry-run",
+                "unknown: not tried, because no namespace is labelled",
+                f"kubectl label namespace NAMESPACE {INJECT}",
+            ),
+            warn("namespaces", "no namespace is labelled yet", f"kubectl label namespace NAMESPACE {INJECT}"),
+        ),
+        (),
+    ),
+    "the image has no registry": (
+        lambda cluster: faults.containers(cluster, DEPLOYMENT, 0, image="gpufraction:0.1.0"),
+        (
+            warn(
+                "image",
+                "gpufraction:0.1.0 of deployment/gpufraction names no registry, so nodes can have it only if it was "
+                "loaded there",
+                f"kustomize edit set image gpufraction=REGISTRY/gpufraction:0.1.0 && {APPLY}",
+            ),
+        ),
+        (),
+    ),
+    "pods get a RuntimeClass that does not exist": (
+        lambda cluster: faults.containers(cluster, DEPLOYMENT, 0, args=["--runtime-class=nvidia"]),
+        (
+            fail(
+                "runtime-class",
+                "pods get the RuntimeClass nvidia, and it does not exist, so they are refused",
+                "echo '{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}' | "
+                "kubectl apply -f -",
+            ),
+        ),
+        (),
+    ),
+    "our namespace refuses an agent that sees its host": (
+        lambda cluster: faults.patched(cluster.kube, DAEMONSET, host_pid(True), host_pid(None)),
+        (
+            fail(
+                "own-pod-security",
+                f"namespace {OURS} enforces restricted, which refuses daemonset/gpufraction-nodeagent (hostPID)",
+                f"kubectl label namespace {OURS} pod-security.kubernetes.io/enforce=privileged --overwrite",
+            ),
+        ),
+        (),
+    ),
+    "a served namespace refuses the volumes that pods get": (
+        refuses_host_paths,
+        (
+            fail(
+                "pod-security",
+                "namespace default enforces baseline, which refuses the hostPath volumes that pods get for mps,preload",
+                "kubectl label namespace default pod-security.kubernetes.io/enforce=privileged --overwrite",
+            ),
+        ),
+        (),
+    ),
+    "a GPU node has no agent": (
+        lambda cluster: faults.joined(cluster, NodeSpec("bare", labels={"gpu": "on"})),
+        (
+            ok("node-labels", "3 of 3 nodes have a label of GPU nodes"),
+            ok("container-runtime", "containerd 1.7.27 on 3 GPU nodes"),
+            warn("gpus", "2 of 3 nodes share 4 GPUs; bare: NoAgent"),
+            warn(
+                "node-problems",
+                "bare: NoAgent: no agent has reported the GPUs of the node",
+                f"kubectl -n {OURS} get pods -l app.kubernetes.io/component=nodeagent -o wide",
+            ),
+        ),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_everything_that_is_found_on_a_broken_cluster(cluster: Cluster, name: str) -> None:
+    broken, lines, without = CASES[name]
+    with broken(cluster):
+        expect(cluster, healthy(cluster).but(*lines, without=without))
+
+
+def unknown(check_: str, why: str) -> Line:
+    return ("UNKNOWN", check_, f"unknown: {why}", None)
+
+
+def test_what_a_user_may_not_see_is_unknown_and_not_well(cluster: Cluster, tmp_path: Path) -> None:
+    user = tmp_path / "kubeconfig"
+    user.write_text(cluster.control_plane.kubeconfig(User("tenant", ("system:authenticated",))))
+    nodes, webhook = (
+        "you may not list nodes",
+        "you may not read the MutatingWebhookConfiguration zz-gpufraction-webhook",
+    )
+    workloads, spaces = f"you may not list deployments in {OURS}", "you may not list namespaces"
+    lacking = (
+        "create namespaces, create customresourcedefinitions, create clusterroles, create clusterrolebindings, "
+        "create mutatingwebhookconfigurations and 4 more"
+    )
+    wanted = [
+        healthy(cluster).lines[0],
+        warn(
+            "your-rights",
+            f"to install or upgrade you lack: {lacking}",
+            "have a cluster administrator apply the manifests",
+        ),
+        *(unknown(check_, nodes) for check_ in ("node-labels", "device-plugins", "container-runtime")),
+        unknown("runtime-class", "you may not list runtimeclasses"),
+        unknown("installation", webhook),
+        unknown("image", workloads),
+        unknown("own-pod-security", spaces),
+        unknown("policies", "you may not list validatingadmissionpolicies"),
+        *(unknown(check_, workloads) for check_ in ("webhook", "keeper-of-certificates")),
+        unknown("certificates", webhook),
+        unknown("leader", f"you may not read leases in {OURS}"),
+        unknown("program-rights", "you may not ask for the rights of others (subjectaccessreviews)"),
+        unknown("dry-run", "you may not create pods in default"),
+        unknown("gpus", "you may not list gpunodes"),
+        unknown("namespaces", spaces),
+        unknown("unserved-pods", "you may not list pods of all namespaces"),
+    ]
+    assert check(user, "-n", "default") == wanted
+
+
+def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None:
+    version = ".".join(map(str, bare.kube.version()))
+    wanted = [
+        ok("kubernetes", f"Kubernetes {version}"),
+        ok("your-rights", "you may install and upgrade"),
+        ok("node-labels", "1 of 1 node have a label of GPU nodes"),
+        ok("device-plugins", "no other device plugin offers GPUs"),
+        ok("container-runtime", "containerd 1.7.27 on 1 GPU node"),
+        ok("runtime-class", "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes"),
+        ("OK", "installation", "gpufraction is not installed yet", APPLY),
+        ("OK", "namespaces", "no namespace is labelled yet", f"kubectl label namespace NAMESPACE {INJECT}"),
+        ok("unserved-pods", "no pod asks for a share where none is given"),
+    ]
+    assert check(bare.kubeconfig) == wanted
+    with faults.offered(bare.kube, "t4", "nvidia.com/gpu", "2"):
+        assert check(bare.kubeconfig) == [*wanted[:3], OFFERED, *wanted[4:]]
