@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 from kubectl_gpufraction.check import command as check
@@ -26,7 +27,7 @@ from kubectl_gpufraction.commands import (
     version,
     waiting,
 )
-from kubectl_gpufraction.output.forms import FORMS
+from kubectl_gpufraction.output.forms import FORMS, Form
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import command as ui
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
@@ -36,6 +37,9 @@ from runtime.kubernetes.warnings import WarningTransport
 _AGENT = "kubectl-gpufraction"
 _EVERY = 2.0
 """Seconds between two looks with --watch; each costs the API server a list of pods."""
+
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+"""To the upper left corner, and clear the screen and what was scrolled."""
 
 COMMANDS: tuple[Command, ...] = (
     nodes.COMMAND,
@@ -61,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="kubectl gpufraction", description="GPU shares: which pods have them, and which wait."
     )
-    top.set_defaults(kubeconfig=None, context=None, namespace=None, all_namespaces=False, output="table", watch=False)
+    unset = {"kubeconfig": None, "context": None, "namespace": None, "all_namespaces": False}
+    top.set_defaults(**unset, output="table", watch=False, no_headers=False)
+    top.add_argument("--version", action="version", version=f"%(prog)s {version.own()}")
     _add_common(top, shown=False)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -83,6 +89,7 @@ def _add_common(to: argparse.ArgumentParser, *, shown: bool = True) -> None:
     to.add_argument("-A", "--all-namespaces", action="store_true", help=says("all namespaces"))
     to.add_argument("-o", "--output", choices=FORMS, help=says("form of the output"))
     to.add_argument("-w", "--watch", action="store_true", help=says("print again whenever it changes"))
+    to.add_argument("--no-headers", action="store_true", help=says("the table's rows, without headings and totals"))
 
 
 def main(
@@ -103,11 +110,11 @@ def main(
     if given.watch and getattr(given, "evict", False):
         print("--evict is done once; leave --watch out", file=err)
         return 2
-    colour = out.isatty() and "NO_COLOR" not in environment
+    form = Form(given.output, out.isatty() and "NO_COLOR" not in environment, not given.no_headers)
     try:
         if given.command is ui.COMMAND:
             return ui.serve(_session(given), out, stop or threading.Event())
-        return _print(_session(given), out, err, stop or threading.Event(), colour=colour)
+        return _print(_session(given), out, stop or threading.Event(), form)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
@@ -116,7 +123,7 @@ def main(
         if given.command is inspect.COMMAND:
             out.write(f"Failed due to {error}\n")
         elif given.command is version.COMMAND:
-            out.write(version.versions().text(given.output, colour=False))
+            out.write(version.versions().text(form))
             unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
             what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
             print(f"{what}: {error}", file=err)
@@ -127,30 +134,38 @@ def main(
         return Exit.FAILED
     except Failed as error:
         if error.shown is not None:
-            out.write(error.shown.text(given.output, colour=colour))
+            out.write(error.shown.text(form))
         print(error, file=err)
-        return Exit.FAILED
+        return error.status
 
 
 _OF_THE_CLUSTER = (nodes.COMMAND, advise.COMMAND)
 """Commands that need to see the whole cluster."""
 
 
-def _print(session: Session, out: TextIO, err: TextIO, stop: threading.Event, *, colour: bool) -> int:
-    """Print the answer; with --watch again whenever the text changes, until stopped. The exit status."""
+def _print(session: Session, out: TextIO, stop: threading.Event, form: Form) -> int:
+    """
+    Print the output; the exit status. With --watch again whenever it changes, until stopped: in place of the text
+    before it on a terminal, else below it.
+    """
     given, before = session.given, ""
     command: Command = given.command
     while True:
         answer = command.run(session)
-        text = answer.text(given.output, colour=colour)
+        text = answer.text(replace(form, now=session.now()))
         if text != before:
-            out.write(text if not before or given.output in ("json", "yaml") else f"\n{text}")
+            out.write(_between(before, session.for_people, redraws=given.watch and out.isatty()) + text)
             out.flush()
             before = text
-        if answer.trouble:
-            print(answer.trouble, file=err)
         if not given.watch or stop.wait(_EVERY):
             return int(answer.status)
+
+
+def _between(before: str, for_people: bool, *, redraws: bool) -> str:
+    """What is written in front of a text: nothing, an empty line, or what clears the screen."""
+    if redraws:
+        return _CLEAR
+    return "\n" if before and for_people else ""
 
 
 def _session(given: argparse.Namespace) -> Session:

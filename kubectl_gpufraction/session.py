@@ -41,11 +41,14 @@ class Exit(IntEnum):
 
 
 class Failed(Exception):
-    """The command failed; the message is for the user. `shown`: what is printed nevertheless."""
+    """
+    The command failed; the message is for the user. `shown`: what is printed nevertheless. `status`: the exit status.
+    """
 
-    def __init__(self, message: str, *, shown: CommandOutput | None = None) -> None:
+    def __init__(self, message: str, *, shown: CommandOutput | None = None, status: Exit = Exit.FAILED) -> None:
         super().__init__(message)
         self.shown = shown
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,12 @@ class Session:
 
     def spoken(self, text: str) -> str:
         """A sentence with ages in place of times; with --watch or for a program as it is, since ages never rest."""
-        absolute = self.given.watch or self.given.output in ("json", "yaml")
-        return text if absolute else moments.spoken(text, self.now())
+        return text if self.given.watch or not self.for_people else moments.spoken(text, self.now())
+
+    @property
+    def for_people(self) -> bool:
+        """Whether a person reads the output; else a program does."""
+        return self.given.output in ("table", "wide")
 
 
 def _none(parser: argparse.ArgumentParser) -> None:

@@ -184,8 +184,13 @@ def run(session: Session) -> CommandOutput:
     asked = asked_for(cluster, waiter, given.gpus)
     done = carried_out(session.kube, asked.evictions) if given.evict else {}
     refused = any(outcome != EVICTED for outcome in done.values())
-    lines = sentences(asked, done, evicting=given.evict)
-    return CommandOutput(COLUMNS, rows(asked, done), lines=lines, status=Exit.FAILED if refused else Exit.OK)
+    return CommandOutput(
+        COLUMNS,
+        rows(asked, done),
+        lines=sentences(asked, done, evicting=given.evict),
+        names=[f"pod/{each.holder.pod.name}" for each in asked.evictions],
+        status=Exit.FAILED if refused else Exit.OK,
+    )
 
 
 COMMAND = Command(

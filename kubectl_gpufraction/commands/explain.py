@@ -1,30 +1,38 @@
-"""`kubectl gpufraction explain`: where a pod is, or why it waits and what would help, in sentences."""
+"""`kubectl gpufraction explain`: where pods are, or why they wait and what would help, in sentences."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from contract import dialects, names
 from contract import pods as podfields
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
+from contract.scheduling import reasons
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import gpu_reason
+from kubectl_gpufraction.cluster import targets
 from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
+from kubectl_gpufraction.cluster.targets import BadTarget, Target
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.output.wording import asked, few
-from kubectl_gpufraction.session import Command, Failed, Session
+from kubectl_gpufraction.output.wording import asked, few, many
+from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
+Row = Mapping[str, Any]
 _CURED_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
 """Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays."""
 _NO_NODE_COMES = frozenset(("NodeNotBrought", "PoolFull"))
 """Reasons beside which the message names another one."""
+_OTHER_MODEL = reasons.name_of(reasons.Code.MODEL)
+_MOST_EXPLAINED = 5
+"""Pods of a workload that are explained in full; -o json has all."""
 
 
 def explanation(state: ClusterView, pod: Pod) -> list[str]:
@@ -32,12 +40,10 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
     lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
-        for container in pod.allocation.containers:
-            for share in container.shares:
-                cores = f", {share.cores} % of the cores" if share.cores else ""
-                lines.append(
-                    f"  {container.container}: GPU {share.index} ({share.uuid}), {mib(share.memory)} MiB{cores}"
-                )
+        for share in _shares(state, pod):
+            cores = f", {share['cores']} % of the cores" if share["cores"] else ""
+            card = ", ".join(filter(None, (share["model"], share["uuid"])))
+            lines.append(f"  {share['container']}: GPU {share['gpu']} ({card}), {share['memoryMiB']} MiB{cores}")
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
@@ -52,8 +58,58 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
     beside = [f"{other.key} ({asked(other)})" for other in queue[place.first - 1 : place.last] if other != pod]
     if beside:
         lines.append(f"Created in the same second, in an order that only the allocator knows: {few(beside)}")
+    lines += _models(state, pod)
     lines += _cures(state, pod)
     return lines
+
+
+def row(state: ClusterView, pod: Pod, lines: Sequence[str]) -> Row:
+    """The same for programs. `lines`: the sentences."""
+    waits = pod.allocation is None
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "status": "Waiting" if waits else pod.phase,
+        "asks": asked(pod),
+        "dialect": pod.request.dialect,
+        "claim": pod.request.claim,
+        "node": pod.node,
+        "shares": _shares(state, pod),
+        "place": state.places()[pod.key].shown if waits and state.whole else None,
+        "waiting": len(state.waiting()) if waits and state.whole else None,
+        "code": pod.code,
+        "reason": pod.reason,
+        "since": (pod.since or pod.created) if waits else "",
+        "unbound": pod.unbound,
+        "roomAfter": [
+            {"pod": other, "node": node.name, "gpu": gpu.index} for node, gpu, other in _whose_end_helps(state, pod)
+        ],
+        "sentences": list(lines),
+    }
+
+
+def _shares(state: ClusterView, pod: Pod) -> list[JSON]:
+    models = {gpu.uuid: gpu.model for node in state.nodes if node.name == pod.node for gpu in node.inventory.gpus}
+    return [
+        {
+            "container": container.container,
+            "gpu": share.index,
+            "uuid": share.uuid,
+            "model": models.get(share.uuid, ""),
+            "memoryMiB": mib(share.memory),
+            "cores": share.cores,
+        }
+        for container in (pod.allocation.containers if pod.allocation else ())
+        for share in container.shares
+    ]
+
+
+def _models(state: ClusterView, pod: Pod) -> list[str]:
+    """The models that there are, for a pod that wishes one that no node has."""
+    if pod.code != _OTHER_MODEL:
+        return []
+    found = sorted({gpu.model for node in state.nodes for gpu in node.inventory.gpus if gpu.model})
+    return [f"The models of this cluster: {few(found)}"] if found else []
 
 
 _LEADS = "kubectl -n gpufraction-system get pods,leases"
@@ -63,17 +119,30 @@ _MORE = (
 
 
 def _cures(state: ClusterView, pod: Pod) -> list[str]:
-    fractions = pod.request.containers
     if pod.request.claim:
         return _cures_of_claim(pod)
-    if pod.code not in _CURED_BY_AN_END and not (pod.code in _NO_NODE_COMES and "short of" in pod.reason):
+    if not _an_end_helps(pod):
         return []
-    if len(fractions) > 1 or fractions[0].count > 1:
+    if not _one_share(pod):
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
-    found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _freeing(state, fractions[0])]
+    found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _whose_end_helps(state, pod)]
     if found:
         return [f"The end of any one of these pods would make room on a GPU: {few(found)}"]
     return ["No single pod's end would make room on a GPU that it accepts."]
+
+
+def _an_end_helps(pod: Pod) -> bool:
+    return pod.code in _CURED_BY_AN_END or (pod.code in _NO_NODE_COMES and "short of" in pod.reason)
+
+
+def _one_share(pod: Pod) -> bool:
+    return len(pod.request.containers) == 1 and pod.request.containers[0].count == 1
+
+
+def _whose_end_helps(state: ClusterView, pod: Pod) -> list[tuple[Node, Gpu, str]]:
+    if pod.allocation is not None or pod.request.claim or not _an_end_helps(pod) or not _one_share(pod):
+        return []
+    return list(_freeing(state, pod.request.containers[0]))
 
 
 def _cures_of_claim(pod: Pod) -> list[str]:
@@ -114,20 +183,74 @@ def without_share(pod: JSON) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="name of a pod")
+    parser.add_argument(
+        "target", metavar="POD|KIND/NAME", help="a pod, NAMESPACE/POD, or a workload, such as deployment/web"
+    )
 
 
 def run(session: Session) -> CommandOutput:
-    """One pod, explained. Raises `Failed` for a pod that neither waits for a share nor has one."""
-    state, name = session.seen(), session.given.pod.removeprefix("pod/")
-    found = next((pod for pod in state.pods if pod.key == f"{session.namespace}/{name}"), None)
-    if found is None:
-        about = f"pod {name!r} in namespace {session.namespace!r}"
-        try:
-            raise Failed(f"{about}: {without_share(session.kube.get(paths.pods(session.namespace, name)))}")
-        except KubeNotFound:
-            raise Failed(f"{about}: not there; -n names another namespace") from None
-    return CommandOutput(lines=[session.spoken(line) for line in explanation(state, found)])
+    """One pod, or the pods of a workload. Raises `Failed` where none of them waits for a share or has one."""
+    try:
+        target = targets.read(session.given.target, session.namespace)
+    except BadTarget as error:
+        raise Failed(str(error), status=Exit.USAGE) from None
+    session = replace(session, namespace=target.namespace)
+    state = session.seen()
+    known = {pod.key: pod for pod in state.pods}
+    if target.kind == "pod":
+        found = known.get(f"{target.namespace}/{target.name}")
+        if found is None:
+            raise Failed(f"{target}: {_unknown(session, target)}")
+        return _output(session, state, [found])
+    raw = _pods_of(session, target)
+    shared = [known[key] for key in map(podfields.key, raw) if key in known]
+    if not shared:
+        raise Failed(f"{target}: none of its {many(len(raw), 'pod')} has a share or waits: {without_share(raw[0])}")
+    waiting = [pod for pod in shared if pod.allocation is None]
+    have, rest = len(shared) - len(waiting), len(raw) - len(shared)
+    beside = f"; {rest} without a share" if rest else ""
+    head = f"{target.kind}/{target.name}: {many(len(raw), 'pod')}, {have} with a share, {len(waiting)} waiting{beside}"
+    return _output(session, state, [*waiting, *(pod for pod in shared if pod.allocation is not None)], head)
+
+
+def _unknown(session: Session, target: Target) -> str:
+    try:
+        return without_share(session.kube.get(paths.pods(target.namespace, target.name)))
+    except KubeNotFound:
+        return "not there; -n names another namespace"
+
+
+def _pods_of(session: Session, target: Target) -> list[JSON]:
+    """The workload's pods. Raises `Failed` if there are none."""
+    try:
+        owner = session.kube.get(paths.path(target.api_version, target.plural, target.namespace, target.name))
+    except KubeNotFound:
+        raise Failed(f"{target}: not there; -n names another namespace") from None
+    between = (
+        session.items(paths.path(target.api_version, "replicasets", target.namespace))
+        if target.kind == "deployment"
+        else []
+    )
+    found = targets.pods_of(owner, between, session.items(paths.pods(target.namespace)))
+    if not found:
+        refused = next(filter(None, map(targets.trouble, [owner, *between])), "")
+        raise Failed(f"{target}: it has no pods{': ' + refused if refused else ''}")
+    return found
+
+
+def _output(session: Session, state: ClusterView, pods: Sequence[Pod], head: str = "") -> CommandOutput:
+    """The pods explained; for people the first few of them, with an empty line between two."""
+    said = [[session.spoken(line) for line in explanation(state, pod)] for pod in pods]
+    lines = [head] if head else []
+    for number, each in enumerate(said[:_MOST_EXPLAINED]):
+        lines += ["", *each] if head or number else each
+    if len(said) > _MOST_EXPLAINED:
+        lines += ["", f"{len(said) - _MOST_EXPLAINED} more; -o json has all of them"]
+    return CommandOutput(
+        rows=[row(state, pod, each) for pod, each in zip(pods, said, strict=True)],
+        lines=lines,
+        names=[f"pod/{pod.name}" for pod in pods],
+    )
 
 
 COMMAND = Command(

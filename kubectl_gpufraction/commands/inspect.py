@@ -123,6 +123,34 @@ def _percent(used: int, total: int) -> int:
     return used * 100 // total if total else 0
 
 
+def rows(nodes: Iterable[GpuNode], unit: str) -> list[Mapping[str, Any]]:
+    """The same for programs: every node with its pods. `gpu` is None where a pod's GPU is unknown."""
+    return [
+        {
+            "name": node.name,
+            "address": node.address,
+            "unit": unit,
+            "allocated": node.all_used,
+            "total": sum(node.totals),
+            "gpus": [
+                {"gpu": index, "allocated": node.used(index), "total": total} for index, total in enumerate(node.totals)
+            ],
+            "pods": [
+                {
+                    "namespace": pod.namespace,
+                    "name": pod.name,
+                    "gpus": [
+                        {"gpu": None if index == PENDING else index, "allocated": units}
+                        for index, units in sorted(pod.units.items())
+                    ],
+                }
+                for pod in sorted(node.pods, key=lambda pod: (pod.namespace, pod.name))
+            ],
+        }
+        for node in sorted(nodes, key=lambda node: node.name)
+    ]
+
+
 # -- from the objects ---------------------------------------------------------------------------------------------
 
 
@@ -253,7 +281,11 @@ def run(session: Session) -> CommandOutput:
     state = ClusterView.of(gpunodes, nodes, all_pods, session.elasticgpus())
     unit = unit_of(state)
     found = [node for node in gpu_nodes(state, nodes, all_pods, unit) if node.name in names]
-    return CommandOutput(exact=details(found) if given.details else summary(found, unit_name(unit)))
+    return CommandOutput(
+        rows=rows(found, unit_name(unit)),
+        exact=details(found) if given.details else summary(found, unit_name(unit)),
+        names=[f"node/{node.name}" for node in sorted(found, key=lambda node: node.name)],
+    )
 
 
 COMMAND = Command("inspect", "the same text as kubectl-inspect-gpushare", run, _arguments)

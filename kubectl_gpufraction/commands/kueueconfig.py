@@ -99,7 +99,12 @@ def run(session: Session) -> CommandOutput:
         options = base
     except (BadOption, yaml.YAMLError) as error:
         raise Failed(f"{where}: {error}") from None
-    return CommandOutput(lines=document(options).splitlines())
+    made = transformations(options)
+    return CommandOutput(
+        lines=document(options).splitlines(),
+        document={"resources": {"transformations": made}},
+        names=[str(each["input"]) for each in made],
+    )
 
 
 COMMAND = Command("kueue-config", "what Kueue needs in its configuration to count GPU shares of Jobs", run, _arguments)

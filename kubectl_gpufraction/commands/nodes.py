@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.output.wording import age, bar, few, many
 from kubectl_gpufraction.session import Command, Session
 
 Row = Mapping[str, Any]
@@ -25,16 +26,18 @@ COLUMNS = (
     Column("gpu", "GPU"),
     Column("model", "MODEL"),
     Column("shares", "SHARES"),
+    Column("memoryMiB", "USED", of=lambda row, _: bar(row["memoryMiB"], row["promisedMiB"])),
     Column("memoryMiB", "USED-MiB"),
     Column("freeMiB", "FREE-MiB"),
+    Column("promisedMiB", "OF-MiB", of=lambda row, _: _promised(row)),
     Column("cores", "CORES%"),
     Column("health", "HEALTH"),
     Column("isolation", "ISOLATION"),
-    Column("node_state", "NODE-STATE"),
+    Column("nodeState", "NODE-STATE"),
     Column("uuid", "UUID", wide=True),
     Column("reason", "REASON", wide=True),
     Column("driver", "DRIVER", wide=True),
-    Column("seen", "AGENT-SEEN", wide=True),
+    Column("seen", "AGENT-SEEN", wide=True, of=age("seen")),
     Column("pods", "PODS", wide=True),
 )
 
@@ -57,6 +60,7 @@ def _node_state(node: Node, now: datetime) -> str:
 def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
     holders = state.holders(gpu)
     usage = usage_of(share for _, share in holders)
+    promised = gpu.sharing.promised(gpu.usable)
     return {
         "node": node.name,
         "gpu": gpu.index,
@@ -64,11 +68,14 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
         "shares": len(holders),
         "memoryMiB": mib(usage.memory),
         "freeMiB": mib(free(gpu, usage, NO_LIMITS)[0]),
+        "totalMiB": mib(gpu.usable),
+        "promisedMiB": mib(promised),
+        "oversubscribed": promised > gpu.usable or usage.memory > promised,
         "cores": usage.cores,
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,
         "isolation": node.isolation,
-        "node_state": _node_state(node, now),
+        "nodeState": _node_state(node, now),
         "seen": node.seen,
         "uuid": gpu.uuid,
         "driver": node.inventory.driver,
@@ -76,10 +83,43 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
     }
 
 
+def _promised(row: Row) -> str:
+    """What a GPU may promise, and how many times its memory that is, where it is oversubscribed."""
+    times = row["promisedMiB"] / row["totalMiB"] if row["totalMiB"] else 1
+    return f"{row['promisedMiB']} ({times:g}x)" if times > 1 else str(row["promisedMiB"])
+
+
+def totals(found: Sequence[Row]) -> list[str]:
+    """All GPUs together, and those that promise or have given more than they have."""
+    used, promised = (sum(row[key] for row in found) for key in ("memoryMiB", "promisedMiB"))
+    well = sum(row["health"] == "Healthy" for row in found)
+    percent = f", {used * 100 // promised} %" if promised else ""
+    lines = [
+        f"{many(len({row['node'] for row in found}), 'node')}, {many(len(found), 'GPU')}, {well} healthy: "
+        f"{bar(used, promised)} {used} of {promised} MiB{percent}"
+    ]
+    oversold = [f"GPU {row['gpu']} of {row['node']}" for row in found if row["promisedMiB"] > row["totalMiB"]]
+    if oversold:
+        lines.append(f"Oversubscribed by the options (deviceMemoryScaling): {few(oversold)}")
+    over = [
+        f"GPU {row['gpu']} of {row['node']} (by {row['memoryMiB'] - row['promisedMiB']} MiB)"
+        for row in found
+        if row["memoryMiB"] > row["promisedMiB"]
+    ]
+    return [*lines, f"Overcommitted, pods hold more than there is: {few(over)}"] if over else lines
+
+
 def run(session: Session) -> CommandOutput:
     """All GPUs of the cluster."""
     now = datetime.fromtimestamp(session.now(), UTC)
-    return CommandOutput(COLUMNS, rows(session.state(), now), empty="No GPUs found.")
+    found = rows(session.state(), now)
+    return CommandOutput(
+        COLUMNS,
+        found,
+        empty="No GPUs found.",
+        notes=totals(found),
+        names=[f"node/{row['node']}" for row in found],
+    )
 
 
 COMMAND = Command("nodes", "every GPU: who shares it, what is free, whether it is well, what is enforced", run)

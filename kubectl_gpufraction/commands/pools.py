@@ -126,7 +126,7 @@ def run(session: Session) -> CommandOutput:
         raise Failed(NOT_WRITTEN)
     shown = [{**row, "state": session.spoken(row["state"])} for row in rows(status)]
     notes = [session.spoken(each) for each in sentences(status, session.now())]
-    return CommandOutput(COLUMNS, shown, empty=NONE, notes=notes)
+    return CommandOutput(COLUMNS, shown, empty=NONE, notes=notes, names=[f"pool/{row['pool']}" for row in shown])
 
 
 COMMAND = Command("pools", "the pools from which nodes may come: what is asked for, and why nothing is", run)

@@ -22,7 +22,8 @@ def own() -> str:
 
 def versions(kubernetes: str | None = None, nodes: int | None = None) -> CommandOutput:
     """This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster."""
-    return CommandOutput(_COLUMNS, [{"plugin": own(), "kubernetes": kubernetes, "nodes": nodes}])
+    row = {"plugin": own(), "kubernetes": kubernetes, "nodes": nodes}
+    return CommandOutput(_COLUMNS, [row], names=[f"kubectl-gpufraction/{own()}"])
 
 
 def run(session: Session) -> CommandOutput:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import asked
+from kubectl_gpufraction.output.wording import age, asked, many
 from kubectl_gpufraction.session import Command, Session
 
 Row = Mapping[str, Any]
@@ -17,10 +18,11 @@ COLUMNS = (
     Column("namespace", "NAMESPACE"),
     Column("name", "NAME"),
     Column("asks", "ASKS"),
-    Column("since", "SINCE"),
-    Column("reason", "REASON"),
+    Column("since", "WAITS", of=age("since")),
+    Column("code", "WHY", of=lambda row, _: _why(row)),
     Column("priority", "PRIORITY", wide=True),
     Column("dialect", "DIALECT", wide=True),
+    Column("reason", "REASON", wide=True),
 )
 
 
@@ -34,6 +36,7 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
             "name": pod.name,
             "asks": asked(pod),
             "since": pod.since or pod.created,
+            "code": pod.code,
             "reason": pod.reason,
             "priority": pod.priority,
             "dialect": pod.request.dialect,
@@ -43,11 +46,45 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
     ]
 
 
+def folded(found: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The rows with the number of their reason, and each reason once, with its number and how many pods have it."""
+    numbers: dict[str, int] = {}
+    for row in found:
+        if row["reason"]:
+            numbers.setdefault(row["reason"], len(numbers) + 1)
+    counts = Counter(row["reason"] for row in found)
+    numbered: list[Row] = [{**row, _NUMBER: numbers.get(row["reason"], 0)} for row in found]
+    return numbered, [f"[{number}] {many(counts[reason], 'pod')}: {reason}" for reason, number in numbers.items()]
+
+
+_NUMBER = "number"
+
+
+def _why(row: Row) -> str:
+    if not row[_NUMBER]:
+        return "not decided yet"
+    return f"{row['code']} [{row[_NUMBER]}]".lstrip()
+
+
+def totals(found: Sequence[Row]) -> str:
+    """How many pods wait, and how many have each code."""
+    codes = Counter((row["reason"] and row["code"]) or "not decided yet" for row in found).most_common()
+    return f"{many(len(found), 'pod waits', 'pods wait')}: {', '.join(f'{count} {code}' for code, count in codes)}"
+
+
 def run(session: Session) -> CommandOutput:
-    """The waiting pods of one namespace, or of all."""
+    """The waiting pods of one namespace, or of all. A reason that many pods have is printed once, below the table."""
     found = rows(session.seen(), session.shown_namespace())
     spoken = [{**row, "reason": session.spoken(row["reason"])} for row in found]
-    return CommandOutput(COLUMNS, spoken, empty=session.nothing("pod waits for a GPU share"))
+    numbered, reasons = folded(spoken)
+    return CommandOutput(
+        COLUMNS,
+        spoken,
+        in_table=numbered,
+        empty=session.nothing("pod waits for a GPU share"),
+        notes=[totals(spoken), *reasons],
+        names=[f"pod/{row['name']}" for row in found],
+    )
 
 
 COMMAND = Command("waiting", "the queue: which pods wait, for what, and why", run)

@@ -1,7 +1,8 @@
 """
-What a command has found, and its text in each of the forms: a table, JSON, YAML.
+What a command has found, and its text in each of the forms: a table, JSON, YAML, names.
 
-Pure. A command gives values once, and no form shows more than another knows.
+Pure. A command gives values once. Tables and sentences are for people; the other forms are for programs, which get
+times as they are stored and every field in each row.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from typing import Any
 
 from kubectl_gpufraction.output.tables import Column, Row, joined, table
 
-FORMS = ("table", "wide", "json", "yaml")
+FORMS = ("table", "wide", "json", "yaml", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an output is printed: one of `FORMS`, with colours and headings or without, and the present."""
+
+    name: str = "table"
+    colour: bool = False
+    headers: bool = True
+    now: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """An answer: a table with its rows, or `lines` of text."""
+    """What a command has found: a table with its rows, or `lines` of text in its place."""
 
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()
@@ -31,23 +42,30 @@ class CommandOutput:
     exact: str = ""
     """For people, in place of the table: text of another tool's form, as it is."""
     notes: Sequence[str] = ()
-    """For people, below the table."""
+    """For people, below the table: totals, and what the rows have in common."""
+    document: Mapping[str, Any] | None = None
+    """For programs, in place of the rows."""
+    names: Sequence[str] = ()
+    """The objects as `kind/name`, each once."""
     status: int = 0
     """The exit status."""
-    trouble: str = ""
-    """What went wrong, for standard error."""
 
-    def text(self, form: str, *, colour: bool) -> str:
-        """The answer in one of `FORMS`, with a final newline."""
-        if form in ("json", "yaml"):
-            return serialized({"items": [dict(row) for row in self.rows]}, form)
+    def text(self, form: Form) -> str:
+        """The output in one form, with a final newline; empty where it names nothing."""
+        if form.name in ("json", "yaml"):
+            return serialized(self.document or {"items": [dict(row) for row in self.rows]}, form.name)
+        if form.name == "name":
+            return joined(dict.fromkeys(self.names))
         if self.exact:
             return self.exact
         if self.lines is not None:
             return joined(self.lines)
         rows = self.rows if self.in_table is None else self.in_table
-        shown = table(self.columns, rows, wide=form == "wide", colour=colour) if rows else f"{self.empty}\n"
-        return shown + joined(self.notes)
+        if not rows:
+            return joined([self.empty])
+        wide = form.name == "wide"
+        shown = table(self.columns, rows, wide=wide, colour=form.colour, headers=form.headers, now=form.now)
+        return shown + joined(self.notes) if form.headers else shown
 
 
 def serialized(document: Mapping[str, Any], form: str) -> str:

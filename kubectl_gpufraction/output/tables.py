@@ -6,7 +6,7 @@ Pure. A table is a tuple of columns and rows of plain values by the columns' key
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +30,32 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in the rows, its heading, and whether only the wide form shows it."""
+    """
+    A column: its key in the rows, its heading, and whether only the wide form shows it.
+
+    `of`: what a cell shows of its row now (seconds since 1970), where that is not the row's value, such as an age.
+    """
 
     key: str
     heading: str
     wide: bool = False
+    of: Callable[[Row, float], object] | None = None
+
+    def shown(self, row: Row, now: float) -> str:
+        """The text of a row's cell."""
+        return cell(row[self.key] if self.of is None else self.of(row, now))
 
 
-def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, colour: bool) -> str:
-    """The rows in aligned columns under their headings."""
+def table(
+    columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, colour: bool, headers: bool, now: float
+) -> str:
+    """The rows in aligned columns, under their headings unless `headers` is False."""
     shown = [column for column in columns if wide or not column.wide]
-    cells = [[column.heading for column in shown], *([cell(row[column.key]) for column in shown] for row in rows)]
+    cells = [[column.shown(row, now) for column in shown] for row in rows]
+    if headers:
+        cells.insert(0, [column.heading for column in shown])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "".join(_line(line, widths, colour and number > 0) for number, line in enumerate(cells))
+    return "".join(_line(line, widths, colour and (number > 0 or not headers)) for number, line in enumerate(cells))
 
 
 def cell(value: object) -> str:

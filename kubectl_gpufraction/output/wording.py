@@ -1,14 +1,45 @@
-"""Requests and lists in the words of every command. Pure."""
+"""Requests, ages, bars and lists in the words of every command. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
+from contract.encoding import moments
 from contract.encoding.quantity import format_bytes
 from contract.model import FractionRequest
 from kubectl_gpufraction.cluster.state import Pod
 
 _MOST_SHOWN = 5
+_BAR = 10
+"""Characters of a bar."""
+
+
+def age(key: str) -> Callable[[Mapping[str, Any], float], str]:
+    """A cell that shows the time under this key of its row as an age: `61 min`; empty where there is none."""
+
+    def shown(row: Mapping[str, Any], now: float) -> str:
+        try:
+            return moments.duration(now - datetime.fromisoformat(str(row[key])).timestamp())
+        except ValueError:
+            return ""
+
+    return shown
+
+
+def bar(part: int, whole: int) -> str:
+    """`####......` for 4 of 10. Something is never shown as nothing; `!` at the end means more than the whole."""
+    if part > whole:
+        return "#" * (_BAR - 1) + "!"
+    full = -(-part * _BAR // whole) if whole else 0
+    full = _BAR - 1 if full == _BAR and part < whole else full
+    return "#" * full + "." * (_BAR - full)
+
+
+def many(number: int, one: str, several: str = "") -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def few(texts: Sequence[str]) -> str:

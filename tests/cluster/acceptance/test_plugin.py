@@ -47,9 +47,11 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     ]
     waiting = plugin(cluster, "waiting", "-A").splitlines()
     assert (waiting[0].split(), waiting[1].split()[:4]) == (
-        ["PLACE", "NAMESPACE", "NAME", "ASKS", "SINCE", "REASON"],
+        ["PLACE", "NAMESPACE", "NAME", "ASKS", "WAITS", "WHY"],
         ["1", "default", "late", "1x9Gi"],
     )
+    assert waiting[2:3] == ["1 pod waits: 1 Memory"]
+    assert waiting[3].startswith("[1] 1 pod: 0 of 3 GPU nodes fit: ")
     assert (
         plugin(cluster, "waiting", "-n", "elsewhere")
         == "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"

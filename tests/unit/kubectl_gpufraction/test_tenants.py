@@ -71,7 +71,8 @@ def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
     status, shown, _ = ask(SEEN, "waiting")
     assert (status, shown.splitlines()[1].split()[:3]) == (0, ["-", "default", "waits"])
     status, shown, _ = ask(SEEN, "pods")
-    assert (status, [line.split()[1] for line in shown.splitlines()[1:]]) == (0, ["runs", "waits"])
+    assert (status, [line.split()[1] for line in shown.splitlines()[1:3]]) == (0, ["runs", "waits"])
+    assert shown.splitlines()[3:] == ["2 pods: 1 has a share of 2048 MiB, 1 waiting"]
 
 
 def test_a_node_that_was_asked_for_is_shown_with_its_age(ask: Any) -> None:

@@ -13,7 +13,7 @@ from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.cluster.state import ClusterView, Pod
 from kubectl_gpufraction.commands import explain, nodes, pods, waiting
 from kubectl_gpufraction.commands.dryrun import pods_of, verdict
-from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.forms import CommandOutput, Form
 from kubectl_gpufraction.output.tables import Column
 from tests.builders import pod
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
@@ -136,7 +136,7 @@ def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> Non
     inventory = gpunode("n1", 15109)
     inventory["status"]["observedAt"] = seen.isoformat().replace("+00:00", "Z")
     (row,) = nodes.rows(ClusterView.of([inventory], [node("n1")], []), NOW)
-    assert row["node_state"] == want
+    assert row["nodeState"] == want
 
 
 def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
@@ -192,7 +192,7 @@ EXPLAINED = {
         [
             "default/half asks for 1x50%mem+50% (native)",
             "It is Running on node n1:",
-            "  main: GPU 1 (GPU-n1-1), 7554 MiB, 50 % of the cores",
+            "  main: GPU 1 (Tesla T4, GPU-n1-1), 7554 MiB, 50 % of the cores",
         ],
     ),
     "a pod that waits": (
@@ -239,13 +239,13 @@ FORMS = {
 
 @pytest.mark.parametrize(("form", "colour", "text"), FORMS.values(), ids=FORMS.keys())
 def test_forms(form: str, colour: bool, text: str) -> None:
-    assert CommandOutput(COLUMNS, ROWS, empty="none").text(form, colour=colour) == text
+    assert CommandOutput(COLUMNS, ROWS, empty="none").text(Form(form, colour)) == text
 
 
 def test_json_and_nothing() -> None:
-    assert json.loads(CommandOutput(COLUMNS, ROWS, empty="none").text("json", colour=True)) == {"items": ROWS}
-    assert CommandOutput(COLUMNS, empty="No pods.").text("table", colour=False) == "No pods.\n"
-    assert json.loads(CommandOutput(COLUMNS, empty="none").text("json", colour=False)) == {"items": []}
+    assert json.loads(CommandOutput(COLUMNS, ROWS, empty="none").text(Form("json"))) == {"items": ROWS}
+    assert CommandOutput(COLUMNS, empty="No pods.").text(Form()) == "No pods.\n"
+    assert json.loads(CommandOutput(COLUMNS, empty="none").text(Form("json"))) == {"items": []}
 
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
