@@ -1,15 +1,18 @@
 """
-Where a manifest would go now: each pod, or each workload's pod template, through the API server's own dry run.
+`kubectl gpufraction dry-run`: where a manifest's pods would go now, through the API server's own dry run.
 
 The webhook answers as for a real pod, and reserves nothing for a dry run. The returned pod has the verdict, and the API
-server's warnings say why it would wait.
+server's warnings say why it would wait. So the API server decides on the first pod of each template; the further
+replicas are placed here, one after another (`kubectl_gpufraction.advice.rehearsal`).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,17 @@ from contract import names
 from contract import pods as podfields
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
+from contract.model import Allocation
+from contract.scheduling import reasons
+from contract.scheduling.needs import needs_of
+from kubectl_gpufraction.advice import hosts
+from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
+from kubectl_gpufraction.cluster.manifests import Template, templates
+from kubectl_gpufraction.cluster.room import RoomRequest
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.session import Command, Failed, Session
+from kubectl_gpufraction.output.wording import few, many
+from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
@@ -27,49 +38,37 @@ from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
-_TEMPLATES = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "ReplicationController", "CronJob")
+_REFUSED = "Denied"
+_OUR_PODS = ("Placed", "Waiting", "Partly")
+UNTRIED = "the further replicas were not tried: that needs the right to list nodes, GPUNodes and all pods"
 
 COLUMNS = (
     Column("object", "OBJECT"),
     Column("verdict", "VERDICT"),
-    Column("node", "NODE"),
-    Column("gpus", "GPUS"),
+    Column("placed", "PLACED", of=lambda row, _: _placed(row)),
+    Column("placements", "NODE", of=lambda row, _: _nodes(row)),
+    Column("placements", "GPUS", of=lambda row, _: _gpus(row)),
     Column("reason", "REASON"),
 )
 
 
-def pods_of(documents: Iterable[Any], namespace: str) -> Iterator[tuple[str, JSON]]:
-    """The pods of the manifest, each with its object's name; one pod stands for all replicas of a workload."""
-    for document in documents:
-        if not isinstance(document, dict):
-            continue
-        kind, metadata = str(document.get("kind", "")), document.get("metadata") or {}
-        name = f"{kind}/{metadata.get('name') or metadata.get('generateName', '')}"
-        if kind == "List":
-            yield from pods_of(document.get("items") or [], namespace)
-        elif kind == "Pod":
-            yield name, _pod(metadata, document.get("spec") or {}, metadata, namespace)
-        elif kind in _TEMPLATES:
-            spec = document.get("spec") or {}
-            spec = (spec.get("jobTemplate") or {}).get("spec") or {} if kind == "CronJob" else spec
-            template = spec.get("template") or {}
-            yield name, _pod(template.get("metadata") or {}, template.get("spec") or {}, metadata, namespace)
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the API server would do with one pod. `pod`: as admission returned it, None where it was refused."""
+
+    word: str
+    pod: JSON | None = None
+    allocation: Allocation | None = None
+    reason: str = ""
 
 
-def _pod(metadata: JSON, spec: JSON, owner: JSON, namespace: str) -> JSON:
-    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-    # A generated name, since the API server refuses a dry run with a name that exists.
-    named = {"generateName": f"{str(owner.get('name', 'pod'))[:50]}-", "namespace": owner.get("namespace") or namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, **named}, "spec": spec}
-
-
-def tried(kube: Kube, listening: WarningTransport, name: str, pod: JSON) -> Row:
+def tried(kube: Kube, listening: WarningTransport, pod: JSON) -> Verdict:
     """The verdict on a pod. Raises `KubeError` if the API server gives none."""
     try:
         answer = kube.create(paths.pods(pod["metadata"]["namespace"]), pod, {"dryRun": "All"})
     except (KubeInvalid, KubeForbidden) as error:
-        return _row(name, "Denied", reason=_text(error))
-    return verdict(name, answer, listening.warnings)
+        return Verdict(_REFUSED, reason=_text(error))
+    return verdict(answer, listening.warnings)
 
 
 def _text(error: KubeError) -> str:
@@ -78,21 +77,94 @@ def _text(error: KubeError) -> str:
     return text.partition(f": {error.status}")[2].partition(": ")[2] or text
 
 
-def verdict(name: str, pod: JSON, warnings: Iterable[str]) -> Row:
+def verdict(pod: JSON, warnings: Iterable[str]) -> Verdict:
     """The verdict in the pod that admission returned."""
     text = " ".join(warnings)
     if names.GATE in podfields.gates(pod):
-        return _row(name, "Waiting", reason=text.removeprefix("waiting: "))
+        return Verdict("Waiting", pod, reason=text.removeprefix("waiting: "))
     try:
         allocation = codec.allocation_from_text(podfields.annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
-        return _row(name, "Untouched", reason="asks for no GPU share, or its namespace is not labelled")
-    gpus = sorted({share.index for container in allocation.containers for share in container.shares})
-    return _row(name, "Placed", node=allocation.node, gpus=gpus, reason=text)
+        return Verdict("Untouched", pod, reason="asks for no GPU share, or its namespace is not labelled")
+    return Verdict("Placed", pod, allocation, text)
 
 
-def _row(name: str, verdict: str, *, node: str = "", gpus: Iterable[int] = (), reason: str = "") -> Row:
-    return {"object": name, "verdict": verdict, "node": node, "gpus": list(gpus), "reason": reason}
+def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
+    """The verdict on all replicas of a template. `rehearsal`: None where the cluster may not be seen."""
+    if found.allocation is None or found.pod is None:
+        return _row(template, found.word, (), found.reason)
+    first = RehearsedPlacement(found.allocation.node, _indexes(found.allocation))
+    wanted = _wanted(found.pod)
+    if wanted is None or wanted.request.claim:  # the pods of a claim share what it has
+        return _row(template, "Placed", (first,) * template.replicas, found.reason)
+    if rehearsal is None:
+        untried = template.replicas - 1
+        reason = "; ".join(filter(None, (found.reason, UNTRIED if untried else "")))
+        return _row(template, "Placed", (first,), reason, untried=untried)
+    placed = [first] if rehearsal.book(wanted, found.allocation) else []
+    reason = found.reason
+    while len(placed) < template.replicas:
+        following = rehearsal.place(wanted)
+        if not isinstance(following, RehearsedPlacement):
+            reason = reasons.summary(following)
+            break
+        placed.append(following)
+    word = "Placed" if len(placed) == template.replicas else "Partly" if placed else "Waiting"
+    return _row(template, word, placed, reason)
+
+
+def _wanted(pod: JSON) -> RoomRequest | None:
+    request = podfields.admitted(pod)
+    return None if request is None else RoomRequest(request, hosts.unpinned(needs_of(pod, several=request.several)))
+
+
+def _indexes(allocation: Allocation) -> tuple[int, ...]:
+    return tuple(sorted({share.index for container in allocation.containers for share in container.shares}))
+
+
+def _row(template: Template, word: str, placed: Sequence[RehearsedPlacement], reason: str, *, untried: int = 0) -> Row:
+    return {
+        "object": template.name,
+        "verdict": word,
+        "replicas": template.replicas,
+        "placed": len(placed),
+        "untried": untried,
+        "placements": [{"node": each.node, "gpus": list(each.gpus)} for each in placed],
+        "reason": "; ".join(filter(None, (reason, template.note))),
+    }
+
+
+def _placed(row: Row) -> str:
+    return f"{row['placed']} of {row['replicas']}" if row["verdict"] != "Untouched" else ""
+
+
+def _nodes(row: Row) -> str:
+    counts = Counter(each["node"] for each in row["placements"])
+    return ",".join(f"{node} x{count}" if len(counts) > 1 or count > 1 else node for node, count in counts.items())
+
+
+def _gpus(row: Row) -> list[int]:
+    """The GPUs, where all of them are on one node."""
+    one = len({each["node"] for each in row["placements"]}) == 1
+    return sorted({gpu for each in row["placements"] for gpu in each["gpus"]}) if one else []
+
+
+def totals(rows: Sequence[Row]) -> list[str]:
+    """How many of all pods that ask for a share are placed, and why the others wait."""
+    asking = [row for row in rows if row["verdict"] in _OUR_PODS]
+    pods, placed = (sum(row[key] for row in asking) for key in ("replicas", "placed"))
+    refused = sum(row["replicas"] for row in rows if row["verdict"] == _REFUSED)
+    words = [f"{placed} of {many(pods, 'pod')} placed"] if asking else []
+    waiting, untried = pods - placed - sum(row["untried"] for row in asking), sum(row["untried"] for row in asking)
+    if waiting:
+        reasons = {row["reason"] for row in asking if row["placed"] + row["untried"] < row["replicas"]}
+        why = f": {next(iter(reasons))}" if len(reasons) == 1 and "" not in reasons else ""
+        words.append(f"{waiting} {'waits' if waiting == 1 else 'wait'}{why}")
+    if untried:
+        words.append(f"{untried} not tried")
+    if refused:
+        words.append(f"{many(refused, 'pod')} refused")
+    return [", ".join(words)] if words else []
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,16 +172,63 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(session: Session) -> CommandOutput:
-    """The verdict on each pod of a manifest."""
+    """The verdict on each template of a manifest, all replicas one after another."""
     import yaml
 
     try:
         text = sys.stdin.read() if session.given.filename == "-" else Path(session.given.filename).read_text("utf-8")
-        found = list(pods_of(yaml.safe_load_all(text), session.namespace))
+        found = list(templates(yaml.safe_load_all(text), session.namespace))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Failed(f"{session.given.filename}: {error}") from error
-    rows = [tried(session.kube, session.listening, name, pod) for name, pod in found]
-    return CommandOutput(COLUMNS, rows, empty="No pod and no pod template in the manifest.")
+    rehearsal = _rehearsal(session) if any(each.pod is not None for each in found) else None
+    rows, skipped = [], []
+    for template in found:
+        if template.pod is None:
+            skipped.append(template.name)
+            rows.append(_row(replace(template, replicas=0), "Skipped", (), "it makes no pods"))
+        else:
+            rows.append(row(template, tried(session.kube, session.listening, template.pod), rehearsal))
+    tried_rows = [each for each in rows if each["verdict"] != "Skipped"]
+    passed = [f"Skipped, since they make no pods: {few(skipped)}"] if skipped else []
+    return CommandOutput(
+        COLUMNS,
+        rows,
+        in_table=tried_rows,
+        empty="\n".join(["No pod and no pod template in the manifest.", *passed]),
+        notes=[*totals(tried_rows), *passed],
+        names=[_name(template) for template in found if template.pod is not None],
+        status=_status(rows),
+    )
 
 
-COMMAND = Command("dry-run", "where a manifest's pods would go now; changes nothing", run, _arguments)
+def _rehearsal(session: Session) -> Rehearsal | None:
+    try:
+        cluster = hosts.advice_input(
+            session.gpunodes(),
+            session.items(paths.nodes()),
+            session.items(paths.pods()),
+            (),
+            session.elasticgpus(),
+            session.kept_out(),
+        )
+    except (KubeForbidden, Failed):
+        return None
+    return Rehearsal(cluster.hosts)
+
+
+def _name(template: Template) -> str:
+    kind, _, name = template.name.partition("/")
+    return f"{kind.lower()}/{name.partition(' ')[0]}"
+
+
+def _status(rows: Sequence[Row]) -> Exit:
+    words = {row["verdict"] for row in rows}
+    return Exit.DENIED if _REFUSED in words else Exit.WAITS if words & {"Waiting", "Partly"} else Exit.OK
+
+
+COMMAND = Command(
+    "dry-run",
+    "where a manifest's pods would go now, all replicas; changes nothing; exits 3 if one is refused, 4 if one waits",
+    run,
+    _arguments,
+)

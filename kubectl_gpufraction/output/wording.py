@@ -17,13 +17,14 @@ _BAR = 10
 
 
 def age(key: str) -> Callable[[Mapping[str, Any], float], str]:
-    """A cell that shows the time under this key of its row as an age: `61 min`; empty where there is none."""
+    """A cell that shows the time under this key of its row as kubectl shows ages: `61m`; empty where there is none."""
 
     def shown(row: Mapping[str, Any], now: float) -> str:
         try:
-            return moments.duration(now - datetime.fromisoformat(str(row[key])).timestamp())
+            text = moments.duration(now - datetime.fromisoformat(str(row[key])).timestamp())
         except ValueError:
             return ""
+        return text.replace(" min", "m").replace(" ", "")
 
     return shown
 

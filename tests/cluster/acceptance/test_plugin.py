@@ -75,7 +75,11 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
         "wrong": plugin(cluster, "dry-run", "-f", str(manifest), "-o", "json"),
     }
     found = {key: json.loads(text)["items"][0] for key, text in tried.items()}
-    assert (found["fits"]["verdict"], found["fits"]["node"]) == ("Placed", "v100")
+    fits = found["fits"]
+    assert (fits["verdict"], fits["placed"], fits["replicas"]) == ("Partly", 6, 10), "as the sample says"
+    assert {each["node"] for each in fits["placements"]} == {"v100"}
+    assert "2 without the GPU model asked for" in fits["reason"]
+    assert "1 short of memory (largest free 2768 MiB, wanted 10000)" in fits["reason"]
     assert found["full"]["verdict"] == "Waiting"
     assert "0 of 3 GPU nodes fit" in found["full"]["reason"]
     assert found["wrong"]["verdict"] == "Denied"

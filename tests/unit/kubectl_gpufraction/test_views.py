@@ -12,7 +12,6 @@ from contract.nodes.excluded import KeptOut
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.cluster.state import ClusterView, Pod
 from kubectl_gpufraction.commands import explain, nodes, pods, waiting
-from kubectl_gpufraction.commands.dryrun import pods_of, verdict
 from kubectl_gpufraction.output.forms import CommandOutput, Form
 from kubectl_gpufraction.output.tables import Column
 from tests.builders import pod
@@ -246,52 +245,3 @@ def test_json_and_nothing() -> None:
     assert json.loads(CommandOutput(COLUMNS, ROWS, empty="none").text(Form("json"))) == {"items": ROWS}
     assert CommandOutput(COLUMNS, empty="No pods.").text(Form()) == "No pods.\n"
     assert json.loads(CommandOutput(COLUMNS, empty="none").text(Form("json"))) == {"items": []}
-
-
-TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
-MANIFEST: list[Any] = [
-    {"kind": "Namespace", "metadata": {"name": "team"}},
-    {
-        "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "team"},
-        "spec": {"replicas": 3, "template": TEMPLATE},
-    },
-    {"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p", "annotations": {"a": "b"}}, "spec": {}}]},
-    {"kind": "CronJob", "metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}},
-    None,
-]
-
-
-def test_the_pods_of_a_manifest() -> None:
-    head = {"apiVersion": "v1", "kind": "Pod"}
-    labels = {"labels": {"app": "x"}}
-    assert list(pods_of(MANIFEST, "mine")) == [
-        (
-            "Deployment/d",
-            {**head, "metadata": {**labels, "generateName": "d-", "namespace": "team"}, "spec": TEMPLATE["spec"]},
-        ),
-        (
-            "Pod/p",
-            {**head, "metadata": {"annotations": {"a": "b"}, "generateName": "p-", "namespace": "mine"}, "spec": {}},
-        ),
-        (
-            "CronJob/c",
-            {**head, "metadata": {**labels, "generateName": "c-", "namespace": "mine"}, "spec": TEMPLATE["spec"]},
-        ),
-    ]
-
-
-def row(verdict: str, *, node: str = "", gpus: list[int] | None = None, reason: str = "") -> dict[str, Any]:
-    return {"object": "Pod/p", "verdict": verdict, "node": node, "gpus": gpus or [], "reason": reason}
-
-
-VERDICTS = {
-    "placed": (OBJECTS[2], (), row("Placed", node="n1", gpus=[1])),
-    "waits": (OBJECTS[3], ("waiting: 0 of 1", "GPU nodes fit"), row("Waiting", reason="0 of 1 GPU nodes fit")),
-    "not ours": (OBJECTS[5], (), row("Untouched", reason="asks for no GPU share, or its namespace is not labelled")),
-}
-
-
-@pytest.mark.parametrize(("answer", "warnings", "wanted"), VERDICTS.values(), ids=VERDICTS.keys())
-def test_verdicts(answer: dict[str, Any], warnings: tuple[str, ...], wanted: dict[str, Any]) -> None:
-    assert verdict("Pod/p", answer, warnings) == wanted
