@@ -178,7 +178,7 @@ def _node(state: ClusterView, node: Node, rows: Sequence[Mapping[str, Any]], ton
     first: Mapping[str, Any] = rows[0] if rows else {}
     return {
         "name": node.name,
-        "state": first.get("node_state", "Ready" if node.ready else "NotReady"),
+        "state": first.get("nodeState", "Ready" if node.ready else "NotReady"),
         "open": node.ready and not node.cordoned,
         "isolation": [] if node.isolation == "-" else node.isolation.split(","),
         "driver": node.inventory.driver,
