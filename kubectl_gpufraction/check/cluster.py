@@ -132,12 +132,12 @@ def _labels(facts: ClusterFacts) -> Iterator[Finding]:
         cure = f"kubectl label node {_on(bare)} nvidia.com/gpu.present=true"
         yield Finding(WARN, check, f"no agent will run on {few(bare)}: GPUs, and no label of GPU nodes", cure)
     if labelled:
-        yield Finding(OK, check, f"{len(labelled)} of {number(len(nodes), 'node')} have a label of GPU nodes")
+        yield Finding(OK, check, f"{len(labelled)} of {len(nodes)} nodes have a label of GPU nodes")
     elif not nodes:
         yield Finding(WARN, check, "the cluster has no node")
     elif not bare:
         cure = "kubectl label node NODE nvidia.com/gpu.present=true"
-        yield Finding(WARN, check, f"none of {number(len(nodes), 'node')} has a label of GPU nodes", cure)
+        yield Finding(WARN, check, f"none of {len(nodes)} nodes has a label of GPU nodes", cure)
 
 
 def _is_gpu(resource: str) -> bool:

@@ -207,7 +207,7 @@ def _programs(facts: ClusterFacts) -> Iterator[Finding]:
             yield Finding(UNKNOWN, check, f"unknown: {facts.deployments.why}")
         elif workload is not None:
             ready, wanted = _ready(workload)
-            found = f"{ready} of {number(wanted, 'replica')} of the Deployment {name} Ready"
+            found = f"{ready} of {wanted} replicas of the Deployment {name} Ready"
             if _is_ready(workload):
                 yield Finding(OK, check, found)
                 continue

@@ -61,7 +61,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(WARN, check, "no GPU node", "kubectl label node NODE nvidia.com/gpu.present=true")
         return
     short = few([f"{where}: {kind}" for kind, _, where in sorted(problems, key=lambda each: each[2])])
-    found = f"{len(sharing)} of {number(len(known), 'node')} share {number(sum(sharing.values()), 'GPU')}"
+    found = f"{len(sharing)} of {len(known)} nodes share {number(sum(sharing.values()), 'GPU')}"
     level = FAIL if not sharing else OK if len(sharing) == len(known) else WARN
     yield Finding(level, check, f"{found}; {short}" if short else found)
     yield from _told(problems)

@@ -118,5 +118,5 @@ def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
         )
     if namespace in names.UNSERVED_NAMESPACES:
         return Finding(WARN, "unserved-pods", f"{who}, and that namespace is never served", "create them elsewhere")
-    told = f"{who}, and it is not labelled; after that, create them again"
+    told = f"{who}, and it is not labelled; create them again once it is"
     return Finding(WARN, "unserved-pods", told, f"kubectl label namespace {namespace} {INJECT}")

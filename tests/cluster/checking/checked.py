@@ -67,7 +67,7 @@ def healthy(cluster: Cluster) -> Want:
         ok("own-pod-security", "namespace gpufraction-system: restricted, which our pods meet"),
         ok("policies", "all 12 admission policies are there"),
         ok("webhook", "2 of 2 replicas of the Deployment gpufraction Ready"),
-        ok("keeper-of-certificates", "1 of 1 replica of the Deployment gpufraction-certs Ready"),
+        ok("keeper-of-certificates", "1 of 1 replicas of the Deployment gpufraction-certs Ready"),
         ok("certificates", "the authority of the webhook is valid for 3649 days"),
         ok("leader", "replica-0 leads"),
         ok("program-rights", "our service accounts may do what their settings need (8 looked at)"),

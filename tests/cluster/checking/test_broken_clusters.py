@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
             warn(
                 "unserved-pods",
                 "namespace team-b: 2 pods asked for a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), and it is not "
-                "labelled; after that, create them again",
+                "labelled; create them again once it is",
                 f"kubectl label namespace team-b {INJECT}",
             ),
         ),
@@ -319,7 +319,7 @@ def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None
     wanted = [
         ok("kubernetes", f"Kubernetes {version}"),
         ok("your-rights", "you may install and upgrade"),
-        ok("node-labels", "1 of 1 node have a label of GPU nodes"),
+        ok("node-labels", "1 of 1 nodes have a label of GPU nodes"),
         ok("device-plugins", "no other device plugin offers GPUs"),
         ok("container-runtime", "containerd 1.7.27 on 1 GPU node"),
         ok("runtime-class", "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes"),

@@ -1,0 +1,280 @@
+"""What is told of namespaces and of the dry run, by cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contract import names
+from kubectl_gpufraction.check import tenants, trial
+from kubectl_gpufraction.check.facts import ClusterFacts, DryRun
+from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Unseen
+from tests.builders import PodBuilder, pod
+from tests.unit.kubectl_gpufraction.objects import admitted
+
+JSON = dict[str, Any]
+INJECT, LABEL = "gpufraction.io/inject", "kubectl label namespace {} gpufraction.io/inject=enabled"
+
+
+def namespace(name: str, inject: str = "", enforce: str = "") -> JSON:
+    labels = {INJECT: inject, "pod-security.kubernetes.io/enforce": enforce}
+    return {"metadata": {"name": name, "labels": {key: value for key, value in labels.items() if value}}}
+
+
+def program(module: str, *args: str) -> JSON:
+    container = {"command": ["python", "-m", module, "run"], "args": list(args)}
+    return {"metadata": {"name": "gpufraction"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+SERVED = namespace("a", "enabled")
+BASE = ClusterFacts(now=0.0, version=(1, 36), webhook={}, namespaces=(SERVED,))
+
+
+def found(check: str, **known: Any) -> list[tuple[str, str, str]]:
+    findings = tenants.findings(replace(BASE, **known))
+    return [(each.level, each.found, each.cure) for each in findings if each.check == check]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "wanted"),
+    [
+        ((SERVED, namespace("b", "enabled"), namespace("c")), [(OK, "served: a, b", "")]),
+        ((namespace("c"),), [(WARN, "no namespace is labelled yet", LABEL.format("NAMESPACE"))]),
+        (
+            (SERVED, namespace("kube-system", "enabled")),
+            [
+                (
+                    WARN,
+                    "kube-system: labelled, and never served",
+                    "kubectl label namespace kube-system gpufraction.io/inject-",
+                ),
+                (OK, "served: a", ""),
+            ],
+        ),
+        (
+            (SERVED, namespace("b", "true")),
+            [
+                (WARN, "b (true): only the value enabled counts", f"{LABEL.format('b')} --overwrite"),
+                (OK, "served: a", ""),
+            ],
+        ),
+        (Unseen("you may not list namespaces"), [(UNKNOWN, "unknown: you may not list namespaces", "")]),
+    ],
+)
+def test_served_namespaces(namespaces: Any, wanted: list[tuple[str, str, str]]) -> None:
+    assert found("namespaces", namespaces=namespaces) == wanted
+
+
+def test_pod_security_counts_where_pods_get_host_paths() -> None:
+    spaces = (namespace("a", "enabled", "restricted"), namespace("b", "enabled", "privileged"))
+    assert found("pod-security", namespaces=spaces) == []
+    paths = (program("webhook", "--host-paths=preload"),)
+    assert found("pod-security", namespaces=spaces, deployments=paths) == [
+        (
+            FAIL,
+            "namespace a enforces restricted, which refuses the hostPath volumes that pods get for preload",
+            "kubectl label namespace a pod-security.kubernetes.io/enforce=privileged --overwrite",
+        )
+    ]
+    assert found("pod-security", namespaces=spaces[1:], deployments=paths) == [
+        (OK, "no served namespace refuses the hostPath volumes that pods get for preload", "")
+    ]
+
+
+def asking(name: str, where: str, resource: str = "aliyun.com/gpu-mem") -> PodBuilder:
+    return pod(name, where).asks(resource, 1)
+
+
+NONE = [(OK, "no pod asks for a share where none is given", "")]
+WHOLE = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("pods", "deployments", "wanted"),
+    [
+        ((), (), NONE),
+        ((pod("p", "b").container("main"),), (), NONE),
+        ((asking("p", "b").phase("Succeeded"),), (), NONE),
+        ((asking("p", "b", WHOLE).on("n"),), (), NONE),
+        ((asking("p", "b", WHOLE),), (program("allocator", "--whole-gpus=vendor"),), NONE),
+        (
+            (asking("p", "b", WHOLE), asking("q", "b"), asking("r", "c", "nano-gpu/gpu-percent")),
+            (),
+            [
+                (
+                    WARN,
+                    "namespace b: 2 pods asked for a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), and it is not "
+                    "labelled; create them again once it is",
+                    LABEL.format("b"),
+                ),
+                (
+                    WARN,
+                    "namespace c: 1 pod asked for a share (nano-gpu), and it is not labelled; create them again "
+                    "once it is",
+                    LABEL.format("c"),
+                ),
+            ],
+        ),
+        (
+            (asking("p", "a"),),
+            (),
+            [
+                (
+                    WARN,
+                    "namespace a: 1 pod asked for a share (Aliyun gpushare) before the namespace was labelled; their "
+                    "controllers create them again",
+                    "kubectl -n a delete pod p",
+                )
+            ],
+        ),
+        (
+            (asking("p", "kube-system"),),
+            (),
+            [
+                (
+                    WARN,
+                    "namespace kube-system: 1 pod asked for a share (Aliyun gpushare), and that namespace is never "
+                    "served",
+                    "create them elsewhere",
+                )
+            ],
+        ),
+    ],
+)
+def test_pods_that_ask_in_vain(
+    pods: tuple[PodBuilder, ...], deployments: tuple[JSON, ...], wanted: list[tuple[str, str, str]]
+) -> None:
+    assert found("unserved-pods", pods=tuple(each.json() for each in pods), deployments=deployments) == wanted
+
+
+def test_many_namespaces_are_counted() -> None:
+    pods = tuple(asking("p", f"n{number:02}").json() for number in range(23))
+    lines = found("unserved-pods", pods=pods)
+    assert len(lines) == 21
+    assert lines[-1] == (WARN, "3 more namespaces with such pods", "")
+
+
+def failure(why: str) -> str:
+    url = "https://gpufraction-webhook.gpufraction-system.svc:443/mutate?timeout=3s"
+    call = f'failed calling webhook "pods.gpufraction.io": failed to call webhook: Post "{url}"'
+    return f"Internal error occurred: {call}: {why}"
+
+
+SEES = f"kubectl -n {names.NAMESPACE} get pods -o wide"
+LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction-certs"
+FIREWALL = "open TCP port {} from the API server to the pods (the page of your cloud in docs/installing.md)"
+SLOW = "no answer in time: a firewall, or an overloaded webhook"
+CANNOT = "a pod in namespace a: the API server cannot call the webhook: "
+NOT_CALLED = "a pod in namespace a asked for a share, and the webhook was not called"
+RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --type merge -p '{{\"data\":null}}'"
+
+
+@pytest.mark.parametrize(
+    ("refused", "wanted"),
+    [
+        (
+            failure("dial tcp 10.96.0.7:443: connect: connection refused"),
+            (FAIL, f"{CANNOT}connection refused, so no webhook runs", SEES),
+        ),
+        (
+            failure('no endpoints available for service "gpufraction-webhook"'),
+            (FAIL, f"{CANNOT}no webhook is Ready", SEES),
+        ),
+        (failure("context deadline exceeded"), (FAIL, f"{CANNOT}{SLOW}", FIREWALL.format(9443))),
+        (failure("dial tcp 10.1.1.7:9443: i/o timeout"), (FAIL, f"{CANNOT}{SLOW}", FIREWALL.format(9443))),
+        (
+            failure("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+            (FAIL, f"{CANNOT}it does not trust the webhook's certificate", LOGS),
+        ),
+        (
+            failure("tls: failed to verify certificate: x509: certificate has expired or is not yet valid: ..."),
+            (FAIL, f"{CANNOT}the webhook's certificate has expired or is not yet valid", RENEW),
+        ),
+        (
+            failure('service "gpufraction-webhook" not found'),
+            (
+                FAIL,
+                f"{CANNOT}the Service gpufraction-webhook does not exist",
+                "kubectl apply -k YOUR_KUSTOMIZATION",
+            ),
+        ),
+        (failure("something new"), (FAIL, f"{CANNOT}{failure('something new').partition('call webhook: ')[2]}", SEES)),
+        (
+            "ValidatingAdmissionPolicy 'x' denied request: the admission webhook of gpufraction.io did not see it",
+            (FAIL, NOT_CALLED, "kubectl apply -k YOUR_KUSTOMIZATION"),
+        ),
+        (
+            'admission webhook "pods.gpufraction.io" denied the request: at least 2Gi',
+            (
+                OK,
+                "a pod in namespace a: the webhook answers; such a pod is refused there: admission webhook "
+                '"pods.gpufraction.io" denied the request: at least 2Gi',
+                "",
+            ),
+        ),
+        (
+            "exceeded quota: team",
+            (OK, "a pod in namespace a: the webhook answers; such a pod is refused there: exceeded quota: team", ""),
+        ),
+        (
+            'admission webhook "images.example.com" denied the request: no such registry',
+            (
+                WARN,
+                "a pod in namespace a is refused by something else, so the way to the webhook is unknown: admission "
+                'webhook "images.example.com" denied the request: no such registry',
+                "",
+            ),
+        ),
+    ],
+)
+def test_refusals_of_the_dry_run(refused: str, wanted: tuple[str, str, str]) -> None:
+    each = trial.finding(replace(BASE, dry_run=DryRun("a", refused=refused)))
+    assert (each.level, each.found, each.cure) == wanted
+
+
+def test_the_port_of_the_firewall_is_the_webhooks() -> None:
+    moved = (program("webhook", "--bind=0.0.0.0:10250"),)
+    refused = DryRun("a", refused=failure("context deadline exceeded"))
+    assert trial.finding(replace(BASE, deployments=moved, dry_run=refused)).cure == FIREWALL.format(10250)
+
+
+PLACED = admitted("p", "gpufraction.io/gpu-memory", "1Gi", on="n1")
+WAITS = admitted("p", "gpufraction.io/gpu-memory", "1Gi")
+ALLOCATOR = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction -c allocator --tail=50"
+
+
+@pytest.mark.parametrize(
+    ("tried", "wanted"),
+    [
+        (DryRun("a", PLACED), (OK, "a pod in namespace a: the webhook answers; the pod would run on n1", "")),
+        (
+            DryRun("a", WAITS, ("waiting: 0 of 1 GPU nodes fit",)),
+            (OK, "a pod in namespace a: the webhook answers; the pod would wait (0 of 1 GPU nodes fit)", ""),
+        ),
+        (
+            DryRun("a", WAITS, ("waiting: the allocator does not answer; the pod is placed as soon as it does",)),
+            (FAIL, "a pod in namespace a: the webhook answers, and its allocator does not", ALLOCATOR),
+        ),
+        (DryRun("a", asking("p", "a").json()), (FAIL, NOT_CALLED, "kubectl apply -k YOUR_KUSTOMIZATION")),
+        (
+            DryRun("b", asking("p", "b").json()),
+            (FAIL, NOT_CALLED.replace("namespace a", "namespace b"), LABEL.format("b")),
+        ),
+        (None, (UNKNOWN, "unknown: not tried, because no namespace is labelled", LABEL.format("NAMESPACE"))),
+        (Unseen("you may not create pods in a"), (UNKNOWN, "unknown: you may not create pods in a", "")),
+    ],
+)
+def test_answers_to_the_dry_run(tried: Any, wanted: tuple[str, str, str]) -> None:
+    spaces = (SERVED, namespace("b"))
+    each = trial.finding(replace(BASE, namespaces=spaces, dry_run=tried))
+    assert (each.level, each.found, each.cure) == wanted
+
+
+def test_where_it_is_tried() -> None:
+    spaces = (namespace("z", "enabled"), namespace("b"), namespace("c", "enabled"))
+    assert trial.namespace(replace(BASE, namespaces=spaces)) == "c"
+    assert trial.namespace(replace(BASE, namespaces=spaces), "b") == "b"
+    assert trial.namespace(replace(BASE, namespaces=())) == ""
+    assert trial.namespace(replace(BASE, namespaces=Unseen("why"))) == ""
