@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
 
@@ -22,10 +23,11 @@ Row = dict[str, str]
 
 
 def rows() -> list[Row]:
-    """The lines of the documentation's last table, by column."""
+    """The lines of the documentation's table of outcomes, by column."""
     lines = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8").splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("| sample |"))
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head:] if line.startswith("|")]
+    written = itertools.takewhile(lambda line: line.startswith("|"), lines[head:])
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in written]
     return [dict(zip(table[0], cells, strict=True)) for cells in table[2:]]
 
 
