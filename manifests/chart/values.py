@@ -47,7 +47,7 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     yield "  # pullSecrets: [{name: registry}]"
     yield from _part("Images of other projects that components use.")
     yield from plain({"images": found.images})
-    yield from _part("The overlay of your cloud, as in manifests/overlays, whose README.md you should read: one of")
+    yield from _part("The overlay, as in manifests/overlays; docs/clouds has a page for each cloud. One of")
     yield from _comment(", ".join(overlays) + ". Empty: the base alone.")
     yield 'overlay: ""'
     yield from _part(

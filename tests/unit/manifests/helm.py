@@ -31,6 +31,13 @@ def program() -> str:
 
 
 @functools.cache
+def is_third() -> bool:
+    """Whether it is Helm 3, which knows fewer flags and says some things in other words."""
+    done = subprocess.run([program(), "version", "--short"], capture_output=True, text=True, timeout=100, check=True)
+    return done.stdout.startswith("v3.")
+
+
+@functools.cache
 def content() -> dict[str, str]:
     """The chart's files."""
     return files()

@@ -261,7 +261,8 @@ def test_a_wrong_value_is_refused_by_its_field(tmp_path: Path, name: str) -> Non
     values, field = WRONG[name]
     said = helm.refusal(tmp_path, values)
     assert "values.schema.json" in said or "schema" in said
-    assert field in said
+    # Helm 3 wrote a field with dots until 3.18.
+    assert field in said or field.removeprefix("/").replace("/", ".") in said
 
 
 TOGETHER = [
@@ -307,6 +308,8 @@ def test_lint_finds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("components", "level"), [((), "restricted"), (("node-access",), "privileged")])
 def test_the_notes_say_the_namespaces_labels(tmp_path: Path, components: tuple[str, ...], level: str) -> None:
+    if helm.is_third():
+        pytest.skip("Helm 3 asks a cluster before it prints notes")
     values = {"components": {name: True for name in components}}
     arguments = ("install", "gpufraction", str(helm.package(tmp_path)), "--dry-run=client")
     done = helm.run(tmp_path, *arguments, values=values)
