@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,18 @@ def test_the_notes_say_the_namespaces_labels(tmp_path: Path, components: tuple[s
     notes = done.stdout.partition("NOTES:")[2]
     assert f"pod-security.kubernetes.io/enforce={level}" in notes
     assert "kubectl label --overwrite namespace gpufraction-system " in notes
+
+
+def test_the_pages_values_are_taken_and_its_refusal_is_what_helm_says(tmp_path: Path) -> None:
+    text = (kube.ROOT / "docs/helm.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    values = yaml.safe_load(block)
+    found = helm.rendered(tmp_path, values)
+    [policy] = values["args"]["allocator"]
+    pod = kube.one(found, "Deployment", "gpufraction")["spec"]["template"]["spec"]
+    assert policy in pod["containers"][1]["args"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    if not helm.is_third():
+        said = helm.refusal(tmp_path, {"options": {"deviceSplitCount": 2000}})
+        [quoted] = re.findall(r"`(at '.*)`\.", text)
+        assert quoted in said

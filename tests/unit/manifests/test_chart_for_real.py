@@ -81,7 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def commands(page: str, heading: str) -> list[str]:
     """The lines of a section's blocks that begin with a program's name, with those that they continue on."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    section = re.split(r"^#{2,3} ", text.partition(f" {heading}\n")[2], flags=re.MULTILINE)[0]
+    section = re.split(r"^#{2,3} ", text.partition(f"# {heading}\n")[2], flags=re.MULTILINE)[0]
     blocks = "".join(re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)).replace("\\\n", "")
     found = [line for line in blocks.splitlines() if line.startswith(("helm ", "kubectl "))]
     assert found, f"{page}: {heading}"
@@ -89,7 +89,7 @@ def commands(page: str, heading: str) -> list[str]:
 
 
 def test_the_pages_commands_install_upgrade_and_uninstall(cluster: Cluster) -> None:
-    for line in commands("installing.md", "Install with Helm"):
+    for line in commands("installing.md", "Helm"):
         done = cluster.types(line)
         if line.startswith("helm install"):
             [label] = re.findall(r"kubectl label --overwrite namespace .*", done.stdout)
@@ -100,12 +100,12 @@ def test_the_pages_commands_install_upgrade_and_uninstall(cluster: Cluster) -> N
     trusted = {"webhooks": [{"name": "pods.gpufraction.io", "clientConfig": {"caBundle": "eA=="}}]}
     cluster.kube.patch_merge(SECRET, {"data": written})
     cluster.kube.patch_strategic(f"{HOOK}/zz-gpufraction-webhook", trusted)
-    for line in commands("installing.md", "Upgrade with Helm"):
+    for line in commands("helm.md", "Upgrade"):
         cluster.types(line)
     *_, ours = cluster.kube.get(f"{HOOK}/zz-gpufraction-webhook")["webhooks"]
     assert (ours["name"], ours["clientConfig"]["caBundle"]) == ("pods.gpufraction.io", "eA==")
     assert cluster.kube.get(SECRET)["data"] == written
-    uninstall = commands("installing.md", "Uninstall with Helm")
+    uninstall = commands("helm.md", "Uninstall")
     kept = next(i for i, line in enumerate(uninstall) if line.startswith("helm uninstall"))
     for line in uninstall[: kept + 1]:
         cluster.types(line)
@@ -122,7 +122,7 @@ def test_from_kustomize_to_helm(cluster: Cluster) -> None:
     wait_for(lambda: _applied(cluster), "the base is not applied")
     before = cluster.labels()
     uid = cluster.kube.get(SECRET)["metadata"]["uid"]
-    for line in commands("migrating.md", "From kustomize to Helm"):
+    for line in commands("helm.md", "From kustomize to Helm"):
         cluster.types(line)
     assert cluster.labels() == before
     assert cluster.kube.get(SECRET)["metadata"]["uid"] == uid
