@@ -16,10 +16,13 @@ import pytest
 import yaml
 
 from allocator.settings import Settings
+from contract import names
+from contract.options import pool_options
 from nodeagent.settings import AgentSettings
 from runtime.settings import load
 from tests.unit.manifests.install import wrong
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, of, parsed
+from tests.unit.manifests.kube import built as base
 from webhook.settings import ServeSettings
 
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
@@ -54,10 +57,20 @@ class Block:
         return f"{self.page}: {self.text[:40]}"
 
 
+_ALONE = """apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - manifests/base
+"""
+"""What a page leaves out that shows the patches alone."""
+
+
 def blocks() -> Iterator[Block]:
     """Those of all pages, in order."""
     for page in PAGES:
         for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            if text.startswith("patches:"):
+                text = f"{_ALONE}{text}"
             if "\nkind: Kustomization\n" in text:
                 yield Block(str(page.relative_to(ROOT)), text)
 
@@ -74,6 +87,11 @@ def built(text: str) -> list[JSON]:
         above = os.path.relpath(MANIFESTS, Path(folder).resolve())
         (Path(folder) / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", text))
         return parsed(Path(folder).resolve())
+
+
+@each
+def test_the_block_changes_something(block: Block) -> None:
+    assert built(block.text) != base()
 
 
 def containers(items: list[JSON]) -> dict[str, JSON]:
@@ -143,6 +161,13 @@ def test_images_and_pull_secrets_of_the_block_reach_every_program(block: Block) 
         items = [item for kind in ("Deployment", "DaemonSet") for item in of(built(block.text), kind)]
         pods = [item["spec"]["template"]["spec"] for item in items]
         assert [pod for pod in pods if not pod.get("imagePullSecrets")] == []
+
+
+def test_the_options_of_the_page_are_read() -> None:
+    [block] = [block for block in BLOCKS if "options.yaml: |" in block.text]
+    [options] = [item for item in built(block.text) if item["metadata"]["name"] == names.OPTIONS]
+    read = pool_options(yaml.safe_load(options["data"]["options.yaml"]))
+    assert (read.cluster.device_split_count, [pool.name for pool in read.pools]) == (10, ["notebooks"])
 
 
 def test_the_supervisor_of_mps_reads_its_variable() -> None:
