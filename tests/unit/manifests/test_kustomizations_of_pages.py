@@ -105,6 +105,8 @@ def flags(block: Block) -> list[tuple[str, str]]:
     found = []
     for patch in block.written.get("patches", []):
         operations = yaml.safe_load(patch["patch"])
+        if isinstance(operations, dict):
+            continue  # a part of an object, not a list of operations
         values = [o["value"] for o in operations if o.get("op") == "add" and str(o["path"]).endswith("/args/-")]
         guards = [o["value"] for o in operations if o.get("op") == "test" and str(o["path"]).endswith("/name")]
         assert not values or len(guards) == 1, "a patch of a program's flags begins with its guard"
