@@ -65,51 +65,60 @@ def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
     general = (
         "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
         "container: a number of distinct GPUs, and on each of them memory and cores.",
-        _table(("What is written", "What comes of it"), _RULES),
+        _table(("What a manifest says", "What happens"), _RULES),
         "The examples show the limits of one container called `main`, and what they are read as.",
     )
     return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)), _ADDING)
 
 
 _RULES: tuple[tuple[str, str], ...] = (
-    ("names of two dialects in one pod, in whichever containers", "refused; the message names both places"),
-    ("a negative amount, a fraction of a unit, text that is no quantity", "refused; the message says what would work"),
-    ("an amount beyond every machine, however it is written", "refused, unread where it is longer than 64 characters"),
+    ("names of two dialects in one pod, also in different containers", "It is refused; the message names both places."),
+    (
+        "a negative amount, a fraction of a unit, text that is no quantity",
+        "It is refused; the message says what would work.",
+    ),
+    (
+        "an amount beyond every machine, however it is written",
+        "It is refused. An amount of more than 64 characters is refused unread.",
+    ),
     (
         "0",
-        "asks for nothing where that system has it so (Aliyun, Elastic GPU, `nvidia.com/gpu`); elsewhere refused",
+        "It asks for nothing in the dialects whose systems have it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In all "
+        "others it is refused.",
     ),
-    ("a name in requests alone", "read as a limit, since extended resources have the two equal"),
-    ("an init container", "has its share while it runs; the pod takes the most that runs at any time"),
-    ("a sidecar (`restartPolicy: Always`)", "counts like an app container, from its start on"),
+    ("a name in requests alone", "It counts as a limit, because requests and limits of extended resources are equal."),
+    ("an init container", "It has its share while it runs. The pod takes the largest sum that runs at one time."),
+    ("a sidecar (`restartPolicy: Always`)", "It counts like an app container, from its start."),
     (
         "a container without a share beside others with one",
-        "sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` of it",
+        "It sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` for it.",
     ),
     (
         "a percentage, or a whole GPU",
-        "a quota of `gpufraction.io/gpu-memory` counts the bytes that it is on its card; while the pod waits, and from "
-        "then on, those on the smallest card that it accepts; refused while nobody can say how much that is",
+        "A quota of `gpufraction.io/gpu-memory` counts its bytes on the card that it got. If the pod waited first, the "
+        "quota counts its bytes on the smallest card that it accepts, also later. While no such card is known, it is "
+        "refused.",
     ),
     (
         "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
-        "refused beside a share, with the name that was meant; alone it is a warning, and the pod waits for a resource "
-        "that no node has; an annotation or a label is a warning",
+        "Beside a share it is refused, with the name that was meant. Alone it is a warning, and the pod waits for a "
+        "resource that no node has. An annotation or a label is a warning.",
     ),
     (
         "a container that another webhook adds after us",
-        "read with the others if it asks in the pod's dialect; refused with both names if in another",
+        "It is read with the others if it asks in the pod's dialect. In another dialect it is refused; the message has "
+        "both names.",
     ),
-    ("what a LimitRange of the namespace wrote", "see [LimitRanges](operations.md#limitranges)"),
+    ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
     (
         f"more than {MOST_ASKING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs over all "
         f"containers, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms of node "
         f"affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} host ports, "
         f"{MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
-        "refused, with the number that is found and the one that may be",
+        "It is refused, with the number that was found and the largest number that is allowed.",
     ),
-    ("wishes for models, cards and policies", "go with every dialect, see [names.md](names.md)"),
-    ("a scheduler of one of the systems as `schedulerName`", "the default scheduler takes the pod"),
+    ("wishes for models, cards and policies", "They work with every dialect; see [names.md](names.md)."),
+    ("a scheduler of one of the systems as `schedulerName`", "The default scheduler takes the pod."),
 )
 
 
