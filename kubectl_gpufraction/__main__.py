@@ -10,13 +10,15 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO
 
 from kubectl_gpufraction.check import command as check
 from kubectl_gpufraction.commands import (
     advise,
+    completion,
+    cordon,
     dryrun,
     explain,
     inspect,
@@ -28,6 +30,7 @@ from kubectl_gpufraction.commands import (
     waiting,
 )
 from kubectl_gpufraction.output.forms import FORMS, Form
+from kubectl_gpufraction.output.tables import joined
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import command as ui
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
@@ -35,6 +38,8 @@ from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
 
 _AGENT = "kubectl-gpufraction"
+_COMPLETE = "__complete"
+"""The word before which the scripts of `completion` put the line so far."""
 _EVERY = 2.0
 """Seconds between two looks with --watch; each costs the API server a list of pods."""
 
@@ -49,19 +54,20 @@ COMMANDS: tuple[Command, ...] = (
     explain.COMMAND,
     advise.COMMAND,
     dryrun.COMMAND,
+    cordon.CORDON,
+    cordon.UNCORDON,
     check.COMMAND,
     kueueconfig.COMMAND,
     version.COMMAND,
     inspect.COMMAND,
     ui.COMMAND,
+    completion.COMMAND,
 )
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    # A flag may stand before or after the command. The one after it must not reset the one before it to its default.
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_common(common)
+    common = _common()
     top = argparse.ArgumentParser(
         prog="kubectl gpufraction", description="GPU shares: which pods have them, and which wait."
     )
@@ -75,6 +81,35 @@ def parser() -> argparse.ArgumentParser:
         made.set_defaults(command=command)
         command.arguments(made)
     return top
+
+
+def _common() -> argparse.ArgumentParser:
+    """
+    The flags of every command, which may stand before it or after it. The one after it must not reset the one before it
+    to its default.
+    """
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_common(common)
+    return common
+
+
+def _candidates(words: Sequence[str]) -> list[str]:
+    """What may stand in place of the last of these words, for the completion of shells."""
+    common, commands = _common(), dict[str, Sequence[argparse.Action]]()
+    for command in COMMANDS:
+        made = argparse.ArgumentParser(add_help=False)
+        command.arguments(made)
+        commands[command.name] = made._actions
+    unset = argparse.Namespace(kubeconfig=None, context=None, namespace=None, all_namespaces=False)
+
+    def objects(metavar: str) -> Iterable[str]:
+        try:
+            given, _ = common.parse_known_args(list(words), unset)
+            return completion.objects_of(_session(given), words)(metavar)
+        except (KubeError, SystemExit):
+            return ()
+
+    return completion.candidates(commands, common._actions, words, objects)
 
 
 def _add_common(to: argparse.ArgumentParser, *, shown: bool = True) -> None:
@@ -103,40 +138,58 @@ def main(
     """Run the command; the exit status. `stop` ends a watch."""
     out, err = out or sys.stdout, err or sys.stderr
     environment = os.environ if environment is None else environment
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [_COMPLETE]:
+        out.write(joined(_candidates(words[1:])))
+        return Exit.OK
     try:
-        given = parser().parse_args(arguments)
+        given = parser().parse_args(words)
     except SystemExit as end:
         return int(end.code or 0)
-    if given.watch and getattr(given, "evict", False):
-        print("--evict is done once; leave --watch out", file=err)
-        return 2
+    once = "--evict" if getattr(given, "evict", False) else given.command.name if given.command.once else ""
+    if given.watch and once:
+        print(f"{once} is done once; leave --watch out", file=err)
+        return Exit.USAGE
     form = Form(given.output, out.isatty() and "NO_COLOR" not in environment, not given.no_headers)
     try:
-        if given.command is ui.COMMAND:
-            return ui.serve(_session(given), out, stop or threading.Event())
-        return _print(_session(given), out, stop or threading.Event(), form)
+        return _carried_out(given, out, stop or threading.Event(), form)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         return Exit.OK
     except KubeError as error:
-        if given.command is inspect.COMMAND:
-            out.write(f"Failed due to {error}\n")
-        elif given.command is version.COMMAND:
-            out.write(version.versions().text(form))
-            unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
-            what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
-            print(f"{what}: {error}", file=err)
-        else:
-            print(error, file=err)
-        if isinstance(error, KubeForbidden) and (given.command in _OF_THE_CLUSTER or given.all_namespaces):
-            print("waiting, pods and explain need no more than to list the pods of your namespace", file=err)
+        _report(error, given, out, err, form)
         return Exit.FAILED
     except Failed as error:
         if error.shown is not None:
             out.write(error.shown.text(form))
         print(error, file=err)
         return error.status
+
+
+def _carried_out(given: argparse.Namespace, out: TextIO, stop: threading.Event, form: Form) -> int:
+    """Carry the command out; the exit status."""
+    if given.command is completion.COMMAND:  # needs no cluster
+        out.write(completion.script(given.shell).text(form))
+        return Exit.OK
+    if given.command is ui.COMMAND:
+        return ui.serve(_session(given), out, stop)
+    return _print(_session(given), out, stop, form)
+
+
+def _report(error: KubeError, given: argparse.Namespace, out: TextIO, err: TextIO, form: Form) -> None:
+    """Print why the API server gave no answer."""
+    if given.command is inspect.COMMAND:
+        out.write(f"Failed due to {error}\n")
+    elif given.command is version.COMMAND:
+        out.write(version.versions().text(form))
+        unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
+        what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
+        print(f"{what}: {error}", file=err)
+    else:
+        print(error, file=err)
+    if isinstance(error, KubeForbidden) and (given.command in _OF_THE_CLUSTER or given.all_namespaces):
+        print("waiting, pods and explain need no more than to list the pods of your namespace", file=err)
 
 
 _OF_THE_CLUSTER = (nodes.COMMAND, advise.COMMAND)

@@ -129,3 +129,5 @@ class Command:
     help: str
     run: Callable[[Session], CommandOutput]
     arguments: Callable[[argparse.ArgumentParser], None] = _none
+    once: bool = False
+    """Whether it changes something, so that --watch makes no sense."""

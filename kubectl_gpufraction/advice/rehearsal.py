@@ -32,14 +32,19 @@ class Rehearsal:
 
     def __init__(self, hosts: Iterable[NodeWithPods]) -> None:
         self._states: dict[str, NodeState] = {host.name: host.without(()) for host in hosts}
+        self._touched: set[str] = set()
 
     def book(self, wanted: RoomRequest, allocation: Allocation) -> bool:
-        """A pod that the API server would place there; False if pods before it have taken that room."""
+        """
+        A pod that the API server would place there; False if pods before it have taken that room. On a node without
+        such pods the API server is right, whatever the objects say.
+        """
         state = self._states.get(allocation.node)
         if state is None:
             return True  # not in our lists, so nothing of ours is there
-        if room.takes(state, wanted) is None:
+        if state.name in self._touched and room.takes(state, wanted) is None:
             return False
+        self._touched.add(state.name)
         self._states[state.name] = nodeinfo.holding(state, [(demands(wanted.request, allocation), wanted.needs)])
         return True
 
@@ -48,6 +53,7 @@ class Rehearsal:
         for state in sorted(self._states.values(), key=_free_memory):
             chosen = room.takes(state, wanted)
             if chosen is not None:
+                self._touched.add(state.name)
                 self._states[state.name] = room.booked(state, wanted, chosen)
                 indexes = {state.gpus[at].index for positions in chosen for at in positions}
                 return RehearsedPlacement(state.name, tuple(sorted(indexes)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,11 +20,28 @@ Serve = Callable[[dict[str, tuple[int, Any]]], int]
 class Answers(BaseHTTPRequestHandler):
     """Says what it was given for each path, and 404 for any other."""
 
-    given: Mapping[str, tuple[int, Any]]
+    given: dict[str, tuple[int, Any]]
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         status, document = self.given.get(path, (404, status_body(404, "NotFound", f"no {path}")))
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_PATCH(self) -> None:
+        self._write("PATCH")
+
+    def do_POST(self) -> None:
+        self._write("POST")
+
+    def _write(self, method: str) -> None:
+        """Answers a write with what was given for `METHOD path`, or with what was sent; `seen` has all of them."""
+        path, sent = self.path.partition("?")[0], json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.given.setdefault("seen", (0, []))[1].append((method, path, sent))
+        status, document = self.given.get(f"{method} {path}", (200, sent))
         data = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -36,7 +53,7 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def answering(given: Mapping[str, tuple[int, Any]]) -> Iterator[int]:
+def answering(given: dict[str, tuple[int, Any]]) -> Iterator[int]:
     """An API server that says so; its port."""
     server = HTTPServer(("127.0.0.1", 0), type("Bound", (Answers,), {"given": given}))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="answers", daemon=True)
