@@ -207,7 +207,8 @@ def metrics_page() -> str:
     return _page(
         "# Metrics",
         "What the programs count, under `/metrics`. What to watch and what to do about it is in "
-        "[operations.md](operations.md). A change of a name or a label is a change of contract.",
+        "[operations.md](operations.md), dashboards are in [monitoring.md](monitoring.md). A change of a name or a "
+        "label is a change of contract.",
         *tables,
     )
 

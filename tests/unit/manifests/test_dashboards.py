@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from manifests.dashboards.__main__ import FOLDER, dashboards, text
 from manifests.dashboards.model import COLUMNS, SCHEMA_VERSION, Dashboard, Panel
 from manifests.dashboards.oncall import UID, watched
 from manifests.dashboards.promql import over, series
-from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents, of, with_components
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents, of, parsed, with_components
 from tests.unit.manifests.promql import FOREIGN, Reader, in_grafana, labels_of_metrics
 
 PAGES = dashboards()
@@ -226,3 +228,20 @@ def test_what_an_alert_looks_at_is_its_expression_without_the_comparison() -> No
     assert watched("sum(a) > 6").threshold == 6
     assert watched("absent(a)").threshold is None
     assert watched("count by (x) (a) unless on (x) count by (x) (b)").threshold is None
+
+
+def test_the_kustomization_of_the_page_labels_what_prometheus_selects(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    [found] = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", text, re.DOTALL)
+    above = os.path.relpath(MANIFESTS, tmp_path.resolve())  # kustomize takes relative paths only
+    (tmp_path / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", found), encoding="utf-8")
+    items = parsed(tmp_path.resolve())
+    labelled = [i for i in items if i["metadata"].get("labels", {}).get("release") == "kube-prometheus-stack"]
+    assert sorted(item["kind"] for item in labelled) == ["PodMonitor", "PrometheusRule", "PrometheusRule"]
+
+
+def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    assert [page.uid for page in PAGES if f"`/d/{page.uid}`" not in text] == []
+    joined = {rule["record"] for rule in rules("recording.yaml")} - {"gpu:gpufraction_gpu:info"}
+    assert set(re.findall(r"`((?:gpu|share|namespace):\w+:\w+)`", text)) == joined
