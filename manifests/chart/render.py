@@ -46,7 +46,11 @@ def files(manifests: Manifests, version: str, notes: str) -> dict[str, str]:
     """
     chart = _Chart()
     [(name, image)] = manifests.images.items()
-    chart.choices.image = {"name": image.get("newName", name), "tag": image["newTag"]}
+    chart.choices.image = {
+        "name": image.get("newName", name),
+        "tag": image.get("newTag", ""),
+        "digest": image.get("digest", ""),
+    }
     for entry in manifests.entries:
         change = partial(_with_values, identity=entry.identity, image=name, choices=chart.choices)
         node = where_present(entry.node, change)
@@ -111,7 +115,12 @@ def _pod(pod: JSON, label: str, image: str, choices: values.Choices) -> JSON:
     changed = {
         **pod,
         "imagePullSecrets": When(secrets, Values(secrets)),
-        "nodeSelector": {**selector, MORE: Values(labels)},
+        # A label of the values takes the place of the manifests' one.
+        "nodeSelector": {
+            key: When(f"not (hasKey ({labels} | default dict) {json.dumps(key)})", value)
+            for key, value in selector.items()
+        }
+        | {MORE: Values(labels)},
         "tolerations": [*tolerations, Values(tolerated)],
     }
     for key in ("initContainers", "containers"):
@@ -173,10 +182,10 @@ def _write(chart: _Chart, entry: Entry, node: Node, manifests: Manifests) -> Non
 
 def _expression(condition: str, manifests: Manifests) -> str:
     """A condition of the tree in the template language."""
-    if condition.startswith("."):
-        return condition
     kind, _, name = condition.partition("/")
-    return f'eq .Values.overlay "{name}"' if kind == "overlay" else _variable(name)
+    if kind == "overlay":
+        return f'eq .Values.overlay "{name}"'
+    return _variable(name) if kind == "component" else condition
 
 
 def _variable(name: str) -> str:

@@ -42,7 +42,7 @@ def values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) ->
 def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -> Iterator[str]:
     yield "# The chart's values. values.schema.json refuses a value of the wrong kind and names its field."
     yield from _part("The image of all programs. The name has the registry; with a digest exactly that image runs.")
-    yield from plain({"image": {**found.image, "digest": "", "pullSecrets": []}})
+    yield from plain({"image": {**found.image, "pullSecrets": []}})
     yield "  # Names of Secrets of the namespace gpufraction-system, for a registry that asks for a login:"
     yield "  # pullSecrets: [{name: registry}]"
     yield from _part("Images of other projects that components use.")
@@ -77,8 +77,8 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     yield from _part("Requests and limits by container, as in the manifests.")
     yield from plain({"resources": found.resources})
     yield from _part(
-        "Further labels that a node must have, by the pods' label app.kubernetes.io/component: {pool: gpu}. The "
-        "manifests' own labels stay."
+        "Further labels that a node must have, by the pods' label app.kubernetes.io/component: {pool: gpu}. They "
+        "are added to the manifests' own; a label that both have takes the value from here."
     )
     yield from plain({"nodeSelector": {name: {} for name in found.workloads}})
     yield from _part("Further tolerations. The programs on GPU nodes tolerate every taint already.")

@@ -182,7 +182,7 @@ VALUES: dict[str, tuple[JSON, JSON]] = {
     ),
     "where-agents-run": (
         {
-            "nodeSelector": {"nodeagent": {"pool": "gpu", "on": "true"}},
+            "nodeSelector": {"nodeagent": {"pool": "gpu", "on": "true", "kubernetes.io/os": "other"}},
             "tolerations": {"admission": [{"key": "system", "operator": "Exists", "effect": "NoSchedule"}]},
         },
         {
@@ -193,6 +193,11 @@ VALUES: dict[str, tuple[JSON, JSON]] = {
                         [
                             {"op": "add", "path": "/spec/template/spec/nodeSelector/pool", "value": "gpu"},
                             {"op": "add", "path": "/spec/template/spec/nodeSelector/on", "value": "true"},
+                            {
+                                "op": "replace",
+                                "path": "/spec/template/spec/nodeSelector/kubernetes.io~1os",
+                                "value": "other",
+                            },
                         ]
                     ),
                 },
