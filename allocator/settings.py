@@ -106,9 +106,9 @@ class ProvisioningSettings:
         minimum=10,
     )
     image: str = setting(
-        "gpufraction:0.1.0",
+        "",
         "Image of the placeholder pods that stand for a node where the cluster serves no ProvisioningRequests; they "
-        "only sleep.",
+        "only sleep. Empty: the image of the allocator's own pods.",
     )
 
 

@@ -17,7 +17,7 @@ All of them carry the label `gpufraction.io/pool`. Pure. Sources: the API types 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,6 +32,8 @@ PROVISIONING_REQUESTS = ("autoscaling.x-k8s.io/v1", "provisioningrequests", "Pro
 CAPACITY_BUFFERS = ("autoscaling.x-k8s.io/v1beta1", "capacitybuffers", "CapacityBuffer")
 POD_TEMPLATES = ("v1", "podtemplates", "PodTemplate")
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+NO_IMAGE = "gpufraction"
+"""For templates of which no pod is made, and where no allocator runs in a pod."""
 _MOST_NAMED = 2_000
 """Nodes that a template names to keep off them, at most."""
 _HOSTNAME = "kubernetes.io/hostname"
@@ -177,6 +179,17 @@ def _spec(form: RequestForm) -> JSON:
             }
         ],
     }
+
+
+def image_of(replicas: Iterable[JSON]) -> str:
+    """
+    The image of the allocators' own pods, which nodes can pull: that of the youngest pod; `NO_IMAGE` without any.
+
+    So the image's name, with its registry, is told once, to kustomize.
+    """
+    found = max(replicas, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default={})
+    containers = (found.get("spec") or {}).get("containers") or []
+    return next((str(each["image"]) for each in containers if each.get("name") == "allocator"), NO_IMAGE)
 
 
 def more_than_half(allocatable: Compute, requested: Compute) -> dict[str, str]:

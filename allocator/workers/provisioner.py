@@ -63,6 +63,8 @@ provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[
 capacity_buffers = paths.NamespacedResource(*objects.CAPACITY_BUFFERS[:2])
 pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
 _OURS = {"labelSelector": str(names.POOL)}
+_REPLICAS = {"labelSelector": "app.kubernetes.io/component=admission"}
+"""The allocator's own pods."""
 _NO_BUFFERS = (
     "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
     "--capacity-buffer-pod-injection-enabled"
@@ -78,6 +80,7 @@ class ProvisioningBounds:
 
     namespace: str
     image: str
+    """Of the placeholder pods; empty for that of the allocator's own pods."""
     requests: bool
     """Whether ProvisioningRequests may be made, where they are served."""
     placeholders: bool
@@ -185,6 +188,8 @@ class Provisioner:
         """Requests of waiting pods of which an error came. No node is asked for them."""
         self._said: dict[str, str] = {}
         self._spares = SpareKeeper(kube, bounds, self._counted.spare)
+        self._image = bounds.image
+        """Of the placeholder pods; empty until it was looked up."""
         self._served = True
         """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
 
@@ -310,7 +315,13 @@ class Provisioner:
     def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
         bounds, off = self._bounds, tuple(node.name for node in view.nodes)
         form = RequestForm(
-            f"{view.name}-{self._word()}", bounds.namespace, view.name, view.empty, selector, off, bounds.image
+            f"{view.name}-{self._word()}",
+            bounds.namespace,
+            view.name,
+            view.empty,
+            selector,
+            off,
+            bounds.image or objects.NO_IMAGE,
         )
         if not self._served and not bounds.placeholders:
             raise KubeNotFound(_NO_WAY)
@@ -320,8 +331,9 @@ class Provisioner:
             request = objects.provisioning_request(form, count, bounds.patience)
             self._kube.create(provisioning_requests(bounds.namespace), request)
         else:
+            self._image = self._image or objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS).items)
             for number in range(count):
-                one = replace(form, name=f"{form.name}-{number}")
+                one = replace(form, name=f"{form.name}-{number}", image=self._image)
                 self._kube.create(paths.pods(bounds.namespace), objects.placeholder(one))
         self._counted.asked(view.name, count)
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
@@ -396,7 +408,13 @@ class SpareKeeper:
             view = by_name[spare.pool]
             name = objects.spare_name(spare.pool)
             form = RequestForm(
-                name, namespace, spare.pool, view.empty, selectors[spare.pool], spare.off, self._bounds.image
+                name,
+                namespace,
+                spare.pool,
+                view.empty,
+                selectors[spare.pool],
+                spare.off,
+                self._bounds.image or objects.NO_IMAGE,
             )
             self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
         for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:

@@ -108,7 +108,7 @@ class Poisoned(Packer):
 class Bench:
     """The provisioner, with a pod that waits for a node of the pool t4."""
 
-    def __init__(self, packer: Packer | None = None) -> None:
+    def __init__(self, packer: Packer | None = None, *, image: str = "image", placeholders: bool = False) -> None:
         self.faults: list[str] = []
         self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
         self.desk = SchedulerHarness([node("other").gpus(1, mib=4_000)])
@@ -119,7 +119,7 @@ class Bench:
             kube=kube,
             controller=self.desk.controller,
             options=lambda: OPTIONS,
-            bounds=ProvisioningBounds("gpufraction-system", "image", True, False, 0.0, 900.0, Limits(48)),
+            bounds=ProvisioningBounds("gpufraction-system", image, True, placeholders, 0.0, 900.0, Limits(48)),
             report=self.report,
             tell=self.told.append,
             now=lambda: self.now,
@@ -251,3 +251,32 @@ def test_a_replica_that_decides_no_more_says_nothing_of_pools(bench: Bench) -> N
     bench.report.clear()
     assert bench.gauges("gpufraction_nodes_wanted") == []
     assert json.dumps(bench.gauges("gpufraction_pool_blocked")) == "[]"
+
+
+def replica(name: str, image: str, created: str) -> JSON:
+    containers = [{"name": "webhook", "image": "other"}, {"name": "allocator", "image": image}]
+    return {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"containers": containers}}
+
+
+@pytest.mark.parametrize(
+    ("setting", "replicas", "wanted"),
+    [
+        ("r.example/mine:1", (), "r.example/mine:1"),
+        (
+            "",
+            (
+                replica("old", "r.example/gpufraction:0.1.0", "2026-01-04T08:00:00Z"),
+                replica("young", "r.example/gpufraction:0.2.0", "2026-01-05T08:00:00Z"),
+            ),
+            "r.example/gpufraction:0.2.0",
+        ),
+        ("", (), "gpufraction"),
+    ],
+)
+def test_placeholders_have_the_image_of_the_allocator(setting: str, replicas: tuple[JSON, ...], wanted: str) -> None:
+    bench = Bench(image=setting, placeholders=True)
+    bench.shelf.refuses[f"{AUTOSCALING}/provisioningrequests"] = 404
+    bench.shelf.objects.update({f"{NAMESPACE}/pods/{each['metadata']['name']}": each for each in replicas})
+    bench.passes()
+    made = [each for at, each in bench.shelf.objects.items() if at.startswith(f"{NAMESPACE}/pods/t4-")]
+    assert [each["spec"]["containers"][0]["image"] for each in made] == [wanted]

@@ -1,0 +1,61 @@
+"""The image's name stands in one place: `images` of the administrator's own kustomization reaches every container."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, with_components
+
+NAME, TAG = "registry.example.com/team/gpufraction", "9.9.9"
+IMAGES = [{"name": "gpufraction", "newName": NAME, "newTag": TAG}]
+WITH_CONTAINERS = ["node-access", "holders", "mps", "preload", "node-provisioning", "node-placeholders"]
+"""Components that add containers of our image, and those that they need."""
+OTHERS = {"docker.io/projecthami/hami"}
+"""Images of others, which `images` names apart."""
+
+
+def images(found: object) -> Iterator[str]:
+    """Every image that an object names, however deep."""
+    if isinstance(found, dict):
+        for key, value in found.items():
+            if key == "image" and isinstance(value, str):
+                yield value
+            yield from images(value)
+    elif isinstance(found, list):
+        for each in found:
+            yield from images(each)
+
+
+def ours(objects: list[JSON]) -> set[str]:
+    return {image for each in objects for image in images(each) if image.partition(":")[0] not in OTHERS}
+
+
+@pytest.mark.parametrize("overlay", below("overlays"))
+def test_every_overlay_has_the_one_name_that_the_entry_replaces(overlay: str) -> None:
+    assert {image.partition(":")[0] for image in ours(built(f"overlays/{overlay}"))} == {"gpufraction"}
+
+
+def test_one_entry_names_the_image_of_every_component() -> None:
+    adding = {
+        path.parent.name
+        for path in (MANIFESTS / "components").glob("*/*.yaml")
+        if re.search(r"^ *(- )?image: gpufraction\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert adding <= set(WITH_CONTAINERS)
+    assert ours(with_components(*WITH_CONTAINERS, images=IMAGES)) == {f"{NAME}:{TAG}"}
+
+
+def test_no_manifest_names_a_registry_and_all_have_the_version_of_the_sources() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [version] = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)
+    entries = {
+        str(path.parent.relative_to(MANIFESTS)): yaml.safe_load(path.read_text(encoding="utf-8")).get("images")
+        for path in sorted(MANIFESTS.rglob("kustomization.yaml"))
+    }
+    found = {folder: value for folder, value in entries.items() if value}
+    assert set(found) == {"base", "components/holders", "components/mps"}
+    assert list(found.values()) == [[{"name": "gpufraction", "newTag": version}]] * 3
