@@ -53,7 +53,7 @@ def in_grafana(expression: str) -> str:
 
 
 @dataclass
-class Reader:
+class QueryReader:
     """Reads queries. known: the labels of each series. wrong: what was found wrong, for people."""
 
     known: Mapping[str, frozenset[str]]

@@ -22,7 +22,7 @@ from manifests.dashboards.model import COLUMNS, SCHEMA_VERSION, Dashboard, Panel
 from manifests.dashboards.oncall import UID, watched
 from manifests.dashboards.promql import over, series
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents, of, parsed, with_components
-from tests.unit.manifests.promql import FOREIGN, Reader, in_grafana, labels_of_metrics
+from tests.unit.manifests.promql import FOREIGN, QueryReader, in_grafana, labels_of_metrics
 
 PAGES = dashboards()
 MONITORING = MANIFESTS / "components" / "monitoring"
@@ -40,15 +40,15 @@ def rules(file: str) -> list[JSON]:
     return [rule for group in item["spec"]["groups"] for rule in group["rules"]]
 
 
-def reader() -> Reader:
+def reader() -> QueryReader:
     """A reader that knows our metrics, those of others, and what our rules record."""
-    return Reader(recorded())
+    return QueryReader(recorded())
 
 
 @functools.cache
 def recorded() -> Mapping[str, frozenset[str]]:
     """The labels of every series that there may be; a rule may use what the rules before it record."""
-    found = Reader({**labels_of_metrics(), **FOREIGN})
+    found = QueryReader({**labels_of_metrics(), **FOREIGN})
     for rule in rules("recording.yaml"):
         found.known = {**found.known, rule["record"]: found.labels(rule["expr"])}
     assert found.wrong == []
