@@ -121,7 +121,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield Reader(tmp_path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_tutorial_prints_what_its_page_says(reader: Reader) -> None:
     page = PAGE.read_text(encoding="utf-8")
     if os.environ.get(RENEW):
