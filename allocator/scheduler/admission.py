@@ -167,7 +167,8 @@ class Admission:
         if self._options.unsatisfiable == "deny":
             never = self._cache.engine.could_ever(ask)
             if never is not None and not self._pools.could_ever(ask):
-                return messages.never(never)
+                nodes = self._cache.snapshot.values()
+                return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
         pool = self._pools.only(ask, decision, self._cache.engine)
         return messages.wait(decision, ask.request, self._smallest, pool)
 

@@ -200,7 +200,9 @@ class EventHandlers:
         bound = was_unbound and not self._cache.allocated.is_told_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
         if self._leadership.leads() and (bound or not shown) and uid not in self._late.failing and not pod.behind:
-            text = messages.allocated(holding.allocation)
+            inventory = self._cache.inventory(holding.allocation.node)
+            models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
+            text = messages.allocated(holding.request, holding.allocation, models)
             if self._records.tell(StatusUpdate(holding.pod, uid, True, _ALLOCATED, text), now):
                 self._trigger.wake()
         return might_help

@@ -7,16 +7,17 @@ what the webhook is answered and a pod is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
 from allocator.provisioning.wishes import Expectation, Outcome
 from contract import dialects
-from contract.encoding import moments
+from contract.encoding import moments, quantity
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
 from contract.scheduling import reasons
+from contract.scheduling.demand import Demand, demands, of_claim
 from contract.scheduling.reasons import Code
 
 FOREIGN_GATE = "ForeignGate"
@@ -33,6 +34,8 @@ _IN_VAIN: Mapping[Outcome, str] = {
     "without-gpus": "a node of pool {pool} came and showed no GPUs",
 }
 _SAID = 300
+_LISTED = 8
+"""GPUs or models that are named in one message."""
 Smallest = Callable[[FractionRequest], int]
 """Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
 
@@ -122,16 +125,44 @@ def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
     return Wait(FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest))
 
 
-def never(found: Unschedulable) -> Never:
-    """No GPU of the cluster could ever serve it; the figures are then the largest that there are, not what is free."""
+def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
+    """
+    No GPU of the cluster could ever serve it; the figures are then the largest that there are, not what is free.
+
+    `models`: those of the cluster, which are named to a pod that wishes another one.
+    """
     text = reasons.summary(found.reasons).replace("largest free", "largest").replace("most free", "most")
-    return Never(code(found), f"no GPU of this cluster could ever serve it, even when free: {text}")
+    there = sorted(set(filter(None, models))) if any(each.code is Code.MODEL for each in found.reasons) else []
+    named = f"; the models of this cluster: {_and(there, ', ')}" if there else ""
+    return Never(code(found), f"no GPU of this cluster could ever serve it, even when free: {text}{named}")
 
 
-def allocated(allocation: Allocation) -> str:
-    """What a pod is told that has its share."""
-    count = sum(len(container.shares) for container in allocation.containers)
-    return f"{count} GPU share{'s' if count > 1 else ''} on node {allocation.node}"
+def allocated(request: PodRequest, allocation: Allocation, models: Mapping[str, str]) -> str:
+    """
+    What a pod is told that has its share: `5 GiB of GPU 0 (Tesla T4) on t4`. `models`: by UUID, as far as known.
+
+    GPUs of which it has the same amounts are named together, the first few of them.
+    """
+    taken = of_claim(allocation) if allocation.claim else demands(request, allocation)
+    index_of = {share.uuid: share.index for each in allocation.containers for share in each.shares}
+    alike: dict[tuple[Demand, str], list[int]] = {}
+    for uuid, demand in sorted(taken.items(), key=lambda each: index_of.get(each[0], 0)):
+        alike.setdefault((demand, models.get(uuid, "")), []).append(index_of.get(uuid, 0))
+    parts = [_amounts(demand, model, indexes) for (demand, model), indexes in alike.items()]
+    return f"{_and(parts, '; ')} on {allocation.node}"
+
+
+def _amounts(demand: Demand, model: str, indexes: Sequence[int]) -> str:
+    cores = f" and {demand.cores} % of the cores" if demand.cores else ""
+    amount = "all" if demand.exclusive else f"{quantity.spoken(demand.memory)}{cores}"
+    each = "each of GPUs" if len(indexes) > 1 else "GPU"
+    return f"{amount} of {each} {_and([str(index) for index in indexes], ', ')}{f' ({model})' if model else ''}"
+
+
+def _and(parts: Sequence[str], between: str) -> str:
+    """The first few parts, and how many more there are."""
+    more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
+    return f"{between.join(parts[:_LISTED])}{more}"
 
 
 def refused(node: str, words: str) -> str:

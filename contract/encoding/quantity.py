@@ -140,3 +140,8 @@ def format_bytes(amount: int) -> str:
 def mib(amount: int) -> int:
     """Whole MiB in `amount` bytes, rounded down: a limit made from it never exceeds the share."""
     return amount >> 20
+
+
+def spoken(amount: int) -> str:
+    """Bytes in a sentence: `5 GiB`, or `5000 MiB` where it is no whole number of GiB; rounded down to MiB."""
+    return f"{amount // GIB} GiB" if amount and amount % GIB == 0 else f"{mib(amount)} MiB"

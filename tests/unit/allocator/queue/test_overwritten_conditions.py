@@ -41,7 +41,7 @@ def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]
     desk.controller.handle(pod_event(second))
     told = {each.uid: each for each in desk.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
     first = told.get("uid-first") or StatusUpdate(
-        "default/first", "uid-first", True, "Allocated", "1 GPU share on node t4"
+        "default/first", "uid-first", True, "Allocated", "10000 MiB of GPU 0 (Tesla T4) on t4"
     )
     last = told["uid-second"]
     assert (last.code, last.reason) == ("Memory", FULL)

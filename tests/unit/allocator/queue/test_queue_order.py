@@ -233,7 +233,7 @@ def test_a_pod_placed_at_admission_is_told_once_it_is_seen() -> None:
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    want = StatusUpdate("default/p", "uid-p", True, "Allocated", "1 GPU share on node t4")
+    want = StatusUpdate("default/p", "uid-p", True, "Allocated", "10000 MiB of GPU 0 (Tesla T4) on t4")
     assert desk.controller.schedule_pending() == ([], [want])
     said = running(worker("p"), answer.allocation)
     said["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}

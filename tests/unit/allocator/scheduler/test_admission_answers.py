@@ -114,6 +114,17 @@ def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() ->
     )
 
 
+def test_who_wishes_a_model_that_there_is_not_is_told_those_that_there_are() -> None:
+    desk = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
+    wishes = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").annotated("gpufraction.io/gpu-models", "H100")
+    answer = desk.controller.reserve(question(wishes))
+    assert answer == Never(
+        "Model",
+        "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
+        "2 without the GPU model asked for; the models of this cluster: Tesla T4, V100",
+    )
+
+
 def test_the_administrator_may_let_the_impossible_wait() -> None:
     desk = SchedulerHarness([T4], options=SchedulerOptions(unsatisfiable="wait"))
     answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
