@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import subprocess
 import tempfile
 import typing
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from allocator.settings import Settings
 from contract import names
 from contract.options import pool_options
 from nodeagent.settings import AgentSettings
+from playground.waiting import wait_for
 from runtime.settings import load
 from tests.unit.manifests.install import wrong
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, of, parsed
 from tests.unit.manifests.kube import built as base
+from tests.unit.manifests.realcluster import REAL, running
 from webhook.settings import ServeSettings
 
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
@@ -196,3 +199,40 @@ def test_every_setting_that_a_page_names_has_its_line() -> None:
     lines = {(program, flag.partition("=")[0]) for block in BLOCKS for program, flag in flags(block)}
     missing = [(p, n) for p, n in mentioned() if (p, flag_of(n)) not in lines and n not in BY_COMPONENTS]
     assert missing == []
+
+
+CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "enforcement" in block.page]
+
+
+@pytest.fixture(scope="module")
+def kubeconfig() -> Iterator[Path]:
+    """Of a real API server that has the base."""
+    base()  # skips without kubectl
+    with running() as cluster:
+        apply(cluster.kubeconfig, base())
+        yield cluster.kubeconfig
+
+
+@pytest.mark.realcluster
+@REAL
+@pytest.mark.parametrize("block", CLOUDS, ids=[f"{b.page} {i}" for i, b in enumerate(CLOUDS)])
+def test_an_api_server_takes_the_kustomizations_of_the_clouds_and_of_enforcement(
+    kubeconfig: Path, block: Block
+) -> None:
+    apply(kubeconfig, built(block.text), "--dry-run=server")
+
+
+def apply(kubeconfig: Path, items: list[JSON], *arguments: str) -> None:
+    """Apply as `kubectl apply -k` does, again until new definitions are served."""
+    command = ["kubectl", "--kubeconfig", str(kubeconfig), "apply", "--server-side", "--force-conflicts", "-f", "-"]
+    text = yaml.safe_dump_all(items)
+    said: list[str] = []
+
+    def done() -> bool:
+        ran = subprocess.run(
+            [*command, *arguments], input=text, capture_output=True, text=True, timeout=90, check=False
+        )
+        said[:] = [ran.stderr]
+        return ran.returncode == 0
+
+    wait_for(done, lambda: said[0])
