@@ -18,6 +18,7 @@ def run(session: Session) -> CommandOutput:
         [row(each) for each in found],
         in_table=[in_table(each) for each in found],
         notes=[summary(found)],
+        names=[f"check/{each.check}" for each in found],
         status=Exit.FAILED if failed else Exit.OK,
     )
 
