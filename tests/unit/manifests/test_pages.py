@@ -50,6 +50,22 @@ def test_links_lead_somewhere(page: str) -> None:
     assert [link for link in links if not link.startswith("http") and not (folder / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as a browser of the repository makes them: in small letters, without signs."""
+    lines = re.sub(r"^( *```).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", lines, re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_headings_that_exist(page: str) -> None:
+    here = ROOT / page
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", here.read_text(encoding="utf-8"))
+    pages = [(here.parent / path if path else here, heading) for path, heading in links]
+    assert [f"{path}#{name}" for path, name in pages if path.suffix == ".md" and name not in anchors(path)] == []
+
+
 def test_the_tests_that_show_an_invariant_exist() -> None:
     named = set(re.findall(r"`(tests/[^`]+)`", text("architecture.md")))
     assert named
