@@ -2,12 +2,14 @@
 ResourceQuota: what a namespace may hold, checked and counted in one step with the storing.
 
 A real API server reserves usage in `status.used` before it stores; here a lock is held from the check to the commit,
-which nobody outside can tell apart. Scopes are not evaluated: a quota with scopes counts everything.
+which nobody outside can tell apart. Of scopes, only those of priority classes are evaluated: a quota with another scope
+counts everything.
 """
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from contract.encoding.quantity import format_bytes, parse
@@ -81,6 +83,33 @@ def usage_of(kind: Kind, value: JSON) -> Usage:
     return usage
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one object uses, and a pod's priority class: empty where it names none, None for what is no pod."""
+
+    usage: Usage
+    priority: str | None = None
+
+
+def counted(kind: Kind, value: JSON) -> Counted:
+    priority = str(dig(value, "spec", "priorityClassName") or "") if kind is PODS else None
+    return Counted(usage_of(kind, value), priority)
+
+
+def covers(quota: JSON, priority: str | None) -> bool:
+    """Whether the quota counts an object, by the priority classes that its selector names; by none it counts all."""
+    expressions = dig(quota, "spec", "scopeSelector", "matchExpressions") or ()
+    return all(_selects(each, priority) for each in expressions if each["scopeName"] == "PriorityClass")
+
+
+def _selects(expression: JSON, priority: str | None) -> bool:
+    if priority is None:
+        return False
+    values = expression.get("values") or ()
+    found = {"In": priority in values, "NotIn": priority not in values, "Exists": priority != ""}
+    return found.get(expression["operator"], priority == "")
+
+
 class Quotas:
     """Counts what namespaces with a quota hold. `save` stores a quota's new status."""
 
@@ -88,7 +117,7 @@ class Quotas:
         self._store = store
         self._save = save
         self._lock = threading.RLock()
-        self._held: dict[str, dict[str, Usage]] = {}
+        self._held: dict[str, dict[str, Counted]] = {}
         self._total: dict[str, Usage] = {}
 
     @contextlib.contextmanager
@@ -99,14 +128,17 @@ class Quotas:
             yield
             return
         with self._lock:
-            self._check(attributes, namespace, usage_of(kind, value))
+            self._check(attributes, namespace, counted(kind, value))
             yield
             if not attributes.request.dry_run:
-                self._count(namespace, value["metadata"]["uid"], usage_of(kind, value))
+                self._count(namespace, value["metadata"]["uid"], counted(kind, value))
 
-    def _check(self, attributes: Attributes, namespace: str, wanted: Usage) -> None:
-        total = self._total.get(namespace) or Usage()
+    def _check(self, attributes: Attributes, namespace: str, asking: Counted) -> None:
+        wanted = asking.usage
         for quota in self._store.ordered(QUOTAS.key, namespace)[0]:
+            if not covers(quota, asking.priority):
+                continue
+            total = self._used(namespace, quota)
             hard = dig(quota, "spec", "hard") or {}
             name = quota["metadata"]["name"]
             self._check_specified(attributes, name, hard, wanted)
@@ -143,7 +175,7 @@ class Quotas:
             with self._lock:
                 self._recount(namespace)
         elif namespace in self._held:
-            usage = Usage() if new is None else usage_of(kind, new)
+            usage = Counted(Usage()) if new is None else counted(kind, new)
             with self._lock:
                 self._count(namespace, value["metadata"]["uid"], usage)
 
@@ -154,26 +186,38 @@ class Quotas:
             value = self._store.get(resource, key)
             if value is not None:
                 kind = PODS if resource == PODS.key else Kind("", "", resource, "")
-                self._add(namespace, value["metadata"]["uid"], usage_of(kind, value))
+                self._add(namespace, value["metadata"]["uid"], counted(kind, value))
         self._publish(namespace)
 
-    def _count(self, namespace: str, uid: str, usage: Usage) -> None:
-        if self._held.get(namespace, {}).get(uid, Usage()) != usage:
-            self._add(namespace, uid, usage)
+    def _count(self, namespace: str, uid: str, now: Counted) -> None:
+        if self._held.get(namespace, {}).get(uid, Counted(Usage())).usage != now.usage:
+            self._add(namespace, uid, now)
             self._publish(namespace)
 
-    def _add(self, namespace: str, uid: str, usage: Usage) -> None:
+    def _add(self, namespace: str, uid: str, now: Counted) -> None:
         held, total = self._held.setdefault(namespace, {}), self._total.setdefault(namespace, Usage())
-        before = held.pop(uid, Usage())
-        if usage:
-            held[uid] = usage
-        for name in {**before, **usage}:
-            total[name] = total.get(name, Fraction(0)) + usage.get(name, Fraction(0)) - before.get(name, Fraction(0))
+        before = held.pop(uid, Counted(Usage())).usage
+        if now.usage:
+            held[uid] = now
+        for name in {**before, **now.usage}:
+            total[name] = (
+                total.get(name, Fraction(0)) + now.usage.get(name, Fraction(0)) - before.get(name, Fraction(0))
+            )
+
+    def _used(self, namespace: str, quota: JSON) -> Usage:
+        """What the objects that the quota counts use together; one with a selector is added up each time."""
+        if not dig(quota, "spec", "scopeSelector"):
+            return self._total.get(namespace) or Usage()
+        total = Usage()
+        for each in self._held.get(namespace, {}).values():
+            if covers(quota, each.priority):
+                total = _plus(total, each.usage)
+        return total
 
     def _publish(self, namespace: str) -> None:
-        total = self._total.get(namespace) or Usage()
         for quota in self._store.scan(QUOTAS.key, namespace):
             hard = dig(quota, "spec", "hard") or {}
+            total = self._used(namespace, quota)
             used = {name: shown(name, total.get(name, Fraction(0))) for name in hard}
             status = {"hard": dict(hard), "used": used}
             if quota.get("status") != status:

@@ -97,21 +97,23 @@ def team(cluster: Cluster, recipe: str) -> str:
     return name
 
 
-def create(kube: Kube, namespace: str, name: str, **limits: str) -> JSON:
+def create(kube: Kube, namespace: str, name: str, priority: str = "", **limits: str) -> JSON:
     made = pod(name).manifest()
     made["metadata"]["namespace"] = namespace
+    if priority:
+        made["spec"]["priorityClassName"] = priority
     amounts = {f"gpufraction.io/{key.replace('_', '-')}": value for key, value in limits.items()}
     made["spec"]["containers"][0]["resources"] = {"limits": amounts} if amounts else {}
     return kube.create(paths.pods(namespace), made)
 
 
-def refused(kube: Kube, namespace: str, message: str, **limits: str) -> None:
+def refused(kube: Kube, namespace: str, message: str, priority: str = "", **limits: str) -> None:
     """Wait until such a pod is refused with the message; a new object acts a moment after it was created."""
     said: list[str] = []
 
     def done() -> bool:
         try:
-            name = create(kube, namespace, f"probe-{next(_numbers)}", **limits)["metadata"]["name"]
+            name = create(kube, namespace, f"probe-{next(_numbers)}", priority, **limits)["metadata"]["name"]
         except KubeForbidden as error:
             said[:] = [str(error)]
             return message in str(error)
@@ -144,3 +146,15 @@ def test_a_limit_range_bounds_a_container_and_gives_others_nothing(cluster: Clus
         wait_for(lambda: all(map(scenarios.is_running, scenarios.all_pods(cluster.kube, name))), "a pod does not run")
     finally:
         scenarios.clear(cluster.kube, name)
+
+
+def test_a_quota_of_one_priority_does_not_bind_another(cluster: Cluster) -> None:
+    name = team(cluster, "quota-priorities.yaml")
+    try:
+        refused(cluster.kube, name, "exceeded quota: gpu-shares-urgent", "gpu-urgent", gpu_memory="17Gi")
+        create(cluster.kube, name, "fits", gpu_memory="17Gi")
+        create(cluster.kube, name, "urgent", "gpu-urgent", gpu_memory="16Gi")
+        scenarios.settled(cluster.kube, 2, name)
+    finally:
+        scenarios.clear(cluster.kube, name)
+        cluster.kube.delete(paths.path("scheduling.k8s.io/v1", "priorityclasses", None, "gpu-urgent"))
