@@ -3,23 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart image image-steps lock pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install everything into .venv
 
-$(STAMP): pyproject.toml constraints.txt
+# By hash where requirements.lock has the hashes of the wheels, which is on Linux; elsewhere, or with LOCKED=, by version.
+LOCKED ?= $(filter Linux,$(shell uname -s))
+PIP := $(VENV)/bin/pip --quiet --disable-pip-version-check
+$(STAMP): pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing into $(VENV); the first time this takes a minute or two ..."
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(if $(LOCKED),@$(PIP) install --require-hashes --only-binary=:all: --requirement requirements.lock)
+	@$(PIP) install $(if $(LOCKED),--no-deps --no-build-isolation --editable .,--constraint constraints.txt --editable '.[dev]')
 	@touch $(STAMP)
 
 demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them
@@ -80,11 +85,15 @@ bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of th
 structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
 
-check: $(STAMP) ## the linters: format, style, layers, types, structure
+check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows, versions, structure
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy $(CODE)
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
+	$(if $(shell command -v actionlint),actionlint $(WORKFLOWS))
+	@$(RUN) -m manifests.release.version
 	@$(RUN) -m tests.structure.measure
 
 fmt: $(STAMP) ## format the code and mend what can be mended
@@ -135,11 +144,25 @@ test-chart: $(STAMP) ## the chart beside kustomize, object by object, with the H
 	@test "$(HELM)" != build/helm/helm || $(MAKE) --no-print-directory helm
 	HELM="$(abspath $(HELM))" $(RUN) -m pytest -q -n auto --maxprocesses 4 -m helm tests/unit/manifests
 
+dist: $(STAMP) ## make the wheel and the source distribution in build/dist
+	rm -rf build/dist
+	$(RUN) -m build --no-isolation --outdir build/dist . >/dev/null
+
+# The workflow of a release calls this with the repository's page; the image, its SBOM and the signatures are its own steps.
+URL ?= https://SERVER/OWNER/gpufraction
+release-files: plugin chart dist ## make every file of a release in build/release: plugin, krew's manifest, chart, wheel, sources; URL=the repository's page
+	@$(RUN) -m manifests.release.assemble --url "$(URL)"
+
+set-version: $(STAMP) ## write VERSION everywhere that the version stands
+	@test -n "$(VERSION)" || { echo "VERSION must be the new version, such as 0.2.0"; exit 1; }
+	@$(RUN) -m manifests.release.version --set "$(VERSION)"
+	@$(MAKE) --no-print-directory docs
+
 # Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS
 # podman and buildah make a list of images of that name; docker knows only tags. An older list would keep its images
 # beside the new ones, and give those out first.
 ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
-IMAGE ?= gpufraction:0.1.0
+IMAGE ?= gpufraction:$(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 PLATFORMS ?=
 LISTS = $(if $(PLATFORMS),$(if $(filter docker %/docker,$(ENGINE)),,lists))
 image: ## build the container image with podman, docker or buildah; PLATFORMS=linux/amd64,linux/arm64 for several machines
@@ -152,6 +175,10 @@ image-steps: $(STAMP) ## what the image's build does, without an engine: install
 
 lock: $(STAMP) ## write requirements.lock: the hashes of the wheels of every pinned version; needs a package index
 	$(RUN) -m manifests.image.lock
+
+renew: $(STAMP) ## pin the newest versions of everything in constraints.txt, their hashes in requirements.lock, and the images' digests
+	$(RUN) -m manifests.image.renew
+	$(MAKE) --no-print-directory lock pin-images
 
 pin-images: $(STAMP) ## look up the digests of the base image and of HAMi's, and write them where those are named; needs skopeo, crane or docker
 	$(RUN) -m manifests.image.pin

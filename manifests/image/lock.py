@@ -84,7 +84,7 @@ def text(programs: Hashes, build: Hashes, tools: Hashes) -> str:
 def _lines(part: Hashes) -> str:
     return "".join(
         " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in sorted(part[pin]))]) + "\n"
-        for pin in sorted(part)
+        for pin in sorted(part, key=lambda pin: pin.partition("=="))
     )
 
 

@@ -58,8 +58,9 @@ def manifest(version: str, project_url: str, packed: bytes, commands: Iterable[s
             "homepage": project_url,
             "shortDescription": "Show and explain shares of GPUs",
             "description": (
-                "Shows the GPUs of a cluster with gpufraction, the pods that share them, and why pods wait; says where\n"
-                "a manifest's pods would go. It reads the cluster with your own rights and needs no service there.\n"
+                "Shows the GPUs of a cluster with gpufraction, the pods that share them, and why pods wait; says\n"
+                "where a manifest's pods would go. It reads the cluster with your own rights and needs no service\n"
+                "there. "
                 f"Commands: {', '.join(commands)}.\n"
             ),
             "caveats": "It needs Python 3.11 or newer as python3.\n",

@@ -26,7 +26,8 @@ _COPIES = (
     re.compile(r"(?P<before>\bgpufraction:)(?P<version>\d+\.\d+\.\d+[0-9a-z]*)\b"),
     # The same in a kustomization, which may give the image another name before its tag.
     re.compile(
-        r"(?P<before>\bname: gpufraction\n(?: *#.*\n)*(?: *newName: .*\n)?(?: *#.*\n)* *newTag: [\"']?)(?P<version>\d+\.\d+\.\d+[0-9a-z]*)"
+        r"(?P<before>\bname: gpufraction\n(?:(?: *#| *newName:).*\n)* *newTag: [\"']?)"
+        r"(?P<version>\d+\.\d+\.\d+[0-9a-z]*)"
     ),
 )
 _PLACES = ("README*.md", "allocator/settings.py", "docs/**/*.md", "manifests/**/*.yaml", "manifests/**/*.md")
