@@ -17,7 +17,7 @@ import yaml
 
 from kubectl_gpufraction.__main__ import COMMANDS
 from manifests.image import renew
-from manifests.image.check import Unfit, normal, pins
+from manifests.image.check import Unfit
 from manifests.release import assemble, krew, notes, version
 from tests.unit.manifests.kube import ROOT
 
@@ -229,13 +229,6 @@ def test_a_release_is_made_of_targets_and_modules_that_there_are() -> None:
 
 
 # -- what it is built from ----------------------------------------------------------------------------------------
-
-
-def test_every_pinned_version_has_hashes() -> None:
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    locked = {normal(name): found for name, found in re.findall(r"(?m)^(\S+?)==(\S+) \\$", lock)}
-    pinned = pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    assert {name: found for name, found in locked.items() if pinned.get(name) != found} == {}
 
 
 def reported(python: str) -> list[JSON]:
