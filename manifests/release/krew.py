@@ -43,12 +43,8 @@ def manifest(version: str, project_url: str, packed: bytes, commands: Iterable[s
     krew's Plugin. `project_url`: the repository's page, below which its releases are. `commands`: the plugin's, for the
     description.
     """
-    platform = {
-        "uri": f"{project_url}/releases/download/v{version}/{ARCHIVE}",
-        "sha256": hashlib.sha256(packed).hexdigest(),
-        "bin": _BIN,
-        "files": [{"from": _BIN, "to": "."}, {"from": "LICENSE", "to": "."}],
-    }
+    uri = f"{project_url}/releases/download/v{version}/{ARCHIVE}"
+    digest = hashlib.sha256(packed).hexdigest()
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
         "kind": "Plugin",
@@ -64,6 +60,11 @@ def manifest(version: str, project_url: str, packed: bytes, commands: Iterable[s
                 f"Commands: {', '.join(commands)}.\n"
             ),
             "caveats": "It needs Python 3.11 or newer as python3.\n",
-            "platforms": [{"selector": {"matchLabels": {"os": system}}, **platform} for system in _SYSTEMS],
+            "platforms": [_platform(system, uri, digest) for system in _SYSTEMS],
         },
     }
+
+
+def _platform(system: str, uri: str, digest: str) -> dict[str, Any]:
+    files = [{"from": name, "to": "."} for name in (_BIN, "LICENSE")]
+    return {"selector": {"matchLabels": {"os": system}}, "uri": uri, "sha256": digest, "bin": _BIN, "files": files}

@@ -30,7 +30,7 @@ _COPIES = (
         r"(?P<version>\d+\.\d+\.\d+[0-9a-z]*)"
     ),
 )
-_PLACES = ("README*.md", "allocator/settings.py", "docs/**/*.md", "manifests/**/*.yaml", "manifests/**/*.md")
+_PLACES = ("README*.md", "docs/**/*.md", "manifests/**/*.yaml", "manifests/**/*.md")
 _NOT = "docs/decisions/"
 """A decision says what was so when it was taken."""
 

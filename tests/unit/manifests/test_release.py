@@ -37,7 +37,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the files that have the version, and what a release is made of."""
-    for name in ("pyproject.toml", "LICENSE", "CHANGELOG.md", "allocator/settings.py", "docs/installing.md"):
+    for name in ("pyproject.toml", "LICENSE", "CHANGELOG.md", "docs/installing.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "manifests" / "base", tmp_path / "manifests" / "base")
@@ -47,17 +47,19 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_copy_that_differs_is_named_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = project / "allocator" / "settings.py"
+    page = project / "docs" / "installing.md"
     held = version.version(project)
-    settings.write_text(settings.read_text().replace(f"gpufraction:{held}", "gpufraction:9.9.9"))
+    page.write_text(
+        page.read_text(encoding="utf-8").replace(f"gpufraction:{held}", "gpufraction:9.9.9", 1), encoding="utf-8"
+    )
     assert version.main([], project) == 1
-    assert re.fullmatch(rf"allocator/settings\.py:\d+: 9\.9\.9, not {held}\n", capsys.readouterr().err)
+    assert re.fullmatch(rf"docs/installing\.md:\d+: 9\.9\.9, not {held}\n", capsys.readouterr().err)
 
 
 def test_a_new_version_is_written_everywhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert version.main(["--set", "7.8.9rc1"], project) == 0
     written = set(capsys.readouterr().out.split())
-    assert {"pyproject.toml", "allocator/settings.py", "docs/installing.md"} <= written
+    assert {"pyproject.toml", "docs/installing.md"} <= written
     assert "manifests/base/kustomization.yaml" in written
     assert version.version(project) == "7.8.9rc1"
     assert version.differing(project) == []
