@@ -7,7 +7,7 @@ WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -64,6 +64,17 @@ storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDE
 
 fuzz: $(STAMP) ## 100,000 made-up pods through dialects and webhook, with a count of what became of them; many minutes
 	$(RUN) -m pytest -q -s -m fuzz
+
+BROWSER := $(VENV)/.browser
+$(BROWSER): $(STAMP)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
+	@touch $(BROWSER)
+
+test-browser: $(BROWSER) ## the page of `kubectl gpufraction ui` in a headless Chromium: 3 nodes, 1,000 nodes, keys, sizes, contrast
+	$(RUN) -m pytest -q -m browser tests/browser
+
+screenshots: $(BROWSER) ## take the pictures of the page that docs/ui.md shows
+	$(RUN) -m tests.browser.screenshots
 
 explore: $(STAMP) ## the property tests with examples that nobody has seen yet; `make test` takes the same ones each time
 	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q -m 'hypothesis and not storm and not fuzz'

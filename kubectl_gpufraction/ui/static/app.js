@@ -8,7 +8,7 @@
 
 const EVERY = 3000;      // milliseconds between two looks
 const AFTER_FAILURE = 6000;
-const ROWS = 50;
+const ROWS = { gpus: 25, queue: 50, pods: 50, namespaces: 50 };
 const VIEWS = ["gpus", "queue", "pods", "namespaces"];
 const $ = (id) => document.getElementById(id);
 
@@ -55,7 +55,12 @@ function morph(old, made) {
 
 function morphChildren(parent, wanted) {
   const keyed = new Map();
-  for (const child of parent.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  const kept = new Set(wanted.map((each) => each.dataset && each.dataset.key));
+  for (const child of [...parent.children]) {
+    if (!child.dataset.key) continue;
+    if (kept.has(child.dataset.key)) keyed.set(child.dataset.key, child);
+    else child.remove(); // first, so that those behind it need not be moved, which would take the focus from them
+  }
   let at = parent.firstChild;
   for (const each of wanted) {
     const key = each.dataset && each.dataset.key;
@@ -76,7 +81,13 @@ function morphChildren(parent, wanted) {
   }
 }
 
-const show = (element, ...children) => morphChildren(element, children.flat(3).filter(Boolean).map((child) => child instanceof Node ? child : document.createTextNode(child)));
+/** Draw these children into the element; the focus stays where it was, also on an element that changes its place. */
+function show(element, ...children) {
+  const focused = document.activeElement;
+  const nodes = children.flat(3).filter(Boolean).map((child) => (child instanceof Node ? child : document.createTextNode(child)));
+  morphChildren(element, nodes);
+  if (focused !== document.activeElement && focused.isConnected && focused !== document.body) focused.focus({ preventScroll: true });
+}
 
 // -- words and figures ----------------------------------------------------------------------------------------------
 
@@ -132,7 +143,7 @@ async function look() {
   if (asking) asking.abort();
   const mine = (asking = new AbortController());
   const { view, filter, from } = place();
-  const address = `api/${view}?${new URLSearchParams({ filter, from: String(from), count: String(ROWS) })}`;
+  const address = `api/${view}?${new URLSearchParams({ filter, from: String(from), count: String(ROWS[view]) })}`;
   let next = EVERY;
   try {
     const headers = tag && tagged === address ? { "If-None-Match": tag } : {};
@@ -216,9 +227,9 @@ function head(sums) {
         h("div", { class: "meter", role: "img", "aria-label": `${used} % of the memory` }, h("i", { style: { width: `${used}%` } })),
         h("small", {}, `${used} % of the memory, ${sums.cores} % of the cores`))),
     figure("GPUs", sums.gpus.toLocaleString("en"), `on ${many(sums.nodes, "node")}`),
-    figure("Untouched", String(sums.untouched), sums.untouched === 1 ? "GPU without a share" : "GPUs without a share"),
+    figure("Untouched", sums.untouched.toLocaleString("en"), sums.untouched === 1 ? "GPU without a share" : "GPUs without a share"),
     figure("Largest free piece", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU takes another pod"),
-    figure("Waiting", String(sums.waiting), sums.waiting === 1 ? "pod in the queue" : "pods in the queue"),
+    figure("Waiting", sums.waiting.toLocaleString("en"), sums.waiting === 1 ? "pod in the queue" : "pods in the queue"),
     trouble ? figure("Out of use", `✕ ${trouble}`, [sums.unhealthy && `${sums.unhealthy} unhealthy`, sums.withheld && `${sums.withheld} withheld`].filter(Boolean).join(", "), "bad") : null);
 }
 const figure = (name, value, small, kind = "") => h("dl", { class: `figure ${kind}`.trim(), "data-key": name }, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, small)));
@@ -227,8 +238,8 @@ function pager(view) {
   if (view.total <= view.rows.length) return null;
   const last = view.from + view.rows.length;
   return h("div", { class: "pager", "data-key": "pager" },
-    h("span", {}, `${view.from + 1}–${last} of ${view.total.toLocaleString("en")}`),
-    h("button", { "data-action": "page", "data-from": Math.max(0, view.from - ROWS), disabled: view.from === 0 }, "Previous"),
+    h("span", {}, `${view.from + 1} to ${last} of ${view.total.toLocaleString("en")}`),
+    h("button", { "data-action": "page", "data-from": Math.max(0, view.from - ROWS[place().view]), disabled: view.from === 0 }, "Previous"),
     h("button", { "data-action": "page", "data-from": last, disabled: last >= view.total }, "Next"));
 }
 
@@ -472,8 +483,9 @@ function arrow(key, from) {
   const group = from.closest("[data-rove]");
   if (!group) return false;
   if (group.dataset.rove === "flat") {
-    const width = Math.max(1, Math.floor(group.clientWidth / 20));
-    return focus(moved([...group.children], from, across ? step : step * width));
+    const tiles = [...group.children];
+    const second = tiles.findIndex((tile) => tile.offsetTop !== tiles[0].offsetTop);
+    return focus(moved(tiles, from, across ? step : step * (second < 0 ? tiles.length : second)));
   }
   if (group.dataset.rove === "grid" && across) return focus(moved([...from.parentElement.querySelectorAll("button")], from, step));
   const lines = [...document.querySelectorAll(group.dataset.rove === "grid" ? ".gpu" : "[data-rove=rows] tr")].filter((line) => line.querySelector("button"));

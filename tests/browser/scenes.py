@@ -1,0 +1,134 @@
+"""The clusters that the page is looked at: the playground with some teams on it, and one of a thousand nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contract import names
+from kubectl_gpufraction.__main__ import parser
+from kubectl_gpufraction.session import Session
+from kubectl_gpufraction.ui.command import serving
+from playground.api.kinds.values import ADMIN, timestamp
+from playground.cluster import Cluster
+from playground.embedded import Embedded
+from playground.programs import installing
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.transport import connect_transport
+from runtime.kubernetes.warnings import WarningTransport
+from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+
+JSON = dict[str, Any]
+TOKEN = "a-token-of-this-test"
+_SIZES = (("Tesla T4", 15109), ("Tesla V100-SXM2-32GB", 32768), ("NVIDIA A10", 23028), ("NVIDIA A100-SXM4-80GB", 81920))
+_TEAMS = tuple(f"team-{letter}" for letter in "abcdefghij")
+
+
+@contextmanager
+def page(kubeconfig: Path) -> Iterator[str]:
+    """The page of the cluster of that kubeconfig; its address."""
+    given = parser().parse_args(["ui", "--kubeconfig", str(kubeconfig)])
+    listening = WarningTransport(connect_transport(kubeconfig=str(kubeconfig), context=None, user_agent="test"))
+    session = Session(given, Kube(listening), listening, "default")
+    with serving(session.kube, session.seen, session.namespace, token=TOKEN, least_rest=0.5) as server:
+        yield f"http://127.0.0.1:{server.port}/{TOKEN}/"
+
+
+# -- the playground -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def small(directory: Path) -> Iterator[Cluster]:
+    """Three nodes, three teams, a dozen pods that run and four that wait."""
+    teams = ("default", "team-a", "team-b")
+    with Cluster(directory=directory, namespaces=teams) as cluster:
+        for namespace, name, memory, cores, number in (
+            ("team-a", "notebook", "3Gi", 20, 4),
+            ("team-b", "train-large", "16Gi", 50, 3),
+            ("default", "inference", "5Gi", 10, 5),
+            ("team-b", "train-huge", "24Gi", 60, 3),
+            ("team-a", "whole-card", "30Gi", 100, 1),
+        ):
+            for at in range(number):
+                cluster.kube.create(paths.pods(namespace), _asking(f"{name}-{at}", memory, cores))
+            time.sleep(1.1)  # pods of one second share a place in the queue
+        wait_for(lambda: _running(cluster.kube) == 12, lambda: f"{_running(cluster.kube)} pods run", timeout=60)
+        yield cluster
+
+
+def _asking(name: str, memory: str, cores: int) -> JSON:
+    limits = {str(names.GPU_MEMORY): memory, str(names.GPU_CORES): str(cores)}
+    container = {"name": "main", "image": "example.org/busy", "resources": {"limits": limits}}
+    tolerated = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    return {"metadata": {"name": name}, "spec": {"containers": [container], "tolerations": tolerated}}
+
+
+def _running(kube: Kube) -> int:
+    return sum(pod.get("status", {}).get("phase") == "Running" for pod in kube.list(paths.pods()).items)
+
+
+# -- a thousand nodes -----------------------------------------------------------------------------------------------
+
+
+class Large(Embedded):
+    """A control plane that holds nodes of 8 GPUs with sharers and a queue, put into its store; nothing acts on them."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__(gpus_of=lambda node: ())
+        self._nodes = nodes
+
+    def start(self) -> None:
+        """Fill the store and listen."""
+        self.server.start()
+        for document in installing.to_apply():
+            if document["kind"] == "CustomResourceDefinition":
+                self.api.call("POST", installing.path_of(document), body=document)
+        now = time.time()
+        created = timestamp(now - 5_000)
+        for number in range(self._nodes):
+            name = f"gpu-{number:04}"
+            model, size = _SIZES[number // 7 % len(_SIZES)]
+            made = gpunode(name, *[size] * 8, model=model, unhealthy=5 if number % 83 == 11 else -1)
+            made["status"] |= {"observedAt": timestamp(now), "isolation": ["mps"] if number % 3 else []}
+            self._put("nodes", "", node(name, cordoned=number % 41 == 17))
+            self._put(f"{names.GPUNODE_PLURAL}.{names.GROUP}", "", made | {"apiVersion": names.GPUNODE_GROUP_VERSION})
+            for gpu in range(8):
+                sharers = min(4, (number * 7919 >> 4) % 4 + (gpu * 3 + number) % 3)
+                for sharer in range(sharers):
+                    amount = f"{size * (2 + (gpu * 5 + sharer * 3 + number) % 4) // (5 * sharers)}Mi"
+                    pod = admitted(f"job-{number:04}-{gpu}-{sharer}", str(names.GPU_MEMORY), amount, on=name, gpu=gpu)
+                    self._store(pod, _TEAMS[(number // 9 + sharer) % len(_TEAMS)], created)
+        for number in range(120):
+            why = "0 of 1000 GPU nodes fit: 976 short of memory (largest free 81920 MiB, wanted 92160), 24 cordoned"
+            pod = admitted(f"huge-{number:03}", str(names.GPU_MEMORY), "90Gi", waits=why)
+            self._store(pod, _TEAMS[number % 3], timestamp(now - 900 + number * 5))
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self.server.stop()
+
+    def _store(self, pod: JSON, namespace: str, created: str) -> None:
+        pod["metadata"] |= {"namespace": namespace, "creationTimestamp": created}
+        self._put("pods", namespace, pod)
+
+    def _put(self, resource: str, namespace: str, value: JSON) -> None:
+        value["metadata"]["uid"] = f"{resource}-{value['metadata']['name']}"
+        self.api.store.create(resource, (namespace, value["metadata"]["name"]), value)
+
+
+@contextmanager
+def large(directory: Path, nodes: int = 1_000) -> Iterator[Path]:
+    """A cluster of so many nodes; its kubeconfig."""
+    plane = Large(nodes)
+    plane.start()
+    try:
+        file = directory / "kubeconfig"
+        file.write_text(plane.kubeconfig(ADMIN), encoding="utf-8")
+        yield file
+    finally:
+        plane.stop()
