@@ -16,7 +16,7 @@ from typing import Any
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
-from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.cluster.state import ClusterView, trimmed
 from kubectl_gpufraction.output.forms import CommandOutput
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
@@ -63,7 +63,7 @@ class Session:
 
     def state(self) -> ClusterView:
         """The cluster now."""
-        nodes, pods = self.items(paths.nodes()), self.items(paths.pods())
+        nodes, pods = self.items(paths.nodes()), self.pods()
         return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
 
     def seen(self) -> ClusterView:
@@ -73,7 +73,7 @@ class Session:
         except KubeForbidden:
             if self.given.all_namespaces:
                 raise
-            return ClusterView.of((), (), self.items(paths.pods(self.namespace)), whole=False)
+            return ClusterView.of((), (), self.pods(self.namespace), whole=False)
 
     def nothing(self, what: str) -> str:
         """The sentence for an empty table of pods."""
@@ -86,6 +86,10 @@ class Session:
             return self.kube.list(path).items
         except absent:
             return []
+
+    def pods(self, namespace: str | None = None) -> list[JSON]:
+        """The pods of one namespace or of all, as far as `ClusterView` reads them."""
+        return self.kube.list(paths.pods(namespace), trim=trimmed).items
 
     def gpunodes(self) -> list[JSON]:
         """The inventories. Raises `Failed` if their kind is not installed."""

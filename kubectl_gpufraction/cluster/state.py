@@ -245,6 +245,16 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
     )
 
 
+def trimmed(pod: JSON) -> JSON:
+    """What `pod_of` reads of a pod. Of a large cluster's pods, most of which ask for no share, all would be held."""
+    metadata = pod.get("metadata") or {}
+    if names.REQUEST not in (metadata.get("annotations") or {}):
+        return {"metadata": {key: metadata[key] for key in ("namespace", "name") if key in metadata}}
+    lean = {key: value for key, value in metadata.items() if key != "managedFields"}
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("volumes", "affinity")}
+    return {**pod, "metadata": lean, "spec": spec}
+
+
 def pod_of(pod: JSON) -> Pod | None:
     """The pod if it waits for a share or has one; else None."""
     request = pods.admitted(pod)

@@ -18,7 +18,6 @@ from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.model import WHOLE
 from contract.scheduling.demand import Demand, usage_of
-from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Pod
 from kubectl_gpufraction.commands import explain, waiting
 from kubectl_gpufraction.commands import nodes as nodes_command
@@ -34,6 +33,11 @@ _MOST_SHARERS = 24
 """Sharers of one GPU that are drawn by themselves; those with the least memory are drawn as one."""
 TONES = 8
 """Colours, each with a pattern of its own; neighbours in the alphabet of namespaces have different ones."""
+_OF_A_ROW = (
+    *("gpu", "uuid", "model", "health", "reason", "shares", "cores"),
+    *("memoryMiB", "freeMiB", "totalMiB", "promisedMiB", "oversubscribed"),
+)
+"""What a GPU shows of its row in `nodes`."""
 _MOST_EVENTS = 50
 _MOST_WORDS = 8
 
@@ -130,7 +134,7 @@ class Picture:
             "namespace": self.namespace,
             "nodes": len(self.state.nodes),
             "gpus": len(gpus),
-            "memoryMiB": sum(gpu["totalMiB"] for gpu in gpus),
+            "memoryMiB": sum(gpu["promisedMiB"] for gpu in gpus),
             "usedMiB": sum(gpu["memoryMiB"] for gpu in gpus),
             "cores": round(sum(gpu["cores"] for gpu in gpus) / len(gpus)) if gpus else 0,
             "unhealthy": sum(gpu["health"] == "Unhealthy" for gpu in gpus),
@@ -162,15 +166,11 @@ def nodes(state: ClusterView, at: datetime) -> list[JSON]:
 def _node(state: ClusterView, node: Node, rows: Sequence[Mapping[str, Any]], tones: Mapping[str, int]) -> JSON:
     gpus = []
     for gpu, row in zip(node.inventory.gpus, rows, strict=True):
-        holders, capacity = state.holders(gpu), NO_LIMITS.capacity(gpu)
-        usage = usage_of(share for _, share in holders)
-        kept = ("gpu", "model", "shares", "memoryMiB", "freeMiB", "cores", "health", "reason", "uuid")
+        holders = state.holders(gpu)
         gpus.append(
             {
-                **{key: row[key] for key in kept},
-                "totalMiB": mib(capacity),
-                "promised": round(capacity / gpu.usable, 2) if gpu.usable and capacity > gpu.usable else 0,
-                "exclusive": usage.exclusive,
+                **{key: row[key] for key in _OF_A_ROW},
+                "exclusive": usage_of(share for _, share in holders).exclusive,
                 "parent": gpu.parent,
                 **_sharers(holders, tones),
             }
@@ -235,6 +235,8 @@ def _marks(row: JSON, gpu: JSON) -> Iterable[str]:
         yield "free"
     if not row["open"]:
         yield "closed"
+    if gpu["oversubscribed"]:
+        yield "oversubscribed"
 
 
 def _public(row: JSON) -> JSON:
@@ -243,7 +245,7 @@ def _public(row: JSON) -> JSON:
 
 def _tile(row: JSON) -> list[Any]:
     """One node on the map: its name, how full its memory is in percent, and what is the matter with it."""
-    total, used = sum(gpu["totalMiB"] for gpu in row["gpus"]), sum(gpu["memoryMiB"] for gpu in row["gpus"])
+    total, used = sum(gpu["promisedMiB"] for gpu in row["gpus"]), sum(gpu["memoryMiB"] for gpu in row["gpus"])
     matter = "closed" if not row["open"] else "well"
     if any(gpu["health"] == "Unhealthy" for gpu in row["gpus"]):
         matter = "unhealthy"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the image's build stage does, and CI without a container engine: make the directory DESTINATION an environment
-# that holds the three programs and nothing else, and start them from there.
+# that holds the three programs and the plugin, whose page a component serves, and nothing else, and start them from
+# there.
 #   sh manifests/image/build.sh DESTINATION       where pyproject.toml and requirements.lock lie
 set -eu
 umask 022
@@ -47,7 +48,5 @@ pip "$unknown" "$tools" -m pip install $flags --root-user-action=ignore --only-b
 pip "our wheel cannot be built" "$tools" -m pip wheel $flags --no-build-isolation --no-deps --no-index --wheel-dir "$scratch/wheel" .
 pip "requirements.lock lacks a dependency; \`make lock\` writes the file" env PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= \
   "$tools" -m pip --python "$to/bin/python" install $flags --root-user-action=ignore --no-index "$scratch"/wheel/*.whl
-# The command of a package that is not here.
-rm "$to/bin/kubectl-gpufraction"
 
 "$to/bin/python" -I "$here/check.py" .

@@ -24,10 +24,12 @@ OURS = "gpufraction"
 NOBODY = 65532
 """The image's user and group."""
 PROGRAMS = ("webhook", "allocator", "nodeagent")
-ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "kubectl_gpufraction", "benchmarks")
+PLUGIN = "kubectl_gpufraction"
+"""For its page: manifests/components/ui."""
+ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "benchmarks")
 """Modules with no place beside a cluster's admission."""
 _STARTS = (
-    *((program, "--help") for program in PROGRAMS),
+    *((program, "--help") for program in (*PROGRAMS, PLUGIN)),
     ("webhook", "conditions"),
     ("nodeagent", "inventory", "--simulate", "1 x Tesla T4 15109MiB"),
 )

@@ -307,18 +307,19 @@ function card(row, gpu) {
       h("div", { class: `bar${shut}` },
         gpu.sharers.map((sharer) => part(gpu, sharer)),
         gpu.more.count ? h("button", { class: "part", "data-key": "+", "data-action": "filter-pods", "data-filter": row.name, style: { flexGrow: gpu.more.memoryMiB }, title: `${gpu.more.count} more` }, `+${gpu.more.count}`) : null,
-        gpu.freeMiB || !gpu.totalMiB || closed(row, gpu) ? h("span", { class: "rest", "data-key": "rest", "aria-hidden": "true", style: { flexGrow: Math.max(gpu.freeMiB, 0) } }, h("span", {}, free)) : null),
+        gpu.freeMiB || !gpu.promisedMiB || closed(row, gpu) ? h("span", { class: "rest", "data-key": "rest", "aria-hidden": "true", style: { flexGrow: Math.max(gpu.freeMiB, 0) } }, h("span", {}, free)) : null),
       h("div", { class: `bar cores${shut}`, "aria-hidden": "true" },
         gpu.sharers.filter((sharer) => sharer.cores).map((sharer) => h("span", { class: `part c${sharer.tone}`, "data-key": `${sharer.kind}/${sharer.namespace}/${sharer.name}`, style: { flexGrow: sharer.cores } })),
         gpu.more.cores ? h("span", { class: "part", style: { flexGrow: gpu.more.cores } }) : null,
         h("span", { class: "rest", "data-key": "rest", style: { flexGrow: coresLeft } }))),
     h("div", { class: "what" },
-      h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.totalMiB)}`, gpu.promised ? h("span", { class: "badge warn", title: "More is promised than the card has" }, `× ${gpu.promised}`) : null),
+      h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)}`, gpu.oversubscribed ? [" ", h("span", { class: "badge warn", title: oversubscription(gpu) }, gpu.memoryMiB > gpu.promisedMiB ? "! over" : `${(gpu.promisedMiB / gpu.totalMiB).toFixed(1)}×`)] : null),
       h("div", { class: "free" }, `cores ${gpu.cores} % · ${many(gpu.shares, "share")}`),
       gpu.reason ? h("div", { class: "free" }, gpu.reason) : null));
 }
 
-const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.totalMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
+const oversubscription = (gpu) => (gpu.memoryMiB > gpu.promisedMiB ? "Pods hold more than there is" : `The options promise ${memory(gpu.promisedMiB)} of a card with ${memory(gpu.totalMiB)}`);
+const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
 
 function part(gpu, sharer) {
   const name = `${sharer.namespace}/${sharer.name}`;

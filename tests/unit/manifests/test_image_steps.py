@@ -19,7 +19,7 @@ from manifests.image.check import Unfit
 from manifests.image.rehearse import Step
 from tests.unit.manifests.kube import ROOT
 
-FOLDERS = ("runtime", *check.PROGRAMS)
+FOLDERS = ("runtime", *check.PROGRAMS, check.PLUGIN)
 CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
 
 # Makes our wheel with nothing but the standard library, so that no test asks an index for setuptools.
@@ -30,7 +30,8 @@ BACKEND = textwrap.dedent("""\
     NAME = "gpufraction-1.0"
     ABOUT = "Metadata-Version: 2.1\\nName: gpufraction\\nVersion: 1.0\\nRequires-Dist: one\\n"
     PROGRAMS = ("gpufraction-webhook = webhook.__main__:main", "gpufraction-allocator = allocator.__main__:main",
-                "gpufraction-nodeagent = nodeagent.__main__:main", "kubectl-gpufraction = elsewhere:main")
+                "gpufraction-nodeagent = nodeagent.__main__:main",
+                "kubectl-gpufraction = kubectl_gpufraction.__main__:main")
 
     def build_wheel(folder, config_settings=None, metadata_directory=None):
         files = {str(file): file.read_text() for file in Path().glob("*/*.py")}
@@ -145,7 +146,8 @@ def test_the_first_stage_makes_an_environment_with_the_programs_and_without_pip(
     place = rehearse.rehearse(project, tmp_path / "scratch", environment)
     commands = {file.name for file in (place / "bin").iterdir()}
     assert {name for name in commands if "gpufraction" in name or name.startswith("pip")} == {
-        f"gpufraction-{program}" for program in check.PROGRAMS
+        *(f"gpufraction-{program}" for program in check.PROGRAMS),
+        "kubectl-gpufraction",
     }
     said = subprocess.run(
         [place / "bin" / "gpufraction-allocator"], cwd="/", capture_output=True, timeout=60, check=True

@@ -31,7 +31,15 @@ def test_a_gpu_has_its_sharers_to_scale_the_largest_first() -> None:
     view = picture(RUNS, LARGE).gpus(Wanted())
     gpu = view["rows"][0]["gpus"][0]
     assert [(each["name"], each["memoryMiB"]) for each in gpu["sharers"]] == [("large", 8192), ("runs", 2048)]
-    assert (gpu["memoryMiB"], gpu["freeMiB"], gpu["totalMiB"]) == (10240, 15109 - 10240, 15109)
+    assert (gpu["memoryMiB"], gpu["freeMiB"], gpu["promisedMiB"]) == (10240, 15109 - 10240, 15109)
+
+
+def test_a_node_has_its_state_and_what_is_enforced_there() -> None:
+    watched = gpunode("n1", 15109)
+    watched["status"] |= {"isolation": ["mps", "watch"], "observedAt": "2026-01-05T08:00:00Z"}
+    state = ClusterView.of([watched], [node("n1", cordoned=True)], [])
+    [row] = Picture(state, NOW, "default").gpus(Wanted("is:closed"))["rows"]
+    assert (row["state"], row["open"], row["isolation"]) == ("Cordoned,AgentSilent", False, ["mps", "watch"])
 
 
 def test_the_share_of_a_claim_is_drawn_once_however_many_pods_use_it() -> None:
