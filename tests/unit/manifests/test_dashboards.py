@@ -17,6 +17,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as OfGrafana
 
 from contract.metrics import METRICS
+from kubectl_gpufraction.__main__ import COMMANDS
 from manifests.dashboards.__main__ import FOLDER, dashboards, text
 from manifests.dashboards.model import COLUMNS, SCHEMA_VERSION, Dashboard, Panel
 from manifests.dashboards.oncall import UID, watched
@@ -245,3 +246,11 @@ def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
     assert [page.uid for page in PAGES if f"`/d/{page.uid}`" not in text] == []
     joined = {rule["record"] for rule in rules("recording.yaml")} - {"gpu:gpufraction_gpu:info"}
     assert set(re.findall(r"`((?:gpu|share|namespace):\w+:\w+)`", text)) == joined
+
+
+def test_the_commands_that_panels_and_alerts_name_are_the_plugins() -> None:
+    told = [panel.description for _, panel in PANELS]
+    told += [alert["annotations"]["description"] for alert in rules("alerts.yaml")]
+    named = set(re.findall(r"kubectl gpufraction ([a-z-]+)", " ".join(told)))
+    assert named
+    assert named <= {command.name for command in COMMANDS}
