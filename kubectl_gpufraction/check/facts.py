@@ -23,6 +23,8 @@ INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
 """The label of served namespaces, as kubectl takes it."""
 LEASE = "gpufraction-allocator"
 _PREFIX = "GPUFRACTION_"
+_VERBS = ("run", "serve")
+"""What the programs of long standing are started with; others, such as holders, have settings of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class ClusterFacts:
     """A cluster at one moment, as one user sees it."""
 
     now: float
+    """Seconds since the epoch."""
     version: tuple[int, int]
     rights: Mapping[Access, bool] | Unseen = field(default_factory=dict)
     nodes: Objects | Unseen = ()
@@ -93,6 +96,8 @@ class ClusterFacts:
     granted: Mapping[ProgramRight, bool] | Unseen = field(default_factory=dict)
     dry_run: DryRun | Unseen | None = None
     """None: there was no namespace to try it in."""
+    clock_doubt: float = 0.0
+    """By how many seconds `now` may differ from the cluster's clocks."""
 
 
 def name_of(item: Mapping[str, Any]) -> str:
@@ -133,6 +138,11 @@ def workloads(facts: ClusterFacts) -> Iterator[tuple[str, JSON]]:
             yield from ((kind, each) for each in items)
 
 
+def certificates_by_another(facts: ClusterFacts) -> bool:
+    """Whether another program than ours makes the certificates: ours is not installed."""
+    return named(facts.deployments, ADMISSION) is not None and named(facts.deployments, CERTS) is None
+
+
 def pod_spec(workload: JSON) -> JSON:
     """The pod spec of a workload's template."""
     return ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
@@ -143,7 +153,8 @@ def settings(facts: ClusterFacts, program: str) -> dict[str, str]:
     found = dict[str, str]()
     for _, workload in workloads(facts):
         for container in pod_spec(workload).get("containers") or []:
-            if list(container.get("command") or [])[:3] != ["python", "-m", program]:
+            *called, verb = [*(container.get("command") or []), "", "", "", ""][:4]
+            if called != ["python", "-m", program] or verb not in _VERBS:
                 continue
             for variable in container.get("env") or []:
                 key = str(variable.get("name", ""))

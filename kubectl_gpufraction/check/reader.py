@@ -12,6 +12,7 @@ import binascii
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from contract import names
@@ -34,6 +35,8 @@ from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
 T = TypeVar("T")
+_DOUBT = 60.0
+"""Seconds by which a user's clock may be wrong, where the API server has told no time."""
 _ADMISSION, _AUTHORIZATION = "admissionregistration.k8s.io/v1", "authorization.k8s.io/v1"
 _BINDINGS = paths.ClusterResource(_ADMISSION, "validatingadmissionpolicybindings")
 _DAEMONSETS = paths.NamespacedResource("apps/v1", "daemonsets")
@@ -66,7 +69,19 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
     granted = _tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights))
     where = trial.namespace(facts, wished)
     tried = _tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
-    return replace(facts, granted=granted, dry_run=tried)
+    found = replace(facts, granted=granted, dry_run=tried)
+    made = _server_time(tried)
+    return replace(found, clock_doubt=_DOUBT) if made is None else replace(found, now=made)
+
+
+def _server_time(tried: DryRun | Unseen | None) -> float | None:
+    """The API server's clock, as it stamped the pod of the dry run: the user's own may be wrong."""
+    if not isinstance(tried, DryRun) or tried.pod is None:
+        return None
+    try:
+        return datetime.fromisoformat(str((tried.pod.get("metadata") or {}).get("creationTimestamp"))).timestamp()
+    except ValueError:
+        return None
 
 
 def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:

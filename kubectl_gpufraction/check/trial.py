@@ -12,7 +12,17 @@ from typing import Any
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
-from kubectl_gpufraction.check.facts import CERTS, INJECT, ClusterFacts, DryRun, is_served, name_of, named, settings
+from kubectl_gpufraction.check.facts import (
+    CERTS,
+    INJECT,
+    ClusterFacts,
+    DryRun,
+    certificates_by_another,
+    is_served,
+    name_of,
+    named,
+    settings,
+)
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, unknown
 
 JSON = dict[str, Any]
@@ -22,7 +32,8 @@ _ASKS = "1Gi"
 """GPU memory on one GPU, which any card has."""
 _PODS = f"kubectl -n {names.NAMESPACE} get pods -o wide"
 _LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"
-_RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --type merge -p '{{\"data\":null}}'"
+_SECRET = "gpufraction-webhook-certs"
+_RENEW = f"kubectl -n {names.NAMESPACE} patch secret {_SECRET} --type merge -p '{{\"data\":null}}'"
 _UNREACHED = "no answer in time: a firewall, or an overloaded webhook"
 _FIREWALL = "open TCP port {port} from the API server to the pods (the page of your cloud in docs/installing.md)"
 _FAULTS = (
@@ -63,6 +74,13 @@ def pod(where: str) -> JSON:
             "tolerations": [{"operator": "Exists"}],
         },
     }
+
+
+def certificate_cure(facts: ClusterFacts, cure: str = _LOGS) -> str:
+    """Where to look for what is wrong with a certificate."""
+    if certificates_by_another(facts):
+        return f"kubectl -n {names.NAMESPACE} describe secret {_SECRET}"
+    return cure
 
 
 def answered(facts: ClusterFacts) -> bool:
@@ -119,6 +137,8 @@ def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
         said, cure = next(((said, cure) for word, said, cure in _FAULTS if word in called), (why, _PODS))
         found = f"{where}: the API server cannot call the webhook: {said}"
         port = settings(facts, "webhook").get("bind", "").rpartition(":")[2] or _PORT
+        if cure in (_LOGS, _RENEW):
+            cure = certificate_cure(facts, cure)
         return Finding(FAIL, check, found, cure.replace("{port}", port))
     if "did not see it" in text or "are given only in namespaces" in text:
         return _not_called(tried, facts)

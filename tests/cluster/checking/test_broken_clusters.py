@@ -6,6 +6,7 @@ Every case breaks one thing of a cluster that is well, compares all findings, an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,10 +15,14 @@ from typing import Any
 import pytest
 
 from contract import names
+from kubectl_gpufraction.check import reader, rules
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
 from playground.machinery.objects.nodes import NodeSpec
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.transport import connect_transport
+from runtime.kubernetes.warnings import WarningTransport
 from tests.builders import pod
 from tests.cluster.checking import faults
 from tests.cluster.checking.checked import Line, check, healthy
@@ -312,6 +317,13 @@ def test_what_a_user_may_not_see_is_unknown_and_not_well(cluster: Cluster, tmp_p
         unknown("unserved-pods", "you may not list pods of all namespaces"),
     ]
     assert check(user, "-n", "default") == wanted
+
+
+def test_the_clock_that_counts_is_the_api_servers(cluster: Cluster) -> None:
+    listening = WarningTransport(connect_transport(kubeconfig=str(cluster.kubeconfig), context=None, user_agent="test"))
+    wrong = time.time() - 20 * 365 * 86400
+    found = rules.findings(reader.read(Kube(listening), listening, wrong))
+    assert [(each.level, each.check, each.found, each.cure or None) for each in found] == healthy(cluster).lines
 
 
 def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None:

@@ -249,6 +249,16 @@ def test_leaders(lease: JSON | None, wanted: tuple[str, str, str]) -> None:
     assert found("leader", lease=lease) == [wanted]
 
 
+def test_a_clock_that_may_be_wrong_gets_the_benefit_of_the_doubt() -> None:
+    old = {"spec": LEASE["spec"] | {"renewTime": "2026-01-05T07:59:00Z"}}
+    assert found("leader", lease=old, clock_doubt=60.0) == [(OK, "replica-0 leads", "")]
+
+
+def test_certificates_of_another_program_are_looked_for_there() -> None:
+    [(_, _, cure)] = found("certificates", authorities=Authorities(), deployments=(ADMISSION,))
+    assert cure == f"kubectl -n {names.NAMESPACE} describe secret gpufraction-webhook-certs"
+
+
 @pytest.mark.parametrize(
     ("program", "flags", "environment", "wanted"),
     [
