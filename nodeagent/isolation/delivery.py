@@ -40,8 +40,11 @@ _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.
 """CDI kinds whose devices may have a UUID as name, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 NONE = Delivery()
-HANDLERS = ("nvidia",)
-"""The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever is configured."""
+HANDLERS = ("nvidia", "nvidia-container-runtime")
+"""
+The toolkit's name and AKS's. The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever is
+configured.
+"""
 
 
 class BadOverride(ValueError):

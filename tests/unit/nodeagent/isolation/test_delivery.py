@@ -55,6 +55,9 @@ NODES = {
         {PACKAGE: AUTO, CONTAINERD: "version = 3\n", "etc/containerd/conf.d/99-nvidia.toml": DEFAULT_V3},
         Delivery(("",)),
     ),
+    "AKS's name for the default": Node(
+        {PACKAGE: AUTO, CONTAINERD: DEFAULT_V2.replace('"nvidia"', '"nvidia-container-runtime"')}, Delivery(("",))
+    ),
     "a class only": Node({PACKAGE: AUTO, CONTAINERD: RUNC}, Delivery(("nvidia",)), NVIDIA),
     "neither a class nor the default": Node({PACKAGE: AUTO, CONTAINERD: RUNC}, NONE),
     "CRI-O by its hook": Node({PACKAGE: AUTO, HOOK: HOOKED, "etc/crio/crio.conf": ""}, Delivery(("",))),
@@ -86,6 +89,9 @@ NODES = {
         {OPERATOR: BY_CDI, CONTAINERD: RUNC, "var/run/cdi/nvidia.json": SPEC, "var/run/cdi/m.yaml": MANAGEMENT},
         Delivery(("nvidia",), "k8s.device-plugin.nvidia.com/gpu"),
         NVIDIA,
+    ),
+    "the same without the operator's device plugin, which describes the cards": Node(
+        {OPERATOR: BY_CDI, CONTAINERD: RUNC, "var/run/cdi/m.yaml": MANAGEMENT}, NONE, NVIDIA
     ),
     "CDI mode with devices by UUID": Node(
         {PACKAGE: BY_CDI, "etc/cdi/nvidia.yaml": BY_UUID}, Delivery(("nvidia",), "nvidia.com/gpu"), NVIDIA
