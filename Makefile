@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml constraints.txt requirements.lock
 	@$(PIP) install $(if $(LOCKED),--no-deps --no-build-isolation --editable .,--constraint constraints.txt --editable '.[dev]')
 	@touch $(STAMP)
 
-demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them
-	@$(RUN) -m playground demo
+demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them; KEEP=1 then shows it in a browser
+	@$(RUN) -m playground demo $(if $(KEEP),--keep)
 
 playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
 	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")

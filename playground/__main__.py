@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m playground", description="A cluster with gpufraction, on this machine."
     )
     commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
+    shown = commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
+    shown.add_argument("--keep", action="store_true", help="then show the plugin's page of it, until Ctrl-C")
     up = commands.add_parser("up", help="start it and leave it running until Ctrl-C")
     upgrade = commands.add_parser("upgrade", help="replace the programs of a running one by those of this checkout")
     for command in (up, upgrade):
@@ -78,7 +79,7 @@ def _cluster(directory: Path) -> Cluster:
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "demo": lambda _: demo.run(),
+    "demo": lambda given: demo.run(keep=given.keep),
     "up": lambda given: _up(Path(given.directory).resolve()),
     "upgrade": lambda given: upgrading.ask_for_it(Path(given.directory).resolve()),
 }

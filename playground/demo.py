@@ -6,6 +6,8 @@ Everything observed is read from the API server. The exit status is 0 only if al
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 import time
 from typing import TextIO
@@ -13,23 +15,59 @@ from typing import TextIO
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.picture import draw
+from playground.programs.process import Program
 from playground.scenarios import SCENARIOS, Scenario
 from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
 
-def run(out: TextIO = sys.stdout) -> int:
-    """Run the demo; the exit status."""
+def run(out: TextIO = sys.stdout, *, keep: bool = False) -> int:
+    """Run the demo; the exit status. `keep`: show a page of the last sample's pods, and go on until Ctrl-C."""
     began = time.monotonic()
     print("Starting a cluster of 3 GPU nodes, and gpufraction on it ...", file=out, flush=True)
     with Cluster() as cluster:
         print(f"up after {time.monotonic() - began:.1f} s; its GPUs:\n\n{draw(cluster.kube)}\n", file=out, flush=True)
         results = [_show(cluster.kube, scenario, out) for scenario in SCENARIOS]
         results.append(_one_for_one(cluster.kube, out))
-    good = sum(results)
-    print(f"\n{good} of {len(results)} as expected, in {time.monotonic() - began:.0f} s", file=out)
+        good = sum(results)
+        print(f"\n{good} of {len(results)} as expected, in {time.monotonic() - began:.0f} s", file=out, flush=True)
+        if keep:
+            _page(cluster, out)
+    if not keep:
+        print("To look at such a cluster in a browser: make demo KEEP=1", file=out)
     return 0 if good == len(results) else 1
+
+
+def _page(cluster: Cluster, out: TextIO) -> None:
+    """Fill the cluster again, and serve the plugin's page of it until Ctrl-C."""
+    scenario = next(s for s in SCENARIOS if s.sample == "4paradigm-vgpu.yaml")
+    scenarios.submit(cluster.kube, scenario)
+    scenarios.settled(cluster.kube, scenario.pods)
+    log = cluster.directory / "ui.log"
+    page = Program(
+        "ui", ["kubectl_gpufraction", "ui", "--kubeconfig", str(cluster.kubeconfig)], log=log, environment={}
+    )
+    page.start()
+    try:
+        wait_for(lambda: _address(log.read_text()) != "" or not page.alive(), lambda: log.read_text(), timeout=30)
+        page.check()
+        print(f"\nThe page of this cluster, for a browser on this machine: {_address(log.read_text())}", file=out)
+        print(
+            f"    export KUBECONFIG={cluster.kubeconfig}\nCtrl-C ends the cluster and the page.", file=out, flush=True
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            while page.alive():
+                time.sleep(0.5)
+    finally:
+        page.terminate()
+        page.wait()
+
+
+def _address(said: str) -> str:
+    """The address of the page, once it has been printed."""
+    found = re.search(r"^http://\S+", said, re.MULTILINE)
+    return found[0] if found else ""
 
 
 def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:

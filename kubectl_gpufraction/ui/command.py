@@ -20,7 +20,7 @@ from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import pages
-from kubectl_gpufraction.ui.reading import LEAST_REST, Reader, Stories
+from kubectl_gpufraction.ui.reading import LEAST_REST, PictureReader, Stories
 from kubectl_gpufraction.ui.server import LIMITS, routes
 from runtime.httpserver import HttpError, HttpServer, serve_http
 from runtime.kubernetes import paths
@@ -77,7 +77,7 @@ def serving(
     `read` gives the cluster, and may raise one of `errors`; `token`: see `server.routes`. Raises OSError if the address
     is taken.
     """
-    reader = Reader(read, namespace, errors=errors, least_rest=least_rest)
+    reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest)
     try:
         stories = Stories(lambda namespace, name: _story(kube, reader, namespace, name), keep=least_rest)
         server = serve_http(routes(reader, stories, token=token, hosts=hosts), address, name="ui", limits=LIMITS)
@@ -89,7 +89,7 @@ def serving(
         reader.close()
 
 
-def _story(kube: Kube, reader: Reader, namespace: str, name: str) -> JSON:
+def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON:
     """A pod and its Events, with the rights of whoever serves the page. Raises HttpError."""
     seen = reader.current()
     if seen.picture is None:

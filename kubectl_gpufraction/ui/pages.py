@@ -43,7 +43,7 @@ _MOST_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """Which rows of a view: those in which each word of `filter` occurs, `count` of them from number `start` on."""
 
     filter: str = ""
@@ -82,7 +82,7 @@ class Picture:
         found: JSON = self._once("head", self._head)
         return found
 
-    def gpus(self, wanted: Wanted) -> JSON:
+    def gpus(self, wanted: Selection) -> JSON:
         """The nodes with their GPUs, and the map of all nodes where not all of them are among the rows."""
         nodes: list[JSON] = self._once("nodes", self._nodes)
         found = wanted.of(nodes, _node_text)
@@ -95,17 +95,17 @@ class Picture:
             "map": [_tile(row) for row in matching[:MOST_TILES]],
         }
 
-    def queue(self, wanted: Wanted) -> JSON:
+    def queue(self, wanted: Selection) -> JSON:
         """The pods that wait."""
         rows = self._once("queue", lambda: [dict(row) for row in waiting.rows(self.state, None)])
         return wanted.of(rows, _text_of("namespace", "name", "asks", "reason", "dialect"))
 
-    def pods(self, wanted: Wanted) -> JSON:
+    def pods(self, wanted: Selection) -> JSON:
         """The pods that asked for a share."""
         rows = self._once("pods", lambda: [dict(row) for row in pods_command.rows(self.state, None)])
         return wanted.of(rows, _text_of("namespace", "name", "status", "node", "dialect", "claim"))
 
-    def namespaces(self, wanted: Wanted) -> JSON:
+    def namespaces(self, wanted: Selection) -> JSON:
         """What the pods and claims of each namespace hold, the largest first."""
         return wanted.of(self._once("namespaces", lambda: namespaces(self.state)), _text_of("namespace"))
 

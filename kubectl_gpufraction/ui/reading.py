@@ -36,14 +36,14 @@ _MOST_STORIES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LatestPicture:
     """What there is to show. `picture`: None before the first. `why`: what keeps it from being new, or empty."""
 
     picture: Picture | None
     why: str = ""
 
 
-class Reader:
+class PictureReader:
     """Reads the cluster for all tabs; `close` ends it. `read` raises `KubeError`, or another error with a message."""
 
     def __init__(
@@ -61,12 +61,12 @@ class Reader:
         self._changed = threading.Condition()
         self._wanted = False
         self._closed = False
-        self._seen = Seen(None)
+        self._seen = LatestPicture(None)
         self._reading_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="ui-reader", daemon=True)
         self._thread.start()
 
-    def current(self, wait: float = _FIRST) -> Seen:
+    def current(self, wait: float = _FIRST) -> LatestPicture:
         """The picture that there is; a newer one will be read soon. The first is waited for."""
         with self._changed:
             self._wanted = True
@@ -75,7 +75,7 @@ class Reader:
             since = self._reading_since
             late = since is not None and time.monotonic() - since > _SLOW
             if late and not self._seen.why:
-                return Seen(self._seen.picture, "the API server is slow to answer")
+                return LatestPicture(self._seen.picture, "the API server is slow to answer")
             return self._seen
 
     def close(self) -> None:
@@ -103,14 +103,14 @@ class Reader:
             self._reading_since = time.monotonic()
             return not self._closed
 
-    def _once(self) -> Seen:
+    def _once(self) -> LatestPicture:
         try:
-            return Seen(Picture(self._read(), datetime.now(UTC), self._namespace))
+            return LatestPicture(Picture(self._read(), datetime.now(UTC), self._namespace))
         except self._errors as error:
-            return Seen(self._seen.picture, str(error) or type(error).__name__)
+            return LatestPicture(self._seen.picture, str(error) or type(error).__name__)
         except Exception:
             log.exception("reading the cluster failed")
-            return Seen(self._seen.picture, "internal error; the command's terminal has it")
+            return LatestPicture(self._seen.picture, "internal error; the command's terminal has it")
 
 
 class Stories:

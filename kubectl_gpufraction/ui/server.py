@@ -22,12 +22,12 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
 
-from kubectl_gpufraction.ui.pages import Picture, Wanted
-from kubectl_gpufraction.ui.reading import Reader, Seen, Stories
+from kubectl_gpufraction.ui.pages import Picture, Selection
+from kubectl_gpufraction.ui.reading import LatestPicture, PictureReader, Stories
 from runtime.httpserver import Handler, HttpError, Reply, Request, Routes, ServerLimits, json_reply
 
 JSON = dict[str, Any]
-View = Callable[[Picture, Wanted], JSON]
+View = Callable[[Picture, Selection], JSON]
 FILES: Mapping[str, tuple[str, str]] = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
@@ -58,7 +58,7 @@ _LONGEST = 200
 _MOST_BODIES = 64
 
 
-def routes(reader: Reader, stories: Stories, *, token: str = "", hosts: Collection[str] = ()) -> Routes:
+def routes(reader: PictureReader, stories: Stories, *, token: str = "", hosts: Collection[str] = ()) -> Routes:
     """
     What is served, by method and path.
 
@@ -112,11 +112,11 @@ def _file(name: str, kind: str) -> Handler:
 class _Views:
     """The views as JSON. The same question about the same picture is answered from memory."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: PictureReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
         self._picture: Picture | None = None
-        self._bodies: OrderedDict[tuple[str, Wanted, str], tuple[bytes, str]] = OrderedDict()
+        self._bodies: OrderedDict[tuple[str, Selection, str], tuple[bytes, str]] = OrderedDict()
 
     def answer(self, path: str, view: View) -> Handler:
         """The handler of one view. 304 where the browser has it already, 503 before the first picture."""
@@ -134,7 +134,9 @@ class _Views:
 
         return answered
 
-    def _body(self, path: str, view: View, wanted: Wanted, seen: Seen, picture: Picture) -> tuple[bytes, str]:
+    def _body(
+        self, path: str, view: View, wanted: Selection, seen: LatestPicture, picture: Picture
+    ) -> tuple[bytes, str]:
         key = (path, wanted, seen.why)
         with self._lock:
             if picture is not self._picture:
@@ -158,11 +160,11 @@ def _story(stories: Stories) -> Handler:
     return answer
 
 
-def wanted_of(query: str) -> Wanted:
+def wanted_of(query: str) -> Selection:
     """The rows that a query asks for. Raises HttpError 400."""
     asked = _query(query)
     try:
-        return Wanted(asked.get("filter", ""), int(asked.get("from", "0")), int(asked.get("count", "50")))
+        return Selection(asked.get("filter", ""), int(asked.get("from", "0")), int(asked.get("count", "50")))
     except ValueError:
         raise HttpError(400, "from, count: expected numbers") from None
 

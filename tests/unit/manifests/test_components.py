@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kubectl_gpufraction.__main__ import parser
+
 JSON = dict[str, Any]
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 
@@ -68,3 +70,26 @@ def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path:
     assert pod["nodeSelector"] == {"gpufraction.io/ownership": "held"}
     assert spec["template"]["metadata"]["labels"]["gpufraction.io/holder"] == "true"
     assert (holder["resources"]["limits"]["nvidia.com/gpu"], holder["image"]) == (1, base)
+
+
+def test_the_page_for_a_team_takes_its_flags_and_lets_no_pod_in(tmp_path: Path) -> None:
+    found = built(tmp_path, "ui")
+    pod = found["Deployment", "gpufraction-ui"]["spec"]["template"]["spec"]
+    (page,) = pod["containers"]
+    (port,) = page["ports"]
+    assert page["command"] == ["python", "-m", "kubectl_gpufraction", "ui"]
+    given = parser().parse_args(["ui", *page["args"]])
+    assert given.listen == ("0.0.0.0", port["containerPort"])
+    assert {"gpufraction-ui", "gpufraction-ui.gpufraction-system.svc"} < set(given.host)
+    assert page["securityContext"]["readOnlyRootFilesystem"]
+    service = found["Service", "gpufraction-ui"]["spec"]
+    assert (service["type"], service["selector"].items() <= pod_labels(found).items()) == ("ClusterIP", True)
+    policy = found["NetworkPolicy", "gpufraction-ui"]["spec"]
+    assert (policy["policyTypes"], policy.get("ingress")) == (["Ingress"], None)
+    assert "Ingress" not in {kind for kind, _ in found}
+
+
+def pod_labels(found: dict[tuple[str, str], JSON]) -> JSON:
+    """The labels of the page's pod."""
+    labels: JSON = found["Deployment", "gpufraction-ui"]["spec"]["template"]["metadata"]["labels"]
+    return labels

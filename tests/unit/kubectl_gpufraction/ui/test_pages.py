@@ -8,7 +8,7 @@ from typing import Any
 
 from contract import names
 from kubectl_gpufraction.cluster.state import ClusterView
-from kubectl_gpufraction.ui.pages import MOST, MOST_TILES, Picture, Wanted, story
+from kubectl_gpufraction.ui.pages import MOST, MOST_TILES, Picture, Selection, story
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
 
 JSON = dict[str, Any]
@@ -28,7 +28,7 @@ WAITS = admitted("waits", "gpufraction.io/gpu-memory", "20Gi", waits=FULL)
 
 
 def test_a_gpu_has_its_sharers_to_scale_the_largest_first() -> None:
-    view = picture(RUNS, LARGE).gpus(Wanted())
+    view = picture(RUNS, LARGE).gpus(Selection())
     gpu = view["rows"][0]["gpus"][0]
     assert [(each["name"], each["memoryMiB"]) for each in gpu["sharers"]] == [("large", 8192), ("runs", 2048)]
     assert (gpu["memoryMiB"], gpu["freeMiB"], gpu["promisedMiB"]) == (10240, 15109 - 10240, 15109)
@@ -38,19 +38,19 @@ def test_a_node_has_its_state_and_what_is_enforced_there() -> None:
     watched = gpunode("n1", 15109)
     watched["status"] |= {"isolation": ["mps", "watch"], "observedAt": "2026-01-05T08:00:00Z"}
     state = ClusterView.of([watched], [node("n1", cordoned=True)], [])
-    [row] = Picture(state, NOW, "default").gpus(Wanted("is:closed"))["rows"]
+    [row] = Picture(state, NOW, "default").gpus(Selection("is:closed"))["rows"]
     assert (row["state"], row["open"], row["isolation"]) == ("Cordoned,AgentSilent", False, ["mps", "watch"])
 
 
 def test_the_share_of_a_claim_is_drawn_once_however_many_pods_use_it() -> None:
     users = (by_claim("one", "c", on="n1"), by_claim("two", "c", on="n1"))
-    gpu = picture(*users, shares=(share_of_claim("c", "n1"),)).gpus(Wanted())["rows"][0]["gpus"][0]
+    gpu = picture(*users, shares=(share_of_claim("c", "n1"),)).gpus(Selection())["rows"][0]["gpus"][0]
     assert [(each["kind"], each["name"], each["memoryMiB"]) for each in gpu["sharers"]] == [("claim", "c", 2048)]
 
 
 def test_more_sharers_than_can_be_drawn_are_summed_up() -> None:
     many = [admitted(f"p{at:02}", "gpufraction.io/gpu-memory", "256Mi", on="n1") for at in range(30)]
-    gpu = picture(*many).gpus(Wanted())["rows"][0]["gpus"][0]
+    gpu = picture(*many).gpus(Selection())["rows"][0]["gpus"][0]
     assert (len(gpu["sharers"]), gpu["more"]["count"], gpu["more"]["memoryMiB"]) == (24, 6, 6 * 256)
 
 
@@ -64,20 +64,20 @@ def test_the_head_has_the_sums_and_the_largest_piece_that_a_pod_could_get() -> N
 
 def test_every_word_of_a_filter_must_occur() -> None:
     seen = picture(RUNS)
-    assert [row["name"] for row in seen.gpus(Wanted("default/runs"))["rows"]] == ["n1"]
-    assert [row["name"] for row in seen.gpus(Wanted("is:unhealthy xid"))["rows"]] == ["n2"]
-    assert [row["name"] for row in seen.gpus(Wanted("is:untouched"))["rows"]] == ["n1"]
-    assert seen.gpus(Wanted("n1 n2"))["total"] == 0
-    assert [row["name"] for row in picture(RUNS, WAITS).pods(Wanted("WAIT"))["rows"]] == ["waits"]
+    assert [row["name"] for row in seen.gpus(Selection("default/runs"))["rows"]] == ["n1"]
+    assert [row["name"] for row in seen.gpus(Selection("is:unhealthy xid"))["rows"]] == ["n2"]
+    assert [row["name"] for row in seen.gpus(Selection("is:untouched"))["rows"]] == ["n1"]
+    assert seen.gpus(Selection("n1 n2"))["total"] == 0
+    assert [row["name"] for row in picture(RUNS, WAITS).pods(Selection("WAIT"))["rows"]] == ["waits"]
 
 
 def test_the_queue_has_places_and_reasons() -> None:
-    row = picture(RUNS, WAITS).queue(Wanted())["rows"][0]
+    row = picture(RUNS, WAITS).queue(Selection())["rows"][0]
     assert (row["place"], row["name"], row["asks"], row["reason"]) == (1, "waits", "1x20Gi", FULL)
 
 
 def test_namespaces_have_what_they_hold_and_wait_for() -> None:
-    rows = picture(RUNS, LARGE, WAITS).namespaces(Wanted())["rows"]
+    rows = picture(RUNS, LARGE, WAITS).namespaces(Selection())["rows"]
     assert [(row["namespace"], row["memoryMiB"], row["gpus"], row["holders"], row["waiting"]) for row in rows] == [
         ("default", 10240, 1, 2, 1)
     ]
@@ -85,12 +85,12 @@ def test_namespaces_have_what_they_hold_and_wait_for() -> None:
 
 def test_a_large_cluster_comes_in_bounded_parts_with_a_map() -> None:
     seen = picture(gpunodes=tuple(gpunode(f"n{at:04}", *[15109] * 8) for at in range(MOST_TILES + 50)))
-    view = seen.gpus(Wanted(start=100, count=10_000))
+    view = seen.gpus(Selection(start=100, count=10_000))
     assert (view["total"], view["from"], len(view["rows"]), len(view["map"])) == (2050, 100, MOST, MOST_TILES)
     assert view["map"][0] == ["n0000", 0, "well"]
     assert len(json.dumps(view)) < 1_000_000
-    assert seen.gpus(Wanted(start=10**9))["from"] == 2049
-    assert seen.gpus(Wanted("n0007"))["map"] == []
+    assert seen.gpus(Selection(start=10**9))["from"] == 2049
+    assert seen.gpus(Selection("n0007"))["map"] == []
 
 
 def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:

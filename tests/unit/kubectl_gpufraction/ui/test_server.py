@@ -20,7 +20,7 @@ import pytest
 from kubectl_gpufraction.__main__ import main
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.ui import server as served
-from kubectl_gpufraction.ui.reading import Reader
+from kubectl_gpufraction.ui.reading import PictureReader
 from playground.waiting import wait_for
 from runtime.kubernetes.client import KubeUnavailable
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
@@ -195,7 +195,7 @@ def test_many_tabs_cost_one_read() -> None:
         reads.append(1)
         return view()
 
-    reader = Reader(read, "default", least_rest=60)
+    reader = PictureReader(read, "default", least_rest=60)
     try:
         pictures = {id(reader.current().picture) for _ in range(50)}
         assert (len(pictures), len(reads)) == (1, 1)
@@ -205,7 +205,7 @@ def test_many_tabs_cost_one_read() -> None:
 
 def test_nobody_looks_nothing_is_read() -> None:
     reads = []
-    reader = Reader(lambda: reads.append(1) or view(), "default", least_rest=0.01)  # type: ignore[func-returns-value]
+    reader = PictureReader(lambda: reads.append(1) or view(), "default", least_rest=0.01)  # type: ignore[func-returns-value]
     try:
         time.sleep(0.1)
         assert reads == []
@@ -221,7 +221,7 @@ def test_the_last_picture_stays_while_the_api_is_gone_and_says_why_it_is_old() -
             raise KubeUnavailable("no answer from the API server")
         return view()
 
-    reader = Reader(read, "default", least_rest=0.01)
+    reader = PictureReader(read, "default", least_rest=0.01)
     try:
         first = reader.current()
         assert (first.picture is not None, first.why) == (True, "")
