@@ -102,6 +102,8 @@ class Node:
     ready: bool = True
     isolation: str = "-"
     """The enforced levels that its agent reports; `-` for none."""
+    refused: str = ""
+    """Why the administrator's options are refused there; empty if they are not."""
 
     @property
     def name(self) -> str:
@@ -242,6 +244,7 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
         here.cordoned,
         here.ready,
         ",".join(map(str, isolation)) if isinstance(isolation, list) and isolation else "-",
+        str(_condition(published, "OptionsRefused").get("message") or ""),
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from contract.encoding import quantity
 from contract.encoding.quantity import mib
-from contract.model import Gpu
+from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import free
 from kubectl_gpufraction.cluster.room import NO_LIMITS
@@ -16,7 +17,10 @@ from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age, bar, few, many
 from kubectl_gpufraction.session import Command, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeForbidden, KubeNotFound
 
+JSON = dict[str, Any]
 Row = Mapping[str, Any]
 _SILENT = timedelta(minutes=15)
 """An agent, which by default writes every 5 minutes, is silent after this time."""
@@ -50,6 +54,7 @@ def rows(state: ClusterView, now: datetime) -> list[Row]:
 def _node_state(node: Node, now: datetime) -> str:
     """The state, with a mark for a silent agent: pods are placed as before, but the node's figures may be old."""
     state = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
+    state = f"{state},OptionsRefused" if node.refused else state
     try:
         silent = now - datetime.fromisoformat(node.seen) > _SILENT
     except (ValueError, TypeError):
@@ -109,15 +114,74 @@ def totals(found: Sequence[Row]) -> list[str]:
     return [*lines, f"Overcommitted, pods hold more than there is: {few(over)}"] if over else lines
 
 
+def rows_of_cards(cards: Sequence[JSON]) -> list[Row]:
+    """
+    The same from the objects of gpus.elasticgpu.io, for a user who may not list all pods: which pods have shares stays
+    unknown.
+    """
+    return [row for card in cards if (row := _card_row(card)) is not None]
+
+
+def _card_row(card: JSON) -> Row | None:
+    spec, status = card.get("spec") or {}, card.get("status") or {}
+    capacity, left = (status.get(field) or {} for field in ("capacity", "allocatable"))
+    try:
+        promised, free_mib = (quantity.integer(amounts[_MEMORY]) for amounts in (capacity, left))
+        free_cores = quantity.integer(left[_CORES])
+        total = quantity.integer(spec.get("memory", 0)) // quantity.MIB
+    except (LookupError, quantity.BadQuantity):
+        return None
+    well = status.get("state") == "Healthy"
+    return {
+        "node": str(spec.get("nodeName", "")),
+        "gpu": spec.get("index"),
+        "model": str(spec.get("model", "")),
+        "shares": None,
+        "memoryMiB": max(0, promised - free_mib) if well else 0,
+        "freeMiB": free_mib,
+        "totalMiB": min(total, promised) if promised <= total else total,
+        "promisedMiB": promised,
+        "oversubscribed": promised > total,
+        "cores": WHOLE - free_cores if well else 0,
+        "health": str(status.get("state", "")),
+        "reason": "",
+        "isolation": "",
+        "nodeState": "",
+        "seen": "",
+        "uuid": str(spec.get("uuid", "")),
+        "driver": "",
+        "pods": None,
+    }
+
+
+_MEMORY, _CORES = "elasticgpu.io/gpu-memory", "elasticgpu.io/gpu-core"
+_OF_CARDS = "From gpus.elasticgpu.io; which pods have shares needs the right to list nodes, GPUNodes and all pods."
+
+
 def run(session: Session) -> CommandOutput:
-    """All GPUs of the cluster."""
-    now = datetime.fromtimestamp(session.now(), UTC)
-    found = rows(session.state(), now)
+    """All GPUs of the cluster; for a tenant with the role gpufraction-free-gpus, what of them is free."""
+    try:
+        state = session.state()
+    except KubeForbidden:
+        path = paths.path("elasticgpu.io/v1alpha1", "gpus")
+        found = sorted(rows_of_cards(session.items(path, KubeNotFound, KubeForbidden)), key=_place)
+        if not found:
+            raise
+        return _output(found, [_OF_CARDS])
+    refused = sorted({f"{node.name}: {node.refused}" for node in state.nodes if node.refused})
+    return _output(rows(state, datetime.fromtimestamp(session.now(), UTC)), refused)
+
+
+def _place(row: Row) -> tuple[str, int]:
+    return row["node"], row["gpu"] if isinstance(row["gpu"], int) else 0
+
+
+def _output(found: Sequence[Row], notes: Sequence[str]) -> CommandOutput:
     return CommandOutput(
         COLUMNS,
         found,
         empty="No GPUs found.",
-        notes=totals(found),
+        notes=[*totals(found), *notes],
         names=[f"node/{row['node']}" for row in found],
     )
 

@@ -15,7 +15,7 @@ from playground.api.tables.columns import AGE, COLUMNS, GENERIC, NAME, Column, s
 
 _AS = re.compile(r"as=(?P<form>Table|PartialObjectMetadata(?:List)?)")
 _STEP = re.compile(
-    r"""\.?([A-Za-z0-9_\-]+)|\[['"]([^'"]+)['"]\]|\.?\[(\d+)\]"""
+    r"""\.?((?:[A-Za-z0-9_\-/]|\\\.)+)|\[['"]([^'"]+)['"]\]|\.?\[(\d+)\]"""
     r"""|\[\?\(@\.(\w+)\s*==\s*['"]([^'"]*)['"]\)\]"""
 )
 
@@ -91,7 +91,7 @@ def _custom_column(entry: JSON) -> Column:
 
 
 def json_path(text: str) -> Callable[[JSON], Any]:
-    """The simple JSON paths of printer columns: keys, quoted keys, indexes and `[?(@.key=="value")]`."""
+    """Simple JSON paths of printer columns: keys (a dot as `\\.`), quoted keys, indexes and `[?(@.key=="value")]`."""
     steps = [match.groups() for match in _STEP.finditer(text.strip().removeprefix("{").removesuffix("}"))]
 
     def read(value: Any) -> Any:
@@ -101,7 +101,7 @@ def json_path(text: str) -> Callable[[JSON], Any]:
             elif isinstance(value, list) and index:
                 value = value[int(index)] if int(index) < len(value) else None
             else:
-                value = dig(value, key or quoted or "")
+                value = dig(value, (key or quoted or "").replace("\\.", "."))
         return value
 
     return read

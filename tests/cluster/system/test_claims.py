@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from playground.cluster import Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
+from runtime.kubernetes.transport import HttpRequest, connect_transport
 from tests.builders import PodBuilder, pod
 
 pytestmark = pytest.mark.system
@@ -197,3 +199,30 @@ def test_kubectl_shows_claims_by_their_short_names_and_the_plugin_counts_them_on
     assert main(arguments, out=out, err=out, environment={}) == 0
     assert f'"{uuid}"' in out.getvalue()
     assert out.getvalue().count("claim/default/mine") == 1
+
+
+def printed(cluster: Cluster, plural: str) -> list[JSON]:
+    """The rows that `kubectl get` prints, by the names of their columns."""
+    transport = connect_transport(kubeconfig=str(cluster.kubeconfig), context=None, user_agent="tests")
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    request = HttpRequest("GET", paths.path(scenarios.ELASTIC, plural), {}, accept, None, 10.0)
+    table = json.loads(transport.request(request).read())
+    columns = [column["name"] for column in table.get("columnDefinitions") or ()]
+    return [dict(zip(columns, row["cells"], strict=True)) for row in table.get("rows") or ()]
+
+
+def test_the_amounts_are_in_the_columns(cluster: Cluster) -> None:
+    make(cluster, "mine", memory=3, cores=20)
+    becomes(cluster, "mine", "Bound")
+    wanted = {
+        "elasticgpuclaims": {"Memory": "3", "Core": "20"},
+        "elasticgpus": {"Memory": "3Gi", "Core": "20"},
+    }
+    for plural, amounts in wanted.items():
+        [cells] = printed(cluster, plural)
+        assert {name: str(cells[name]) for name in amounts} == amounts
+
+    def of_t4() -> list[str]:
+        return sorted(str(row["Of-GiB"]) for row in printed(cluster, "gpus") if row["Node"] == "t4")
+
+    wait_for(lambda: of_t4() == ["14", "14"], lambda: f"{printed(cluster, 'gpus')}", 60.0)

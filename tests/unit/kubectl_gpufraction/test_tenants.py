@@ -114,3 +114,28 @@ def test_flags_may_stand_before_the_command(ask: Any) -> None:
     want = "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
     for arguments in (("-n", "elsewhere", "waiting"), ("waiting", "-n", "elsewhere")):
         assert ask(SEEN | elsewhere, *arguments) == (0, want, "")
+
+
+def card(index: int, free: int, state: str = "Healthy") -> JSON:
+    amounts = {"elasticgpu.io/gpu-memory": "15109", "elasticgpu.io/gpu-core": "100"}
+    left = {"elasticgpu.io/gpu-memory": str(free), "elasticgpu.io/gpu-core": "70"}
+    return {
+        "spec": {"nodeName": "n1", "index": index, "uuid": f"GPU-{index}", "model": "Tesla T4", "memory": 16 << 30},
+        "status": {"state": state, "capacity": amounts, "allocatable": left},
+    }
+
+
+def test_who_may_see_cards_alone_sees_what_is_free_and_nobodys_pods(ask: Any) -> None:
+    cards = {"/apis/elasticgpu.io/v1alpha1/gpus": collection(card(1, 0, "Cordoned"), card(0, 5109), {"spec": {}})}
+    status, shown, said = ask(SEEN | cards, "nodes")
+    assert (status, said) == (0, "")
+    assert [line.split() for line in shown.splitlines()[1:3]] == [
+        ["n1", "0", "Tesla", "T4", "-", "#######...", "10000", "5109", "15109", "30", "Healthy", "-", "-"],
+        ["n1", "1", "Tesla", "T4", "-", "..........", "0", "0", "15109", "0", "Cordoned", "-", "-"],
+    ]
+    assert shown.splitlines()[3:] == [
+        "1 node, 2 GPUs, 1 healthy: ####...... 10000 of 30218 MiB, 33 %",
+        "From gpus.elasticgpu.io; which pods have shares needs the right to list nodes, GPUNodes and all pods.",
+    ]
+    rows, whole = (json.loads(ask(given, "nodes", "-o", "json")[1])["items"] for given in (SEEN | cards, WHOLE))
+    assert rows[0].keys() == whole[0].keys(), "programs find the same fields"

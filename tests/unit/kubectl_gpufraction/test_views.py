@@ -138,6 +138,15 @@ def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> Non
     assert row["nodeState"] == want
 
 
+def test_a_node_where_the_options_are_refused_is_seen_to_be() -> None:
+    inventory = gpunode("n1", 15109)
+    why = "the options are refused, and the earlier ones stay in use: pools: found 3; give a list"
+    inventory["status"]["conditions"] = [{"type": "OptionsRefused", "status": "True", "message": why}]
+    state = ClusterView.of([inventory], [node("n1")], [])
+    (row,) = nodes.rows(state, NOW)
+    assert (row["nodeState"], state.nodes[0].refused) == ("Ready,OptionsRefused", why)
+
+
 def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
     made = admitted("stuck", "gpufraction.io/gpu-memory", "2Gi", on="n1")
     why = "0/1 nodes are available: 1 Insufficient example.com/nic."

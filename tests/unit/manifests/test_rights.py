@@ -108,6 +108,13 @@ def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobod
     assert seen == {"gpunodes", "elasticgpuclaims", "elasticgpuclasses", "gpus"}, "an ElasticGPU names a tenant"
 
 
+def test_who_may_see_free_gpus_sees_no_tenants() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-free-gpus")
+    assert "labels" not in role["metadata"], "nobody has it by itself"
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"gpunodes", "gpus"}
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
 def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     read = {(resource, verb, ()) for resource in ("nodes", "gpunodes") for verb in ("get", "list", "watch")}
     write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
