@@ -6,6 +6,7 @@ Every case breaks one thing of a cluster that is well, compares all findings, an
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from contract import names
+from kubectl_gpufraction.__main__ import main
 from kubectl_gpufraction.check import reader, rules
+from playground import scenarios
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
 from playground.machinery.objects.nodes import NodeSpec
@@ -342,3 +345,7 @@ def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None
     assert check(bare.kubeconfig) == wanted
     with faults.offered(bare.kube, "t4", "nvidia.com/gpu", "2"):
         assert check(bare.kubeconfig) == [*wanted[:3], OFFERED, *wanted[4:]]
+        printed = io.StringIO()
+        main(["check", "--kubeconfig", str(bare.kubeconfig)], out=printed, environment={})
+    page = (scenarios.SAMPLES.parent / "docs" / "installing.md").read_text(encoding="utf-8")
+    assert f"```\n{printed.getvalue()}```\n".replace(f"Kubernetes {version}", "Kubernetes 1.34") in page
