@@ -265,7 +265,7 @@ function gpus(view, sums) {
 
 function map(view) {
   return h("section", { class: "map", "data-key": "map" },
-    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory shared out"), h("span", {}, "dashed: takes no new pods"), h("span", {}, "!: a GPU is unhealthy")),
+    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory shared out"), h("span", {}, "striped: takes no new pods"), h("span", {}, "!: a GPU is unhealthy")),
     h("div", { class: "tiles", "data-rove": "flat", role: "group", "aria-label": "All nodes" },
       view.map.map(([name, full, matter]) => h("button", { class: `tile ${matter}`, "data-key": name, "data-action": "filter", "data-filter": name, title: `${name}: ${full} %`, "aria-label": `${name}, ${full} % of the memory shared out${matter === "well" ? "" : ", " + matter}` },
         h("i", { style: { height: `${full}%` } })))),
