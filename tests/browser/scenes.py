@@ -98,9 +98,10 @@ class Large(Embedded):
             self._put("nodes", "", node(name, cordoned=number % 41 == 17))
             self._put(f"{names.GPUNODE_PLURAL}.{names.GROUP}", "", made | {"apiVersion": names.GPUNODE_GROUP_VERSION})
             for gpu in range(8):
-                sharers = min(4, (number * 7919 >> 4) % 4 + (gpu * 3 + number) % 3)
+                sharers = (number * 31 + gpu * (number % 7 + 1)) % 5
                 for sharer in range(sharers):
-                    amount = f"{size * (2 + (gpu * 5 + sharer * 3 + number) % 4) // (5 * sharers)}Mi"
+                    part = (2 + (gpu * 5 + sharer * 3 + number) % 4) * (2 + number * 13 % 11 % 4)
+                    amount = f"{size * part // (25 * sharers)}Mi"
                     pod = admitted(f"job-{number:04}-{gpu}-{sharer}", str(names.GPU_MEMORY), amount, on=name, gpu=gpu)
                     self._store(pod, _TEAMS[(number // 9 + sharer) % len(_TEAMS)], created)
         for number in range(120):
