@@ -119,7 +119,8 @@ def serve(session: Session, out: TextIO, stop: threading.Event) -> int:
     token = "" if given.listen else secrets.token_urlsafe(_TOKEN_BYTES)
     address = given.listen or (_LOOPBACK, given.port)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs are started with SIGINT ignored
+            signal.signal(number, lambda *_: stop.set())
     page = serving(
         session.kube,
         session.seen,

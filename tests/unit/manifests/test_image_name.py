@@ -12,7 +12,7 @@ from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, with_
 
 NAME, TAG = "registry.example.com/team/gpufraction", "9.9.9"
 IMAGES = [{"name": "gpufraction", "newName": NAME, "newTag": TAG}]
-WITH_CONTAINERS = ["node-access", "holders", "mps", "preload", "node-provisioning", "node-placeholders"]
+WITH_CONTAINERS = ["node-access", "holders", "mps", "preload", "node-provisioning", "node-placeholders", "ui"]
 """Components that add containers of our image, and those that they need."""
 OTHERS = {"docker.io/projecthami/hami"}
 """Images of others, which `images` names apart."""
@@ -57,5 +57,5 @@ def test_no_manifest_names_a_registry_and_all_have_the_version_of_the_sources() 
         for path in sorted(MANIFESTS.rglob("kustomization.yaml"))
     }
     found = {folder: value for folder, value in entries.items() if value}
-    assert set(found) == {"base", "components/holders", "components/mps"}
-    assert list(found.values()) == [[{"name": "gpufraction", "newTag": version}]] * 3
+    assert set(found) == {"base", "components/holders", "components/mps", "components/ui"}
+    assert list(found.values()) == [[{"name": "gpufraction", "newTag": version}]] * 4

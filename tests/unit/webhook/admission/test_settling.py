@@ -60,7 +60,7 @@ def test_a_placed_pod_whole() -> None:
                 "gpufraction.io/cores-limit.main": "30",
                 "gpufraction.io/mps-memory.main": "0=5120M",
                 "gpufraction.io/mps-threads.main": "30",
-                "gpufraction.io/memory-fraction.main": "0.3125",
+                "gpufraction.io/memory-fraction.main": "0.33887",
             },
         },
         "spec": {
