@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+# Of `make test`: one more than there are cores, at most 4, because tests of running clusters wait for half of their time.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -ge 3 ] && echo 4 || echo $$((n + 1)))
 WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
@@ -37,7 +39,7 @@ playground-upgrade: $(STAMP) ## replace the programs of a running playground one
 	@$(RUN) -m playground upgrade $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 test: $(STAMP) ## run the tests
-	$(RUN) -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile
 
 test-realcluster: $(STAMP) ## run the cluster tests on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
