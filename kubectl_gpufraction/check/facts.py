@@ -1,7 +1,7 @@
 """
 What the check knows of a cluster: objects as the API server gave them, or why they could not be read.
 
-Pure. A missing object is None, or an empty collection; an `Unseen` is one of which nothing is known.
+Pure. An object that does not exist is None, or an empty collection. An `Unseen` stands for one that could not be read.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         type=_address,
         default=None,
         metavar="ADDRESS:PORT",
-        help="serve there, without a token: whoever reaches it sees what this account sees",
+        help="serve there without a token: everybody who can connect sees what this account may see",
     )
     to.add_argument("--host", action="append", default=[], metavar="NAME", help="a name of this server, with --listen")
 
@@ -90,7 +90,7 @@ def serving(
 
 
 def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON:
-    """A pod and its Events, with the rights of whoever serves the page. Raises HttpError."""
+    """A pod and its Events, read with the rights of the account that serves the page. Raises HttpError."""
     seen = reader.current()
     if seen.picture is None:
         raise HttpError(503, seen.why or "the API server has not answered yet")

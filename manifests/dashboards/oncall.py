@@ -1,5 +1,5 @@
 """
-The dashboard of whoever is on call: which alerts fire, a panel for each alert, and the figures behind faults.
+The dashboard for the person on call: which alerts fire, a panel for each alert, and the figures behind faults.
 
 A panel of an alert shows what the alert's expression looks at and a line where it fires; its title is the alert's name,
 and its text the alert's own. So the alerts stay the only place where a threshold stands.
