@@ -69,7 +69,8 @@ class FitChecks:
         self._assumed: dict[str, AssumedWorkload] = {}
         self._answered: dict[str, str] = {}
         """The version at which a Workload was answered, until the watch shows a later one."""
-        self._pausing: dict[str, float] = {}
+        self._pausing: dict[str, tuple[str, float]] = {}
+        """The version at which a Workload was set aside, and until when."""
 
     # -- what the watches bring -----------------------------------------------------------------------------------
 
@@ -170,10 +171,14 @@ class FitChecks:
             each
             for key, each in self._workloads.items()
             if self._answered.get(key) != each.version
-            and self._pausing.get(key, now) <= now
+            and not self._is_set_aside(each, now)
             and any(check.state == PENDING for check in each.of(self._checks))
         ]
         return sorted(found, key=lambda each: (-each.priority, each.since, each.key))
+
+    def _is_set_aside(self, workload: Workload, now: float) -> bool:
+        version, until = self._pausing.get(workload.key, ("", now))
+        return version == workload.version and now < until
 
     def assumed(self, now: float) -> list[AssumedWorkload]:
         """The Workloads that are counted though their pods have no shares yet; those whose time is over end here."""
@@ -213,8 +218,12 @@ class FitChecks:
             del self._assumed[workload.key]
 
     def set_aside(self, workload: Workload, now: float) -> None:
-        """It cannot be judged; it is tried again once it changes, or after a minute."""
-        self._pausing[workload.key] = now + _AGAIN
+        """
+        This version cannot be judged or answered; the Workload is tried again once it changes, or after a minute.
+
+        The watch may have brought a later version already, which is why this one is refused: that one does not wait.
+        """
+        self._pausing[workload.key] = (workload.version, now + _AGAIN)
 
     def is_assumed(self, workload: Workload) -> bool:
         """Whether the Workload itself is counted already, since a write of its answer has an unknown outcome."""

@@ -83,7 +83,7 @@ class Hostile:
         """Have another tenant's small pod placed and taken away again; how long it took, in seconds."""
         made = pod("neighbour").asks("gpufraction.io/gpu-memory", "1Gi")
         started = time.monotonic()
-        self.create(made, NEIGHBOUR)
+        uid = self.create(made, NEIGHBOUR)["metadata"]["uid"]
         path = paths.pods(NEIGHBOUR, "neighbour")
         wait_for(
             lambda: bool(self.kube.get(path)["spec"].get("nodeName")),
@@ -91,7 +91,7 @@ class Hostile:
             within,
         )
         took = time.monotonic() - started
-        self.kube.delete(path, {"gracePeriodSeconds": 0})
+        self.kube.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
         return took
 
 

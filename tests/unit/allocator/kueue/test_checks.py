@@ -229,6 +229,15 @@ def test_what_cannot_be_judged_is_tried_again_later_or_when_it_changes(bench: Be
     assert bench.due() == ["w"]
 
 
+def test_a_write_that_is_refused_since_the_workload_changed_waits_for_nothing(bench: Bench) -> None:
+    """The watch may bring the change before the write's refusal comes back."""
+    bench.put(WAITS)
+    judged = bench.promise("w")
+    bench.put(workload("w", pod_set("main", 2, EIGHT), version="2"))
+    bench.checks.not_answered(judged, bench.now, unknown=False)
+    assert (bench.left(), bench.due(), bench.the("w").version) == ({}, ["w"], "2")
+
+
 ODD: Sequence[JSON] = (
     {**WAITS, "spec": {"podSets": "none"}},
     {**WAITS, "spec": {"podSets": [{"name": "main", "count": "many", "template": {}}]}},
