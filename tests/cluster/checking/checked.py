@@ -9,6 +9,8 @@ from pathlib import Path
 
 from kubectl_gpufraction.__main__ import main
 from playground.cluster import Cluster
+from runtime.kubernetes.client import Kube
+from tests.versions import WHOLE_PODS, shown
 
 IMAGE = "registry.example.com/gpufraction:0.1.0"
 Line = tuple[str, str, str, str | None]
@@ -49,11 +51,17 @@ def ok(check_: str, found: str) -> Line:
     return ("OK", check_, found, None)
 
 
+def kubernetes(kube: Kube) -> Line:
+    """What is found of the server's version."""
+    version = kube.version()
+    lacks = "" if version >= WHOLE_PODS else "; requests of a whole pod (spec.resources) come with 1.34"
+    return ok("kubernetes", f"Kubernetes {shown(version)}{lacks}")
+
+
 def healthy(cluster: Cluster) -> Want:
     """The findings while nothing is wrong."""
-    version = ".".join(map(str, cluster.kube.version()))
     lines = (
-        ok("kubernetes", f"Kubernetes {version}"),
+        kubernetes(cluster.kube),
         ok("your-rights", "you may install and upgrade"),
         ok("node-labels", "2 of 2 nodes have a label of GPU nodes"),
         ok("device-plugins", "no other device plugin offers GPUs"),

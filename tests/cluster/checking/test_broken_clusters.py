@@ -28,7 +28,7 @@ from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
 from tests.builders import pod
 from tests.cluster.checking import faults
-from tests.cluster.checking.checked import Line, check, healthy
+from tests.cluster.checking.checked import Line, check, healthy, kubernetes
 from tests.cluster.checking.conftest import BarePlane, expect
 
 pytestmark = pytest.mark.system
@@ -330,9 +330,8 @@ def test_the_clock_that_counts_is_the_api_servers(cluster: Cluster) -> None:
 
 
 def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None:
-    version = ".".join(map(str, bare.kube.version()))
     wanted = [
-        ok("kubernetes", f"Kubernetes {version}"),
+        kubernetes(bare.kube),
         ok("your-rights", "you may install and upgrade"),
         ok("node-labels", "1 of 1 nodes have a label of GPU nodes"),
         ok("device-plugins", "no other device plugin offers GPUs"),
@@ -348,4 +347,4 @@ def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None
         printed = io.StringIO()
         main(["check", "--kubeconfig", str(bare.kubeconfig)], out=printed, environment={})
     page = (scenarios.SAMPLES.parent / "docs" / "installing.md").read_text(encoding="utf-8")
-    assert f"```\n{printed.getvalue()}```\n".replace(f"Kubernetes {version}", "Kubernetes 1.34") in page
+    assert f"```\n{printed.getvalue()}```\n".replace(wanted[0][2], "Kubernetes 1.34") in page

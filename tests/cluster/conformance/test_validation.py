@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.cluster.conformance.asking import JSON, Api, Ask, Case, annotated, check, create, op, patch, pod, titled
+from tests.versions import QUOTED_VALUES, WHOLE_PODS, Worded
 
 MEMORY = "gpufraction.io/gpu-memory"
 NAME_63, NAME_64 = "d" * 63, "d" * 64
 PREFIX_254 = ".".join(["a" * 50] * 5)
 NOT_A_PART = "name part must consist of alphanumeric characters, '-', '_' or '.'"
 NOT_A_KEY = "a valid label key must consist of alphanumeric characters"
+NOT_A_NAME = "a qualified name must consist of alphanumeric characters"
 
 
 def asks(amount: Any, name: str = MEMORY) -> Ask:
@@ -36,6 +38,12 @@ def from_field(path: str) -> Ask:
     return with_env({"name": "E", "valueFrom": {"fieldRef": {"fieldPath": path}}})
 
 
+def no_integer(quoted: str) -> tuple[str | Worded, ...]:
+    """Of the container's limit that is no whole number."""
+    before = Worded(QUOTED_VALUES, now=f'Invalid value: "{quoted}"', before="Invalid value: resource.Quantity")
+    return (f"spec.containers[0].resources.limits[{MEMORY}]: Invalid value: ", before, ": must be an integer")
+
+
 def held(amount: str) -> JSON:
     """The amount as limit and, by default, as request."""
     resources = {"limits": {MEMORY: amount}, "requests": {MEMORY: amount}}
@@ -43,16 +51,14 @@ def held(amount: str) -> JSON:
 
 
 AMOUNTS = {
-    "half": Case(asks("0.5"), 422, "Invalid", (f'limits[{MEMORY}]: Invalid value: "500m": must be an integer',)),
-    "half, in thousandths": Case(asks("500m"), 422, "Invalid", ('Invalid value: "500m": must be an integer',)),
-    "half, as a number": Case(asks(0.5), 422, "Invalid", ('Invalid value: "500m": must be an integer',)),
+    "half": Case(asks("0.5"), 422, "Invalid", no_integer("500m")),
+    "half, in thousandths": Case(asks("500m"), 422, "Invalid", no_integer("500m")),
+    "half, as a number": Case(asks(0.5), 422, "Invalid", no_integer("500m")),
     "less than nothing": Case(
         asks("-1"), 422, "Invalid", (f'limits[{MEMORY}]: Invalid value: "-1": must be greater than or equal to 0',)
     ),
     "a fraction of a unit that is whole": Case(asks("1.5Gi"), 201, shows=held("1536Mi")),
-    "a fraction of a unit that is not": Case(
-        asks("0.1Gi"), 422, "Invalid", ('Invalid value: "107374182400m": must be an integer',)
-    ),
+    "a fraction of a unit that is not": Case(asks("0.1Gi"), 422, "Invalid", no_integer("107374182400m")),
     "an exponent": Case(asks("1e3"), 201, shows=held("1e3")),
     "decimal units": Case(asks("5G"), 201, shows=held("5G")),
     "nothing": Case(asks("0"), 201, shows=held("0")),
@@ -93,18 +99,23 @@ RESOURCES = {
         create(pod("p", resources={"limits": {"cpu": "1", "memory": "1Gi"}})),
         201,
         shows={"spec": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}},
+        since=WHOLE_PODS,
     ),
     "of the whole pod, which has no such": Case(
         create(pod("p", resources={"limits": {MEMORY: "1Gi"}})),
         422,
         "Invalid",
         (f'spec.resources.limits[{MEMORY}]: Unsupported value: "{MEMORY}"', '"cpu", "hugepages-", "memory"'),
+        since=WHOLE_PODS,
     ),
     "a name without a domain": Case(
         asks("1", "gpu"),
         422,
         "Invalid",
-        ('spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully',),
+        (
+            Worded((1, 34), now='limits[gpu]: Invalid value: "gpu": ', before="limits[gpu]: Invalid value: gpu: "),
+            ": must be a standard resource type or fully",
+        ),
     ),
     "a name that quotas use": Case(
         asks("1", "requests.x.io/gpu"), 422, "Invalid", ("doesn't follow extended resource name standard",)
@@ -160,7 +171,9 @@ KEYS = {
     "a domain of 254": Case(
         create(annotated("p", {f"{PREFIX_254}/x": "v"})), 422, "Invalid", ("prefix part must be no more than 253",)
     ),
-    "two slashes": Case(create(annotated("p", {"a/b/c": "v"})), 422, "Invalid", ('"a/b/c": ', NOT_A_KEY)),
+    "two slashes": Case(
+        create(annotated("p", {"a/b/c": "v"})), 422, "Invalid", ('"a/b/c": ', Worded((1, 35), NOT_A_KEY, NOT_A_NAME))
+    ),
     "a value that is no text": Case(
         create(annotated("p", {"a/b": 1})), 400, "BadRequest", ('Pod in version "v1" cannot be handled as a Pod',)
     ),
@@ -168,7 +181,10 @@ KEYS = {
         create(annotated("p", {"a": "v" * (256 * 1024)})),
         422,
         "Invalid",
-        ("metadata.annotations: Too long: may not be more than 262144 bytes",),
+        (
+            "metadata.annotations: Too long: ",
+            Worded((1, 32), now="may not be more than 262144 bytes", before="must have at most 262144 bytes"),
+        ),
     ),
     "capitals in the domain": Case(create(annotated("p", {"GPUfraction.io/x": "v"})), 201),
     "a label's value of 64": Case(

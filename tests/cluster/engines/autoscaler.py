@@ -34,6 +34,9 @@ _MANAGED = "kwok.x-k8s.io/node"
 _LIMIT = "cluster-autoscaler.kwok.nodegroup/{}-count"
 _CONFIG, _TEMPLATES = "kwok-provider-config", "kwok-provider-templates"
 _LOOPS = re.compile(r'^cluster_autoscaler_function_duration_seconds_count\{function="main"\} (\d+)', re.MULTILINE)
+_PLAN = re.compile(
+    r"Pod [^/ ]+/(?P<request>[^/ ]+)-\d+-\d+ is unschedulable|Final scale-up plan: \[\{\S+ (?P<had>\d+)->(?P<gets>\d+) "
+)
 _LEAVING_SECONDS = 30.0
 _REQUESTS = (
     "--enable-provisioning-requests=true",
@@ -138,6 +141,24 @@ class Autoscaler:
         """Delete the requests and their templates; as long as a request is there, its nodes stay for ten minutes."""
         self.kube.delete(paths.path(GROUP_VERSION, "provisioningrequests", namespace))
         self.kube.delete(paths.path("v1", "podtemplates", namespace))
+
+    def served_again(self) -> int:
+        """
+        The nodes that it brought beyond what ProvisioningRequests asked for, by its log.
+
+        It writes that a request is accepted, and from the state before that, that it is provisioned. Where the second
+        write fails, it serves the request again, by a list of nodes that may lack some of those that it just made.
+        """
+        served: set[str] = set()
+        request, again = "", 0
+        for found in _PLAN.finditer(self.program.log.read_text(errors="replace")):
+            if found["request"]:
+                request = found["request"]
+                continue
+            again += int(found["gets"]) - int(found["had"]) if request in served else 0
+            served.add(request)
+        assert served, "its log has no scale-up in the words that are known"
+        return again
 
     def loops(self) -> int:
         """How often it has looked for pods that need a node."""

@@ -44,8 +44,6 @@ class Fleet:
         self._seen: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
-        self.most = 0
-        """The most nodes that were there at once."""
         self.names: set[str] = set()
         """All nodes that ever were there."""
 
@@ -73,7 +71,6 @@ class Fleet:
         found = self._cluster.kube.list(paths.path("v1", "nodes")).items
         there = {node["metadata"]["name"]: node for node in found if GROUP_LABEL in node["metadata"]["labels"]}
         self.names |= set(there)
-        self.most = max(self.most, len(there))
         for name in [name for name in self._agents if name not in there]:
             agent = self._agents.pop(name)
             agent.terminate()

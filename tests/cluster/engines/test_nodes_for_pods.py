@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ POOL = {
 
 PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--provisioning-after", "1s")
 GPUS = {"t4": "2 x Tesla T4 15109MiB"}
+_ASKED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?P<nodes>\d+) ", re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -72,6 +75,8 @@ class Beside:
     cluster: Cluster
     scaler: Autoscaler
     fleet: Fleet
+    since: str
+    """When it began, as our log writes it."""
 
     def create(self, *made: PodBuilder) -> None:
         for each in made:
@@ -92,6 +97,16 @@ class Beside:
             return len(found) == count and all(map(scenarios.is_running, found)) and not self.requests()
 
         wait_for(done, lambda: f"{self.requests()} {scenarios.shown(scenarios.all_pods(self.cluster.kube))}", timeout)
+
+    def asked(self) -> int:
+        """How many nodes we asked for in this test."""
+        programs = [self.cluster.programs[each.name("allocator")] for each in self.cluster.replicas]
+        said = "".join(each.log.read_text(errors="replace") for each in programs)
+        return sum(int(found["nodes"]) for found in _ASKED.finditer(said) if found["at"] >= self.since)
+
+    def brought(self) -> int:
+        """How many nodes came at any time for what we asked."""
+        return len(self.fleet.names) - self.scaler.served_again()
 
     def warnings(self) -> list[str]:
         """The reasons of our Warnings about pods and nodes."""
@@ -126,13 +141,14 @@ def beside(
     """The autoscaler with a group at zero, whose nodes publish two GPUs after a while."""
     folder = autoscaler.assets()
     assert isinstance(folder, Path)
+    began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     agents = following(cluster, directory / "fleet", gpus, delay=delay, flags=("--startup-taint=true",))
     with (
         autoscaler.running(cluster, folder, directory / "autoscaler", (group,), requests=requests) as scaler,
         agents as fleet,
     ):
         try:
-            yield Beside(cluster, scaler, fleet)
+            yield Beside(cluster, scaler, fleet, began)
         finally:
             scenarios.clear(cluster.kube)
         invariants.check(cluster)
@@ -153,7 +169,7 @@ def test_a_pod_that_waits_brings_the_first_node_and_runs_there(cluster: Cluster,
         b.create(tenant("first"))
         b.all_run(1)
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == len(b.scaler.nodes()) == 1
+        assert (b.asked(), b.brought()) == (1, 1)
 
 
 def test_ten_nodes_come_for_twenty_cards_and_go_when_their_pods_have_gone(cluster: Cluster, tmp_path: Path) -> None:
@@ -166,11 +182,11 @@ def test_ten_nodes_come_for_twenty_cards_and_go_when_their_pods_have_gone(cluste
 
         wait_for(full, lambda: f"{b.requests()} {scenarios.shown(scenarios.all_pods(cluster.kube))}", 150)
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == b.fleet.most == 10, "the pool may have ten nodes"
+        assert (b.asked(), b.brought()) == (10, 10), "the pool may have ten nodes"
         invariants.check(cluster)
         scenarios.clear(cluster.kube)
         wait_for(lambda: not b.scaler.nodes(), lambda: f"{len(b.scaler.nodes())} nodes stay", 120)
-        assert len(b.fleet.names) == 10
+        assert (b.asked(), b.brought()) == (10, 10)
         assert b.requests() == []
 
 
@@ -189,7 +205,7 @@ def test_as_many_nodes_come_as_the_cards_need(
         b.create(*(tenant(f"p{number}", amount) for number, amount in enumerate(memory)))
         b.all_run(len(memory))
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == nodes
+        assert (b.asked(), b.brought()) == (nodes, nodes)
 
 
 NEVER = {
@@ -232,7 +248,7 @@ def test_a_node_that_comes_for_a_pod_that_is_gone_goes_again(cluster: Cluster, t
         cluster.kube.delete(paths.pods("default", "short"))
         wait_for(lambda: not b.requests(), lambda: f"{b.requests()} are left")
         wait_for(lambda: not b.scaler.nodes(), lambda: f"it stays: {b.scaler.program.tail()}")
-        assert len(b.fleet.names) == 1
+        assert (b.asked(), b.brought()) == (1, 1)
 
 
 def test_with_the_startup_taint_the_share_comes_after_the_gpus_and_no_second_node(
@@ -243,7 +259,7 @@ def test_with_the_startup_taint_the_share_comes_after_the_gpus_and_no_second_nod
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.all_run(1)
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == 1
+        assert (b.asked(), b.brought()) == (1, 1)
 
 
 def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -256,7 +272,7 @@ def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_
         wait_for(lambda: {"NodeNotBrought", "NodeWithoutGPUs"} <= set(b.warnings()), lambda: f"{b.warnings()}")
         wait_for(lambda: not b.scaler.nodes(), lambda: f"the empty node stays: {b.scaler.program.tail()}")
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == 1, "the pool is asked again after a pause only"
+        assert (b.asked(), b.brought()) == (1, 1), "the pool is asked again after a pause only"
 
 
 OFF = ("--provisioning-requests=false",)
@@ -290,7 +306,7 @@ def test_a_new_leader_goes_on_from_the_request_that_it_finds(tmp_path: Path) -> 
         b.all_run(3)
         cluster.programs[leader.name("allocator")].start()
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == 2
+        assert (b.asked(), b.brought()) == (2, 2)
 
 
 def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path) -> None:
@@ -299,7 +315,7 @@ def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path)
         b.create(*(tenant(f"p{number}") for number in range(4)))
         b.all_run(4)
         b.scaler.after_loops(5)
-        assert len(b.fleet.names) == 4
+        assert (b.asked(), b.brought()) == (4, 4)
 
 
 def test_nodes_whose_gpus_a_device_plugin_offers_are_not_asked_for_again_and_again(tmp_path: Path) -> None:
@@ -311,4 +327,4 @@ def test_nodes_whose_gpus_a_device_plugin_offers_are_not_asked_for_again_and_aga
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.await_reason("waits", "NodeNotBrought")
         b.scaler.after_loops(10)
-        assert len(b.fleet.names) == 1
+        assert (b.asked(), b.brought()) == (1, 1)

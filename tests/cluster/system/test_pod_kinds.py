@@ -20,6 +20,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeError, KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
+from tests.versions import WHOLE_PODS, needs
 
 pytestmark = pytest.mark.system
 JSON = dict[str, Any]
@@ -84,10 +85,6 @@ REFUSED = {
     "a node that is not there": (pod("x").asks(MEMORY, "1Gi").on("ghost"), "3 not the node that the pod names"),
     "a RuntimeClass that is not there": (t4("x").spec(runtimeClassName="ghost"), 'RuntimeClass "ghost" not found'),
     "a priority that is not there": (t4("x").spec(priorityClassName="ghost"), "no PriorityClass with name ghost"),
-    "a share of the whole pod": (
-        pod("x").container("main").spec(resources={"limits": {MEMORY: "1Gi"}}),
-        "spec.resources.limits[gpufraction.io/gpu-memory]: Unsupported value",
-    ),
 }
 
 
@@ -97,6 +94,13 @@ def test_it_is_refused_with_the_reason(cluster: Cluster, case: tuple[PodBuilder,
     with pytest.raises(KubeError) as refused:
         create(cluster, builder)
     assert words in str(refused.value)
+    assert scenarios.all_pods(cluster.kube) == []
+
+
+def test_a_share_of_the_whole_pod_is_refused_with_the_reason(cluster: Cluster) -> None:
+    needs(WHOLE_PODS, cluster.kube.version())
+    with pytest.raises(KubeError, match=r"spec.resources.limits\[gpufraction.io/gpu-memory\]: Unsupported value"):
+        create(cluster, pod("x").container("main").spec(resources={"limits": {MEMORY: "1Gi"}}))
     assert scenarios.all_pods(cluster.kube) == []
 
 
@@ -111,6 +115,7 @@ def test_somebody_elses_gate_goes_first(cluster: Cluster) -> None:
 
 
 def test_resources_of_the_whole_pod_are_counted(cluster: Cluster) -> None:
+    needs(WHOLE_PODS, cluster.kube.version())
     whole = {"requests": {"cpu": "20"}}
     run(cluster, t4("first").spec(resources=whole))
     create(cluster, t4("second").spec(resources=whole))
