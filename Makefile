@@ -9,7 +9,7 @@ WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -94,6 +94,10 @@ bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
 	@$(RUN) -m benchmarks.placement --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
+
+bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's own, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
+	@$(RUN) -m benchmarks.bound $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from playground.realapi.hollow import HollowKubelets
 from playground.realapi.nodes import KubeletServer, Registration
 from playground.realapi.reacting import Reactor
 from playground.realapi.remote import RemoteApi
-from playground.realapi.server import RealServer
+from playground.realapi.server import RealServer, called_by_url
 
 JSON = dict[str, Any]
 
@@ -121,11 +120,7 @@ class Real:
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services, so an API server cannot reach one."""
-        reached = deepcopy(configuration)
-        for webhook in reached["webhooks"]:
-            service = webhook["clientConfig"].pop("service")
-            webhook["clientConfig"]["url"] = f"https://localhost:{port}{service.get('path', '/')}"
-        return reached, []
+        return called_by_url(configuration, port), []
 
     @property
     def webhook_names(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,15 @@ class RealServer:
             wait_for(done_by_living, missing, _READY_SECONDS, every=_PAUSE)
         except (NotInTime, ProgramFailed) as error:
             raise NotReady(str(error)) from error
+
+
+def called_by_url(configuration: JSON, port: int) -> JSON:
+    """A webhook configuration that calls a loopback port by URL in place of a Service, which no process here is."""
+    reached = deepcopy(configuration)
+    for webhook in reached["webhooks"]:
+        service = webhook["clientConfig"].pop("service")
+        webhook["clientConfig"]["url"] = f"https://localhost:{port}{service.get('path', '/')}"
+    return reached
 
 
 def _base64(content: bytes) -> str:

@@ -1,0 +1,139 @@
+"""
+A real control plane with many nodes that nobody runs: etcd, kube-apiserver and kube-scheduler.
+
+Nodes are objects, and so are their GPUs. There are no kubelets, no agents and no controllers, so nothing is written
+but by what is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks.progress import say
+from contract import names
+from contract.encoding import quantity
+from contract.model import Gpu, Inventory
+from contract.nodes.inventories import inventory_to_status
+from playground.api.kinds.values import User
+from playground.machinery.cluster import SCHEDULER
+from playground.machinery.objects.nodes import NodeSpec, node_object
+from playground.programs import installing
+from playground.realapi import components
+from playground.realapi.components import Assets
+from playground.realapi.server import RealServer, called_by_url
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
+
+JSON = dict[str, Any]
+EXTENDED = "bench.example/gpu-share"
+"""The extended resource by which kube-scheduler alone places."""
+SHARES, GPUS = 64, 8
+"""Shares of a node, in EXTENDED, and its cards."""
+_MODEL, _GIB = "NVIDIA A100-SXM4-80GB", 80
+POOL = "pool"
+HELD, OPEN = "held", "open"
+"""Values of the label POOL: of the few nodes that gated pods wait for, and of all others."""
+_SEEDING = 8
+
+
+class Nodes:
+    """
+    A control plane of so many nodes, `held` of which are those that gated pods wait for.
+
+    `gpus`: whether the nodes have GPUs that gpufraction knows. `namespaces` exist from the start, with the account that
+    a controller would make. Without GPUs it is a cluster that has never seen gpufraction.
+    """
+
+    def __init__(self, assets: Assets, *, nodes: int, held: int, gpus: bool, namespaces: Sequence[str]) -> None:
+        # No controller would take away the taint that the plugin gives each new node.
+        self.server = RealServer(assets, disabled=("TaintNodesByCondition",))
+        self._nodes, self._held, self._gpus, self._namespaces = nodes, held, gpus, tuple(namespaces)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start it with its nodes. Raises `NotReady`."""
+        server = self.server
+        server.start()
+        kube = server.kube()
+        for namespace in self._namespaces:
+            installing.apply(kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            kube.create(paths.path("v1", "serviceaccounts", namespace), account)
+        say(f"creating {self._nodes} nodes, {'with' if self._gpus else 'without'} GPUs of ours")
+        _side_by_side(lambda number: self._create_node(kube, number), range(self._nodes))
+        if self._gpus:
+            # Before the policies are there, by which only a node's own agent may say what GPUs it has.
+            (definition,) = installing.documents(installing.BASE / "gpunodes.crd.yaml")
+            installing.apply(kube, definition)
+            gpunodes = paths.gpunodes()
+            wait_for(lambda: _served(kube, gpunodes), "GPUNodes are not served")
+            _side_by_side(lambda number: _create_gpunode(kube, _name(number)), range(self._nodes))
+        server.add(components.SCHEDULER, components.scheduler_flags(server.certified(SCHEDULER))).start()
+
+    def stop(self) -> None:
+        """Stop everything that was started, and remove its directory."""
+        self.server.stop()
+
+    def _create_node(self, kube: Kube, number: int) -> None:
+        pool = HELD if number < self._held else OPEN
+        spec = NodeSpec(_name(number), cpu="128", memory="1Ti", pods=250, labels={POOL: pool})
+        made = node_object(spec, time.time())
+        amounts = {EXTENDED: str(SHARES)}
+        if self._gpus:
+            amounts |= {str(names.GPU_MEMORY): f"{GPUS * _GIB}Gi", str(names.GPU_CORES): str(100 * GPUS)}
+        made["status"]["capacity"] |= amounts
+        made["status"]["allocatable"] |= amounts
+        kube.create(paths.nodes(), made)
+
+    # -- what a cluster needs of it -------------------------------------------------------------------------------
+
+    def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
+        """See `RealServer.identify_to_webhooks`."""
+        self.server.identify_to_webhooks(certificate, key)
+
+    def kubeconfig(self, user: User) -> str:
+        """See `RealServer.kubeconfig`."""
+        return self.server.kubeconfig(user)
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """All nodes are there from the start. Raises ValueError."""
+        raise ValueError(f"node {spec.name}: nodes are created when the control plane starts")
+
+    def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
+        """By URL: nothing here implements Services."""
+        return called_by_url(configuration, port), []
+
+    @property
+    def webhook_names(self) -> tuple[str, ...]:
+        """The name in the URL."""
+        return ("localhost",)
+
+
+def _side_by_side(create: Callable[[int], None], numbers: Iterable[int]) -> None:
+    with ThreadPoolExecutor(_SEEDING) as pool:
+        list(pool.map(create, numbers))
+
+
+def _name(number: int) -> str:
+    return f"gpu-{number:05}"
+
+
+def _create_gpunode(kube: Kube, name: str) -> None:
+    size = _GIB * quantity.GIB
+    gpus = tuple(Gpu(f"GPU-{name}-{index}", index, _MODEL, size, size) for index in range(GPUS))
+    made = {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": "GPUNode", "metadata": {"name": name}}
+    kube.create(paths.gpunodes(), made)
+    kube.patch_merge(paths.gpunodes(name, "status"), {"status": inventory_to_status(Inventory(name, gpus))})
+
+
+def _served(kube: Kube, path: str) -> bool:
+    try:
+        kube.list(path)
+        return True
+    except KubeError:
+        return False
