@@ -68,6 +68,8 @@ class SchedulerView:
     """What was learnt of the requests, where the policy is one that learns."""
     scarcity: tuple[int, ...] = ()
     """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
+    largest: int = 0
+    """The number of cards of the largest node when the tables were made."""
 
     def tables(self) -> Tables | None:
         """The tables that decide, made again."""
@@ -77,7 +79,7 @@ class SchedulerView:
         made = estimator.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
         if made is None or len(made.scarcity) != len(self.scarcity):
             return made
-        return replace(made, scarcity=np.array(self.scarcity, np.int64))
+        return replace(made, scarcity=np.array(self.scarcity, np.int64), largest=self.largest)
 
 
 def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: int) -> SchedulerFigures:
@@ -119,4 +121,5 @@ def view(cache: Cache, queue: SchedulingQueue, records: PodRecords, now: float) 
         cache.reservations,
         tuple(learnt.target.items()) if learnt is not None else (),
         tuple(learnt.scarcity.tolist()) if learnt is not None else (),
+        learnt.largest if learnt is not None else 0,
     )

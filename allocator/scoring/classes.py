@@ -138,10 +138,14 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What the cluster has in all. `cpu` in thousandths, of the nodes with GPUs, whatever is taken of it."""
+    """
+    What the cluster has in all. `cpu` in thousandths, of the nodes with GPUs, whatever is taken of it; `largest` is the
+    number of cards of the node that has most.
+    """
 
     stocks: Mapping[Kind, Stock]
     cpu: int
+    largest: int = 0
 
     @property
     def cards(self) -> int:
@@ -162,13 +166,13 @@ class Supply:
 def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
     """What these nodes have."""
     found: dict[Kind, tuple[int, int, int]] = {}
-    cpu = 0
+    cpu = largest = 0
     for node in nodes.values():
-        here = node.allocatable.cpu
+        here, largest = node.allocatable.cpu, max(largest, len(node.gpus))
         if node.gpus:
             cpu += here
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
             kind = kind_of(gpu, limits)
             cards, most, taken = found.get(kind, (0, 0, 0))
             found[kind] = cards + 1, max(most, here), taken + CARD - remainder(gpu, usage, limits)
-    return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu)
+    return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu, largest)

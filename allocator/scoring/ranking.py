@@ -216,9 +216,15 @@ class Ranks:
         if alone:
             cost[~bears[:, rows].T] = _NEVER >> TIE_BITS
         best, every = cost.argmin(axis=1), np.arange(len(rows))
-        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._columns.tie[rows]
+        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._order(rows)
         known.card[slots] = np.where(exact[every, best], best, _BOUND)
         known.stamp[slots] = self._columns.stamp[rows]
+
+    def _order(self, rows: Longs) -> Longs:
+        """`reference.order` of these nodes."""
+        columns = self._columns
+        order: Longs = columns.tie[rows] >> (reference.SMALLER_SOONER * (columns.gpus[rows] < self.tables.largest))
+        return order
 
     def _lost(
         self,
@@ -259,7 +265,7 @@ class Ranks:
                 cards = _best_fit(self._columns, bears, rows, fraction.count)
             known.card[slots] = 0
             costs = self._costs(wanted, slots, every, cards)
-        known.rank[slots] = (costs << TIE_BITS) + self._columns.tie[rows]
+        known.rank[slots] = (costs << TIE_BITS) + self._order(rows)
 
     def _costs(self, wanted: RequestClass, slots: Longs, of: Longs, chosen: Longs) -> Longs:
         """`reference.cost` of each trial: `of` is the node, `chosen` its cards."""

@@ -30,6 +30,8 @@ PER_LEVEL = 1_000
 PER_SCARCE_CARD = 3, 100
 """What taking a whole card costs where all of its kind are asked for by name, in cards."""
 HALF_A_BIT_MORE = 100
+SMALLER_SOONER = 2
+"""Bits by which the hash that decides between equals is shifted on nodes with fewer cards than the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def evaluate(
     if isinstance(found, Reason):
         return found
     if not request.containers:
-        return _ranked(cost(node, None, (), cpu, limits, tables), node), found
+        return _ranked(cost(node, None, (), cpu, limits, tables), node, tables), found
     fraction = fit.combined(request) if request.same_gpus else request.containers[0]
     best: tuple[int, Fit] | None = None
     for positions in _choices(node, fraction, limits, found):
@@ -64,11 +66,19 @@ def evaluate(
             chosen = (positions,) * len(request.containers)
             best = here, Fit(chosen, memory, fraction.cores * len(positions))
     assert best is not None, "the request fits"
-    return _ranked(best[0], node), best[1]
+    return _ranked(best[0], node, tables), best[1]
 
 
-def _ranked(amount: int, node: NodeState) -> int:
-    return (amount << TIE_BITS) + tie(node.name)
+def _ranked(amount: int, node: NodeState, tables: Tables) -> int:
+    return (amount << TIE_BITS) + order(node, tables)
+
+
+def order(node: NodeState, tables: Tables) -> int:
+    """
+    The order of nodes of equal cost, the least first: the hash of the name, of which a quarter counts on a node with
+    fewer cards than the largest. So small nodes fill sooner, and requests for whole large nodes find some later.
+    """
+    return tie(node.name) >> (SMALLER_SOONER if len(node.gpus) < tables.largest else 0)
 
 
 def _choices(node: NodeState, fraction: FractionRequest, limits: Limits, found: Fit) -> Iterator[tuple[int, ...]]:

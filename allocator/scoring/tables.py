@@ -65,6 +65,8 @@ class Tables:
     thousandths, times weight, and `weight` is the sum of weights. `levels` are the bounds between which changes of
     fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is asked for by
     name.
+
+    `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
     """
 
     policy: str
@@ -78,6 +80,7 @@ class Tables:
     weight: int
     levels: Longs
     scarcity: Longs
+    largest: int = 0
 
 
 def fragmentation(target: Target, supply: Supply) -> Tables:
@@ -127,6 +130,7 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
         total,
         np.array(bounds),
         scarcity,
+        supply.largest if lanes else 0,
     )
 
 

@@ -64,8 +64,8 @@ class LearningWorker:
 
     def once(self, nodes: Iterable[NodeState], adopt: Callable[[Tables], None], *, due: bool) -> None:
         """
-        One lesson, if it is due or the cluster has changed: it has kinds of card that the tables do not know, or some
-        kinds are scarce and much was taken or given back since.
+        One lesson, if it is due or the cluster has changed: it has kinds of card that the tables do not know, its
+        largest node has another number of cards, or some kinds are scarce and much was taken or given back since.
         """
         supply = supply_of({node.name: node for node in nodes}, self._limits)
         if not due and not self._news(supply):
@@ -80,7 +80,7 @@ class LearningWorker:
     def _news(self, supply: Supply) -> bool:
         if self._last is None or self._taught is None:
             return False
-        if not supply.stocks.keys() <= self._last.kinds.keys():
+        if supply.largest != self._taught.largest or not supply.stocks.keys() <= self._last.kinds.keys():
             return True
         return bool(self._last.scarcity.any()) and estimator.filled(self._taught, supply)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
+from allocator.table import tie
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, PoolSharing, Usage, Wishes
 from contract.scheduling import nodeinfo
@@ -141,3 +143,31 @@ def test_nothing_learnt_is_best_fit() -> None:
 @pytest.mark.parametrize("policy", ["value", "fragmentation"])
 def test_no_demand_or_no_cards_teach_nothing(policy: str) -> None:
     assert estimator.make(policy, {}, supply_of({}, LIMITS)) is None
+
+
+def test_between_equals_a_quarter_of_the_hash_counts_on_nodes_with_fewer_cards_than_the_largest() -> None:
+    """By the whole hash the larger node would be first; by the quarter the smaller one is."""
+    names = sorted((f"n{number}" for number in range(40)), key=tie)
+    large_name, small_name = next(
+        (large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large)
+    )
+    share = SchedulingRequest(
+        PodRequest("any", (FractionRequest("main", percent=100, cores=100, exclusive=True),)), PodNeeds()
+    )
+
+    def node(name: str, cards: int, *, taken: int) -> NodeState:
+        gpus = tuple(Gpu(f"GPU-{name}-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(cards))
+        usage = (Usage(16 * GIB, 100, 1, True),) * taken + (Usage(),) * (cards - taken)
+        return NodeState(name, gpus, usage, allocatable=Compute(pods=9))
+
+    # One card is free on either, and only whole cards are asked for: the cost is the same.
+    both = {large_name: node(large_name, 4, taken=3), small_name: node(small_name, 2, taken=1)}
+    learner = Learner()
+    learner.see(share.request, 0)
+    found = {}
+    for policy in ("value", "fragmentation"):
+        tables = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
+        decision = reference.decide(both, share, limits=LIMITS, policy=Policy(policy), tables=tables)
+        assert isinstance(decision, Placement)
+        found[policy] = decision.node
+    assert found == {"value": small_name, "fragmentation": large_name}, "the published policy's ties stay as published"

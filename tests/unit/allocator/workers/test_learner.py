@@ -93,14 +93,29 @@ def test_a_lesson_comes_when_scarce_cards_were_taken() -> None:
     assert (before, after) == ([0, 2 * ONE, 0], [0, 3 * ONE, 0])
 
 
+def test_a_lesson_comes_when_a_larger_node_joins() -> None:
+    lessons: list[Tables] = []
+    made = LearningWorker(policy="value", limits=DEFAULT_LIMITS)
+    one = _node("one", "T4")
+    made.see(HALF, 1000)
+    made.once([one], lessons.append, due=True)
+    card = one.gpus[0]
+    two = replace(one, name="two", gpus=(card, replace(card, uuid="GPU-two-1", index=1)), usage=(Usage(), Usage()))
+    made.once([one, replace(one, name="three")], lessons.append, due=False)
+    made.once([one, two], lessons.append, due=False)
+    assert [lesson.largest for lesson in lessons] == [1, 2]
+
+
 def test_a_snapshot_holds_how_scarce_cards_were_at_the_last_lesson() -> None:
     share = FractionRequest("main", percent=10, wishes=Wishes(use_models=("A10",)))
     (wanted,) = demanded(PodRequest("any", (share,)), 0)
     states = (_node("one", "T4"), _node("two", "A10"))
-    view = SchedulerView(DEFAULT_LIMITS, Policy("value"), states, demand=((wanted, 1.0),), scarcity=(0, 7, 0))
+    view = SchedulerView(
+        DEFAULT_LIMITS, Policy("value"), states, demand=((wanted, 1.0),), scarcity=(0, 7, 0), largest=3
+    )
     made = debug.from_json(json.loads(json.dumps(debug.to_json(view)))).tables()
     assert made is not None
-    assert made.scarcity.tolist() == [0, 7, 0]
+    assert (made.scarcity.tolist(), made.largest) == ([0, 7, 0], 3)
     joined = replace(view, nodes=(*states, _node("three", "H100"))).tables()
     assert joined is not None
     assert len(joined.scarcity) == 4, "a kind has joined since, and the next lesson is due"
