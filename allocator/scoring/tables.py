@@ -48,6 +48,9 @@ _WEIGHTS = 1 << 20
 _MOST_CPU_STEPS = 64
 _MOST_SCARCE = 8.0
 """Of a kind that is nearly used up the next card is worth so many times its price at most; more would decide alone."""
+_SCARCITY_STEPS = 3
+"""Scarcity counts in so many steps per price of a card. An exact difference of a tenth would decide every placement: it
+would fill the kind that nobody names before all others, and requests for its whole nodes would find none."""
 _PRESSED_FROM, _PRESSED_OVER, _PRESSED = 0.70, 0.08, 0.1
 """Where the demand's CPU per card reaches 70% of what the cluster has per card, CPU begins to count in a share's worth,
 and at 78% it makes a tenth of it. Before, it only led to whole nodes being opened for the sake of CPU."""
@@ -66,6 +69,7 @@ class Tables:
     fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is asked for by
     name.
 
+    `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
     """
 
@@ -80,6 +84,7 @@ class Tables:
     weight: int
     levels: Longs
     scarcity: Longs
+    limited: bool = False
     largest: int = 0
 
 
@@ -116,7 +121,7 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
             counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
             offer = Offer(kind, supply.stocks[kind].cpu, counts, pressed, cpu_per_card)
             worth[number] = _worth(target, offer, prices)
-            scarcity[number] = round(ONE * counts * scarce(target, supply, kind))
+            scarcity[number] = round(ONE * counts * scarce_in_steps(target, supply, kind))
     cpu_prices = np.array(CPU_PRICES * (lanes // LANES), np.int32)
     return Tables(
         policy,
@@ -130,6 +135,7 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
         total,
         np.array(bounds),
         scarcity,
+        bool(lanes) and any(d.count and not _everywhere(d, supply) for d in target),
         supply.largest if lanes else 0,
     )
 
@@ -223,6 +229,16 @@ def scarce(target: Target, supply: Supply, kind: Kind) -> float:
         if kind in able and len(able) < len(supply.stocks):
             only += volume / max(sum(able.values()), 1)
     return min(_MOST_SCARCE, only / total * supply.free) if total else 0.0
+
+
+def scarce_in_steps(target: Target, supply: Supply, kind: Kind) -> float:
+    """`scarce`, rounded to the nearest of `_SCARCITY_STEPS`."""
+    return math.floor(scarce(target, supply, kind) * _SCARCITY_STEPS + 0.5) / _SCARCITY_STEPS
+
+
+def _everywhere(demanded: Demanded, supply: Supply) -> bool:
+    """Whether every kind or none can serve it."""
+    return len({_serves(kind, demanded) for kind in supply.stocks}) <= 1
 
 
 def _serves(kind: Kind, demanded: Demanded) -> bool:

@@ -82,7 +82,7 @@ class LearningWorker:
             return False
         if supply.largest != self._taught.largest or not supply.stocks.keys() <= self._last.kinds.keys():
             return True
-        return bool(self._last.scarcity.any()) and estimator.filled(self._taught, supply)
+        return self._last.limited and estimator.filled(self._taught, supply)
 
 
 class PoolWatcher:

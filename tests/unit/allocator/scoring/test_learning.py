@@ -131,6 +131,25 @@ def test_scarce_goes_by_what_is_free() -> None:
     assert scarce(4000, 4000) == 0.0
 
 
+def test_scarcity_counts_in_thirds() -> None:
+    asked = {Demanded(0, exclusive=True): 8.0, Demanded(0, exclusive=True, use_models=("a100",)): 1.0}
+
+    def scarcity(a100: int) -> tuple[float, list[int], bool]:
+        """With so many thousandths of the four A100 taken."""
+        supply = Supply({T4: Stock(4, 8000), A100: Stock(4, 8000, a100)}, 16_000)
+        made = tables.value(asked, supply)
+        return tables.scarce(asked, supply, A100), made.scarcity.tolist(), made.limited
+
+    exact, counted, limited = scarcity(0)
+    a_third = tables.ONE * (A100.capacity / ((T4.capacity + A100.capacity) / 2)) / 3
+    assert [exact, max(counted)] == pytest.approx([2 / 9, a_third], abs=1e-6 * a_third)
+    assert limited
+    exact, counted, limited = scarcity(3999)
+    assert [exact, max(counted)] == pytest.approx([8, 24 * a_third], abs=1e-6 * a_third)
+    none = tables.value({Demanded(0, exclusive=True): 8.0}, SUPPLY)
+    assert (max(none.scarcity), none.limited) == (0, False)
+
+
 def test_the_cluster_has_filled_when_a_tenth_more_is_taken() -> None:
     def supply(taken: int) -> Supply:
         return Supply({T4: Stock(4, 8000, taken)}, 16_000)

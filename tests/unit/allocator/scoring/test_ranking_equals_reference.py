@@ -148,9 +148,7 @@ def test_no_demand_or_no_cards_teach_nothing(policy: str) -> None:
 def test_between_equals_a_quarter_of_the_hash_counts_on_nodes_with_fewer_cards_than_the_largest() -> None:
     """By the whole hash the larger node would be first; by the quarter the smaller one is."""
     names = sorted((f"n{number}" for number in range(40)), key=tie)
-    large_name, small_name = next(
-        (large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large)
-    )
+    large_name, small_name = next((large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large))
     share = SchedulingRequest(
         PodRequest("any", (FractionRequest("main", percent=100, cores=100, exclusive=True),)), PodNeeds()
     )

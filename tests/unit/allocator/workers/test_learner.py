@@ -93,6 +93,19 @@ def test_a_lesson_comes_when_scarce_cards_were_taken() -> None:
     assert (before, after) == ([0, 2 * ONE, 0], [0, 3 * ONE, 0])
 
 
+def test_a_lesson_comes_although_scarcity_was_rounded_to_nothing() -> None:
+    lessons: list[Tables] = []
+    made = LearningWorker(policy="value", limits=DEFAULT_LIMITS)
+    one, two = _node("one", "T4"), _node("two", "A10")
+    for _ in range(19):
+        made.see(HALF, 1000)
+    made.see(replace(HALF, containers=(replace(HALF.containers[0], wishes=Wishes(use_models=("A10",))),)), 1000)
+    made.once([one, two], lessons.append, due=True)
+    made.once([one, replace(two, usage=(Usage(14 * GIB, 0, 1),))], lessons.append, due=False)
+    before, after = (max(lesson.scarcity) for lesson in lessons)
+    assert before == 0 < after
+
+
 def test_a_lesson_comes_when_a_larger_node_joins() -> None:
     lessons: list[Tables] = []
     made = LearningWorker(policy="value", limits=DEFAULT_LIMITS)
