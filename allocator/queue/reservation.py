@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from allocator.cache.cache import Cache
-from allocator.cache.reserved import NodeReservation
-from allocator.engine.reference import FINE
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine.reference import FINE, Snapshot
 from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.records import PodRecords
 from contract.backoff import backoff
@@ -118,22 +119,64 @@ def choose_reservation(
 
     `failed` is called in the handler of an error that came of a pod; the next one in the queue is looked at.
     """
-    kept, asked = current_reservation(cache, queue, records), 0
-    for entry in queue.in_order() if after else ():
-        if (
+    waiting = (
+        entry
+        for entry in (queue.in_order() if after else ())
+        if not (
             entry.foreign
             or entry.ask.request.claim
             or records.is_writing(entry.uid)
             or records.quarantine.holds(entry.uid, now)
             or now - records.waits(entry.uid, now) < after
             or not budget.allows(entry.asking.namespace, now)
-        ):
-            continue
-        before = kept.node if kept is not None and kept.uid == entry.uid else ""
+        )
+    )
+    kept = current_reservation(cache, queue, records)
+    return first_reservation(
+        waiting, cache.snapshot, cache.engine.limits, kept, held_by=cache.ledger.held_by, failed=failed
+    )
+
+
+class Starving(Protocol):
+    """A pod in the queue that has waited past the bound."""
+
+    @property
+    def ask(self) -> SchedulingRequest:
+        """What it asks for."""
+
+    @property
+    def asking(self) -> Requester:
+        """The pod as reserved nodes see it."""
+
+
+StarvingPod = TypeVar("StarvingPod", bound=Starving)
+Staying = Mapping[str, Mapping[str, Usage]]
+"""What does not count as given back, by node and GPU UUID."""
+Shortage = Callable[[NodeState, SchedulingRequest, Limits], int | None]
+
+
+def first_reservation(
+    starving: Iterable[StarvingPod],
+    nodes: Snapshot,
+    limits: Limits,
+    kept: NodeReservation | None,
+    *,
+    held_by: Callable[[str], Staying],
+    failed: Callable[[StarvingPod], None],
+    lack: Shortage | None = None,
+) -> NodeReservation | None:
+    """
+    A node for the first of these pods, which are in the order of the queue, that some node could serve.
+
+    `held_by` gives what the pods of a namespace hold. `lack` is `shortage`, or remembers what it answered.
+    """
+    asked = 0
+    for pod in starving:
+        before = kept.node if kept is not None and kept.uid == pod.asking.uid else ""
         try:
-            found = _soonest(cache, entry, before)
+            found = _soonest(pod, nodes, limits, before, held_by, lack)
         except Exception:
-            failed(entry)
+            failed(pod)
             continue
         if found is not None:
             return found
@@ -143,36 +186,44 @@ def choose_reservation(
     return None
 
 
-def _soonest(cache: Cache, entry: QueuedPodInfo, before: str) -> NodeReservation | None:
-    namespace, limits, nodes = entry.asking.namespace, cache.engine.limits, cache.snapshot
-    node = soonest(nodes.values(), entry.ask, limits, before, cache.ledger.held_by(namespace))
-    against = ""
+def _soonest(
+    pod: Starving,
+    nodes: Snapshot,
+    limits: Limits,
+    before: str,
+    held_by: Callable[[str], Staying],
+    lack: Shortage | None,
+) -> NodeReservation | None:
+    who = pod.asking
+    node, against = soonest(nodes.values(), pod.ask, limits, before, held_by(who.namespace), lack), ""
     if node is None:
-        node, against = soonest(nodes.values(), entry.ask, limits, before), namespace
-    return (
-        None if node is None else NodeReservation(node, entry.uid, entry.priority, against=against, namespace=namespace)
-    )
-
-
-Staying = Mapping[str, Mapping[str, Usage]]
-"""What does not count as given back, by node and GPU UUID."""
+        node, against = soonest(nodes.values(), pod.ask, limits, before, lack=lack), who.namespace
+    if node is None:
+        return None
+    return NodeReservation(node, who.uid, who.priority, against=against, namespace=who.namespace)
 
 
 def soonest(
-    nodes: Iterable[NodeState], ask: SchedulingRequest, limits: Limits, kept: str = "", staying: Staying | None = None
+    nodes: Iterable[NodeState],
+    ask: SchedulingRequest,
+    limits: Limits,
+    kept: str = "",
+    staying: Staying | None = None,
+    lack: Shortage | None = None,
 ) -> str | None:
     """
     The node that lacks least until it takes the pod, where all that is taken of its GPUs comes back but for what is
     `staying`; None where none would take it even then.
 
     A node that is reserved already (`kept`) stays the choice unless another lacks strictly less. Ties go to the lesser
-    name.
+    name. `lack` is `shortage`, or remembers what it answered.
     """
     lacking, steps = [], Steps()
+    lack_of = lack or shortage
     for node in nodes:
-        lack = shortage(node, ask, limits)
-        if lack is not None:
-            lacking.append((lack, node.name != kept, node.name, node))
+        missing = lack_of(node, ask, limits)
+        if missing is not None:
+            lacking.append((missing, node.name != kept, node.name, node))
     for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
         left = (staying or {}).get(node.name, {})
         emptied = replace(node, usage=tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus))

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from allocator.cache.reserved import NodeReservation
 from allocator.scoring.classes import CARD, Kind, Supply
 from allocator.scoring.tables import Tables
 from benchmarks.placement.trace import Machine, Task
+from contract.encoding.quantity import MIB
+from contract.model import Compute, NodeState, Usage
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -65,6 +69,17 @@ class Cluster:
         if task.cards:
             self.classes[row, _class(task)] += 1
 
+    def state(self, row: int, machine: Machine) -> NodeState:
+        """The node as the allocator would know it; `machine` is the node without pods."""
+        empty, parts = machine.state(name_of(row)), self.free[row, : machine.cards].tolist()
+        sharers = self.sharers[row, : machine.cards].tolist()
+        usage = tuple(
+            Usage((CARD - free) * MIB, (CARD - free) // 10, number, exclusive=number == 1 and not free)
+            for free, number in zip(parts, sharers, strict=True)
+        )
+        cpu, memory = machine.cpu - int(self.cpu[row]), (machine.memory - int(self.memory[row])) * MIB
+        return replace(empty, usage=usage, requested=Compute(cpu, memory, 0, sum(sharers)))
+
     def give_back(self, task: Task, row: int, cards: Sequence[int]) -> None:
         """Take the booking off again."""
         self.cpu[row] += task.cpu
@@ -74,6 +89,11 @@ class Cluster:
             self.sharers[row, card] -= 1
         if task.cards:
             self.classes[row, _class(task)] -= 1
+
+
+def name_of(row: int) -> str:
+    """The name of the node in this row of the run's random order."""
+    return f"node-{row:05d}"
 
 
 def _class(task: Task) -> int:
@@ -158,16 +178,25 @@ class Baseline:
     ) -> None:
         order = rng.permutation(len(machines))
         self._policy, self._measure, self._clock = policy, measure, clock
-        self._cluster = Cluster([machines[int(at)] for at in order], rng)
+        self._machines = [machines[int(at)] for at in order]
+        self._cluster = Cluster(self._machines, rng)
+        self._reserved: NodeReservation | None = None
+        self._states: dict[str, NodeState] = {}
+        self._changed = set(range(len(machines)))
+        self._row_of = {name_of(row): row for row in range(len(machines))}
         self._kind_of = {kind.model: measure.kinds.get(Kind(*kind), 0) for kind in supply.stocks}
         self.deciding = 0.0
         self._last: tuple[Task, int, list[int]] = (Task(0, 0, 0, 0), 0, [])
 
-    def place(self, task: Task) -> bool:
+    def place(self, task: Task, uid: str = "") -> bool:
         """One decision, booked."""
         before = self._clock()
         cluster = self._cluster
         rows = cluster.fitting(task)
+        if self._reserved is not None:
+            here = self._row_of[self._reserved.node]
+            own = uid == self._reserved.uid and here in rows
+            rows = rows[rows == here] if own else rows[rows != here]
         if not len(rows):
             self.deciding += self._clock() - before
             return False
@@ -175,8 +204,21 @@ class Baseline:
         cards = self._cards(row, task)
         self.deciding += self._clock() - before
         cluster.take(task, row, cards)
+        self._changed.add(row)
         self._last = task, row, cards
         return True
+
+    def states(self) -> Mapping[str, NodeState]:
+        """The nodes as they are."""
+        for row in self._changed:
+            state = self._cluster.state(row, self._machines[row])
+            self._states[state.name] = state
+        self._changed.clear()
+        return self._states
+
+    def reserve(self, reservation: NodeReservation | None) -> None:
+        """From now on this node is reserved, and no other."""
+        self._reserved = reservation
 
     def last(self) -> tuple[Task, int, list[int]]:
         """What `leave` needs of the pod that was placed last."""
@@ -186,6 +228,7 @@ class Baseline:
         """That pod is gone."""
         assert isinstance(placed, tuple)
         self._cluster.give_back(*placed)
+        self._changed.add(placed[1])
 
     def _cards(self, row: int, task: Task) -> list[int]:
         free = self._cluster.free[row]

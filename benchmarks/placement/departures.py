@@ -1,24 +1,31 @@
 """
-The trace with its own times: pods come, run, and leave; who finds no room waits in line.
+The trace with its own times: pods come, run, and leave; those that find no room wait in the queue.
 
 As recorded the cluster is almost empty, so it is made hot: every `THINNED`th node only, and all running times longer by
 one factor, so that over the time in which pods come `OFFERED` times the cluster's cards are asked for. A pod whose time
 would be longer than that whole time runs that long. Waiting pods are tried oldest first whenever somebody came or left,
-and whoever fits starts, as the allocator does it. Counted until the last pod came: card hours served, and how long pods
-waited, where a pod that still waits has waited until then.
+and every one that fits starts, as the allocator does it. The allocator's own rule reserves a node for a starving pod
+(`allocator.queue.reservation`), with its defaults; each pod counts as a namespace of its own. Counted until the last
+pod came: card hours served, and how long pods waited, where a pod that still waits has waited until then.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.options import SchedulerOptions
+from allocator.queue.reservation import ReservationBudget, first_reservation, shortage
 from allocator.scoring.classes import CARD
 from benchmarks.placement.trace import Machine, Task
+from contract.model import NodeState, Usage
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
 
 THINNED = 10
 OFFERED = 1.1
@@ -27,14 +34,20 @@ OFFERED = 1.1
 class Yard(Protocol):
     """A policy with a cluster from which pods can leave again."""
 
-    def place(self, task: Task) -> bool:
-        """Put one pod somewhere; False if it fits nowhere."""
+    def place(self, task: Task, uid: str = "") -> bool:
+        """Put one pod somewhere; False if it fits nowhere that is open to it."""
 
     def last(self) -> object:
         """What `leave` needs to take off the pod that was placed last."""
 
     def leave(self, placed: object) -> None:
         """That pod is gone."""
+
+    def states(self) -> Mapping[str, NodeState]:
+        """The nodes as they are."""
+
+    def reserve(self, reservation: NodeReservation | None) -> None:
+        """From now on this node is reserved, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,86 @@ class Stay:
     task: Task
     comes: int
     runs: float
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Starving:
+    ask: SchedulingRequest
+    asking: Requester
+
+
+class Guard:
+    """Reserves nodes for starving pods by the allocator's rule: each pod is a namespace of its own."""
+
+    def __init__(self, yard: Yard, limits: Limits, options: SchedulerOptions | None = None) -> None:
+        options = options or SchedulerOptions()
+        self._yard, self._limits, self._after = yard, limits, options.starvation_timeout
+        self._budget = ReservationBudget(options.starvation_reservation_limit)
+        self._kept: NodeReservation | None = None
+        self._lacks: dict[SchedulingRequest, dict[str, tuple[NodeState, int | None]]] = {}
+        self._asks: dict[Task, SchedulingRequest] = {}
+
+    @property
+    def reserved_for(self) -> str:
+        """The uid of the pod for which a node is reserved; empty where there is none."""
+        return self._kept.uid if self._kept is not None else ""
+
+    def placed(self, uid: str) -> None:
+        """The pod was placed."""
+        if self._kept is not None and self._kept.uid == uid:
+            self._budget.served(self._kept.namespace)
+            self._kept = None
+            self._yard.reserve(None)
+
+    def idle(self, line: Sequence[Stay], now: float) -> bool:
+        """
+        Time has passed and nothing happened: choose again where the budget is used up, or a first pod starves now.
+
+        True if that changed which node is reserved.
+        """
+        if self._kept is None:
+            starves = any(now - stay.comes >= self._after for stay in line[:1])
+            return starves and self.choose(line, now)
+        self._budget.passes(self._kept.namespace, now)
+        return not self._budget.allows(self._kept.namespace, now) and self.choose(line, now)
+
+    def choose(self, line: Sequence[Stay], now: float) -> bool:
+        """Choose for which pod which node is reserved. True if that changed."""
+        starving = (
+            _Starving(self._ask(stay.task), Requester(stay.uid, 0, stay.uid))
+            for stay in line
+            if self._after and now - stay.comes >= self._after and self._budget.allows(stay.uid, now)
+        )
+        found = first_reservation(
+            starving, self._yard.states(), self._limits, self._kept, held_by=_nothing, failed=_fail, lack=self._lack
+        )
+        changed, self._kept = found != self._kept, found
+        self._budget.passes(found.namespace if found is not None else "", now)
+        if changed:
+            self._yard.reserve(found)
+        return changed
+
+    def _ask(self, task: Task) -> SchedulingRequest:
+        if task not in self._asks:
+            self._asks[task] = task.ask()
+        return self._asks[task]
+
+    def _lack(self, node: NodeState, ask: SchedulingRequest, limits: Limits) -> int | None:
+        """`shortage`, remembered while the node does not change."""
+        of_node = self._lacks.setdefault(ask, {})
+        known = of_node.get(node.name)
+        if known is None or known[0] is not node:
+            known = of_node[node.name] = node, shortage(node, ask, limits)
+        return known[1]
+
+
+def _nothing(namespace: str) -> Mapping[str, Mapping[str, Usage]]:
+    return {}
+
+
+def _fail(pod: _Starving) -> None:
+    raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +166,7 @@ def heated(tasks: Sequence[Task], times: Sequence[tuple[int, int]], cards: int) 
         asked = float((np.minimum(lengths * factor, window) * volumes).sum()) / window / cards
         low, high = (factor, high) if asked < OFFERED else (low, factor)
     runs = np.minimum(lengths * low, window)
-    return [Stay(tasks[at], times[at][0] - first, float(run)) for at, run in zip(order, runs, strict=True)]
+    return [Stay(tasks[at], times[at][0] - first, float(run), f"pod-{at}") for at, run in zip(order, runs, strict=True)]
 
 
 def thinned(machines: Sequence[Machine], rng: np.random.Generator) -> list[Machine]:
@@ -81,47 +174,71 @@ def thinned(machines: Sequence[Machine], rng: np.random.Generator) -> list[Machi
     return [machines[int(at)] for at in rng.permutation(len(machines))[::THINNED]]
 
 
-def live(yard: Yard, stays: Sequence[Stay]) -> Served:
-    """Play it."""
-    end = float(stays[-1].comes)
-    leaving: list[tuple[float, int, object]] = []
-    line: list[Stay] = []
-    hours = 0.0
-    waits: list[float] = []
+def live(yard: Yard, stays: Sequence[Stay], guard: Guard | None = None) -> Served:
+    """Play it; without a guard nothing is reserved."""
+    play = _Play(yard, float(stays[-1].comes), guard)
+    for stay in stays:
+        play.until(stay.comes)
+        play.come(stay)
+    waits = [*play.waits, *(play.end - stay.comes for stay in play.line)]
+    offered = sum(min(stay.runs, play.end - stay.comes) * stay.task.volume for stay in stays) / CARD / 3600
+    in_hours = np.array(waits) / 3600
+    return Served(play.hours, offered, float(in_hours.mean()), float(np.percentile(in_hours, 95)))
 
-    def start(stay: Stay, now: float) -> bool:
-        nonlocal hours
-        if not yard.place(stay.task):
+
+class _Play:
+    """One replay: who runs, who waits."""
+
+    def __init__(self, yard: Yard, end: float, guard: Guard | None) -> None:
+        self.end, self.hours = end, 0.0
+        self.line: list[Stay] = []
+        self.waits: list[float] = []
+        self._yard, self._guard = yard, guard
+        self._leaving: list[tuple[float, int, object]] = []
+
+    def until(self, time: float) -> None:
+        """Everything that happens until then: pods leave, and waiting ones start."""
+        while self._leaving and self._leaving[0][0] <= time:
+            now = self._leaving[0][0]
+            self._time_passed(now)
+            while self._leaving and self._leaving[0][0] == now:
+                self._yard.leave(heapq.heappop(self._leaving)[2])
+            self._pass(now)
+        self._time_passed(time)
+
+    def come(self, stay: Stay) -> None:
+        """A pod comes, and starts if it fits."""
+        if not self._start(stay, stay.comes):
+            self.line.append(stay)
+
+    def _time_passed(self, now: float) -> None:
+        if self._guard is not None and self._guard.idle(self.line, now):
+            self._pass(now)
+
+    def _start(self, stay: Stay, now: float) -> bool:
+        if not self._yard.place(stay.task, stay.uid):
             return False
-        heapq.heappush(leaving, (now + stay.runs, len(waits), yard.last()))
-        waits.append(now - stay.comes)
-        hours += min(stay.runs, end - now) * stay.task.volume / CARD / 3600
+        heapq.heappush(self._leaving, (now + stay.runs, len(self.waits), self._yard.last()))
+        self.waits.append(now - stay.comes)
+        self.hours += min(stay.runs, self.end - now) * stay.task.volume / CARD / 3600
+        if self._guard is not None:
+            self._guard.placed(stay.uid)
         return True
 
-    for stay in stays:
-        while leaving and leaving[0][0] <= stay.comes:
-            now = leaving[0][0]
-            while leaving and leaving[0][0] == now:
-                yard.leave(heapq.heappop(leaving)[2])
-            line = _pass(line, now, start)
-        if not start(stay, stay.comes):
-            line.append(stay)
-    waits.extend(end - stay.comes for stay in line)
-    offered = sum(min(stay.runs, end - stay.comes) * stay.task.volume for stay in stays) / CARD / 3600
-    in_hours = np.array(waits) / 3600
-    return Served(hours, offered, float(in_hours.mean()), float(np.percentile(in_hours, 95)))
+    def _pass(self, now: float) -> None:
+        """Down the queue, again if that changed for which pod a node is reserved."""
+        while True:
+            self._once(now)
+            if self._guard is None or not self._guard.choose(self.line, now):
+                return
 
-
-class _Starts(Protocol):
-    def __call__(self, stay: Stay, now: float) -> bool: ...
-
-
-def _pass(line: list[Stay], now: float, start: _Starts) -> list[Stay]:
-    """Down the line once; room only shrinks meanwhile, so what did not fit once is not tried again."""
-    failed: set[Task] = set()
-    waiting = []
-    for stay in line:
-        if stay.task in failed or not start(stay, now):
-            failed.add(stay.task)
-            waiting.append(stay)
-    return waiting
+    def _once(self, now: float) -> None:
+        """Down the queue once; room only shrinks meanwhile, so what did not fit once is not tried again."""
+        failed: set[Task] = set()
+        waiting = []
+        for stay in self.line:
+            own = self._guard is not None and stay.uid == self._guard.reserved_for
+            if (stay.task in failed and not own) or not self._start(stay, now):
+                failed.add(stay.task)
+                waiting.append(stay)
+        self.line = waiting

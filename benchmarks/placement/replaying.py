@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from allocator.cache import reserved
+from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator, reference
@@ -112,6 +114,8 @@ class Engines:
         self._clock, self._measure, self._learner = clock, measure, learner
         self._nodes = {node.name: node for node in nodes}
         self._asks: dict[Pod, SchedulingRequest] = {}
+        self._seen: set[str] = set()
+        self._reservations: tuple[NodeReservation, ...] = ()
         self._last: tuple[SchedulingRequest, Placement]
         self._taught = supply_of(self._nodes, LIMITS)
         self._asked = 0
@@ -119,30 +123,47 @@ class Engines:
             self.engine.put(node)
         self.engine.adopt(tables)
 
-    def place(self, pod: Pod) -> bool:
-        """One decision, booked."""
+    def place(self, pod: Pod, uid: str = "") -> bool:
+        """One decision, booked. `uid`: of a pod that may have a node reserved, which is learnt of once."""
         ask = self._asks.get(pod)
         if ask is None:
             ask = self._asks[pod] = pod.ask()
-        if self._learner is not None:
+        if self._learner is not None and not (uid and uid in self._seen):
+            self._seen.add(uid)
             self._learn(self._learner, ask)
         before = self._clock()
-        found = self.engine.decide(ask)
+        if self._reservations:
+            found = reserved.decide(self.engine, self._nodes, self._reservations, ask, Requester(uid))
+        else:
+            found = self.engine.decide(ask)
         self.deciding += self._clock() - before
         if not isinstance(found, Placement):
             return False
-        node = nodeinfo.booked(self._nodes[found.node], ask, found.containers)
-        self._nodes[found.node] = node
-        self.engine.put(node)
+        self._put(nodeinfo.booked(self._nodes[found.node], ask, found.containers))
         self._last = ask, found
         return True
+
+    def states(self) -> Mapping[str, NodeState]:
+        """The nodes as they are."""
+        return self._nodes
+
+    def reserve(self, reservation: NodeReservation | None) -> None:
+        """From now on this node is reserved, and no other; the engine knows it as closed."""
+        before, self._reservations = self._reservations, () if reservation is None else (reservation,)
+        for each in {one.node for one in (*before, *self._reservations)}:
+            self._put(self._nodes[each])
+
+    def _put(self, node: NodeState) -> None:
+        self._nodes[node.name] = node
+        closed = any(one.node == node.name for one in self._reservations)
+        self.engine.put(reserved.closed(node) if closed else node)
 
     def _learn(self, learner: Learner, ask: SchedulingRequest) -> None:
         """What `allocator.workers.learner` does beside the decisions, which looks at the cluster by the clock."""
         due = learner.see(ask.request, ask.needs.compute.cpu)
         self._asked += 1
         tables = self.engine.tables
-        look = tables is not None and tables.scarcity.any() and self._asked % _LOOK_EVERY == 0
+        look = tables is not None and tables.limited and self._asked % _LOOK_EVERY == 0
         if due or look:
             supply = supply_of(self._nodes, LIMITS)
             if due or estimator.filled(self._taught, supply):
@@ -157,8 +178,7 @@ class Engines:
         """That pod is gone."""
         assert isinstance(placed, tuple)
         ask, chosen = placed
-        node = self._nodes[chosen.node] = unbooked(self._nodes[chosen.node], ask, chosen)
-        self.engine.put(node)
+        self._put(unbooked(self._nodes[chosen.node], ask, chosen))
 
     def fragments(self) -> float:
         """By the measure that was given."""

@@ -25,10 +25,13 @@ from benchmarks.placement.results import Results
 from benchmarks.placement.trace import Task
 from contract.model import NodeState
 
-POLICIES = (*SCORES, "binpack", "spread", "fragmentation", "value")
-"""`fragmentation` knows the list beforehand, as published; `value` learns it online from nothing."""
 DEPARTING = ("best-fit", "hami", "binpack", "fragmentation", "value")
-IN_FAMILIES = ("binpack", "spread", "fragmentation", "value")
+PEERS = ("fragmentation", "fragmentation-online", "value", "value-known")
+"""Both policies that learn, knowing the list beforehand, as FGD was published, and learning it online from nothing."""
+POLICIES = (*SCORES, "binpack", "spread", *PEERS)
+FEWER_SEEDS = frozenset(("fragmentation-online", "value-known"))
+"""Policies that are shown beside the others, by fewer seeds."""
+IN_FAMILIES = ("binpack", "spread", *PEERS)
 KNOWING = {"value-known": "value"}
 LEARNING = {"fragmentation-online": "fragmentation", "value": "value"}
 NOTHING = Results(None)
@@ -112,7 +115,7 @@ def replay_departures(
                 if policy in SCORES
                 else _engine(policy, nodes, target, supply, measure, HALF_LIFE)
             )
-            yield seed, policy, departures.live(yard, stays)
+            yield seed, policy, departures.live(yard, stays, departures.Guard(yard, LIMITS))
 
 
 def _engine(

@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from allocator.engine.reference import Placement, decide
-from allocator.scoring.classes import CARD
+from allocator.cache.reserved import NodeReservation
+from allocator.engine.reference import Placement, Policy, decide
+from allocator.options import SchedulerOptions
+from allocator.scoring import tables
+from allocator.scoring.classes import CARD, supply_of
 from benchmarks.placement import departures
-from benchmarks.placement.departures import Stay
-from benchmarks.placement.replaying import unbooked
+from benchmarks.placement.baselines import Baseline
+from benchmarks.placement.departures import Guard, Stay, Yard
+from benchmarks.placement.replaying import LIMITS, Engines, unbooked
 from benchmarks.placement.trace import Machine, Task
+from contract.model import NodeState
 from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
 
@@ -25,7 +30,7 @@ class OneCard:
         self.free = CARD
         self._last = WHOLE
 
-    def place(self, task: Task) -> bool:
+    def place(self, task: Task, uid: str = "") -> bool:
         if task.volume > self.free:
             return False
         self.free -= task.volume
@@ -38,6 +43,12 @@ class OneCard:
     def leave(self, placed: object) -> None:
         assert isinstance(placed, Task)
         self.free += placed.volume
+
+    def states(self) -> dict[str, NodeState]:
+        return {}
+
+    def reserve(self, reservation: NodeReservation | None) -> None:
+        raise AssertionError("nothing is reserved without a guard")
 
 
 def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
@@ -83,3 +94,44 @@ def test_what_was_booked_is_given_back(task: Task) -> None:
     found = decide({"n": node}, ask)
     assert isinstance(found, Placement)
     assert unbooked(nodeinfo.booked(node, ask, found.containers), ask, found) == node
+
+
+@pytest.mark.parametrize("policy", ["binpack", "best-fit"])
+@pytest.mark.parametrize(
+    ("options", "waited"),
+    [
+        (None, 1.5 + 1),  # the node is reserved at two hours, and the pod that comes then waits until the end
+        (SchedulerOptions(starvation_timeout=0), 2),  # the starving pod waits until the end
+    ],
+    ids=["reserved", "not reserved"],
+)
+def test_a_node_is_reserved_for_a_starving_pod(policy: str, options: SchedulerOptions | None, waited: float) -> None:
+    """Pods of one card come every hour and run for one and a half, so both cards of the node are never free at once."""
+    pair, machine = Task(1000, 1024, 2, CARD), Machine(64_000, 65_536, 2, "T4")
+    singles = [Stay(WHOLE, HOUR * hour, 1.5 * HOUR, f"single-{hour}") for hour in range(4)]
+    stays = sorted([*singles, Stay(pair, HOUR + 1, HOUR, "pair")], key=lambda stay: stay.comes)
+    node = machine.state("node-00000")
+    supply = supply_of({node.name: node}, LIMITS)
+    measure = tables.fragmentation({}, supply)
+    yard: Yard = (
+        Engines([node], Policy(policy), measure=measure)
+        if policy == "binpack"
+        else Baseline(policy, [machine], np.random.default_rng(1), measure=measure, supply=supply)
+    )
+    served = departures.live(yard, stays, Guard(yard, LIMITS, options))
+    assert served.mean_wait * len(stays) == pytest.approx(waited, abs=0.001)
+
+
+def test_a_baseline_shows_its_nodes_as_the_allocator_knows_them() -> None:
+    machine = Machine(64_000, 65_536, 2, "T4")
+    node = machine.state("node-00000")
+    supply = supply_of({node.name: node}, LIMITS)
+    measure = tables.fragmentation({}, supply)
+    ours = Engines([node], Policy("binpack"), measure=measure)
+    theirs = Baseline("best-fit", [machine], np.random.default_rng(1), measure=measure, supply=supply)
+    for task in (HALF, WHOLE):
+        assert ours.place(task) == theirs.place(task) is True
+        assert ours.states() == theirs.states()
+    for yard in (ours, theirs):
+        yard.leave(yard.last())
+    assert ours.states() == theirs.states()
