@@ -12,13 +12,14 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from allocator.scoring.estimator import HALF_LIFE
 from benchmarks.placement import families, replays, report, sensitivity, trace
 from benchmarks.placement.departures import Served
 from benchmarks.placement.replaying import LOADS, Run, at
-from benchmarks.placement.replays import DEPARTING, IN_FAMILIES, POLICIES
+from benchmarks.placement.replays import DEPARTING, IN_FAMILIES, PEERS, POLICIES
 from benchmarks.placement.results import Results
 
 
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong:
         parser.error(wrong)
     found: dict[str, report.Runs] = {}
+    made: dict[str, report.Runs] = {}
     served: Mapping[str, Sequence[Served]] = {}
     results, seeds = Results(given.results), _seeds(given.seeds)
     try:
@@ -37,19 +39,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _sensitivity(given.trace, given.sensitivity, seeds, results)
         for number, name in enumerate(given.lists):
             policies = given.others if number else given.policies
-            runs = replays.replay(given.trace, name, policies, seeds, given.half_life, results)
-            found[name] = _gathered(name, policies, runs, len(seeds))
+            if name in trace.BESIDE and "binpack" not in policies:
+                policies = ("binpack", *policies)
+            few, many = _by_seeds(policies)
+            runs = chain(
+                replays.replay(given.trace, name, many, seeds, given.half_life, results),
+                replays.replay(given.trace, name, few, seeds[: given.peer_seeds], given.half_life, results),
+            )
+            found[name] = _gathered(name, policies, runs)
             print(report.table(name, found[name]), end="\n\n", flush=True)
         for name in given.families:
-            runs = replays.replay_family(name, IN_FAMILIES, _seeds(given.family_seeds), results)
-            made = _gathered(name, IN_FAMILIES, runs, len(_seeds(given.family_seeds)))
-            print(report.table(f"{name} (made up)", made), end="\n\n", flush=True)
+            replayed = replays.replay_family(name, IN_FAMILIES, _seeds(given.family_seeds), results)
+            made[name] = _gathered(name, IN_FAMILIES, replayed)
+            print(report.table(f"{name} (made up)", made[name]), end="\n\n", flush=True)
         if given.departures:
             served = _departures(given.trace, _seeds(given.departures))
             print(report.departures(served), end="\n\n", flush=True)
     except trace.NoTrace as error:
         print(error, file=sys.stderr)
         return 2
+    print(report.peers({**found, **made}), end="\n\n")
     print(report.summary(found))
     if given.plot:
         from benchmarks.placement import plot
@@ -61,16 +70,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _gathered(
-    name: str, policies: Sequence[str], runs: Iterable[tuple[int, str, Run]], seeds: int
-) -> dict[str, dict[int, Run]]:
-    """Runs by policy and seed, each told on standard error as it is done."""
+def _by_seeds(policies: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The policies that fewer seeds show, and the others."""
+    return (
+        tuple(policy for policy in policies if policy in replays.FEWER_SEEDS),
+        tuple(policy for policy in policies if policy not in replays.FEWER_SEEDS),
+    )
+
+
+def _gathered(name: str, policies: Sequence[str], runs: Iterable[tuple[int, str, Run]]) -> dict[str, dict[int, Run]]:
+    """Runs by policy and seed, each printed on standard error as it is done."""
     found: dict[str, dict[int, Run]] = {policy: {} for policy in policies}
-    started, every = time.monotonic(), len(policies) * seeds
+    started = time.monotonic()
     for number, (seed, policy, done) in enumerate(runs, 1):
         found[policy][seed] = done
         curve = " ".join(f"{load}:{at(done, load):.2f}" for load in LOADS)
-        took = f"{number} of {every}, {time.monotonic() - started:.0f} s"
+        took = f"run {number}, {time.monotonic() - started:.0f} s"
         print(f"{name} ({took}) seed {seed} {policy} {curve}", file=sys.stderr, flush=True)
     return found
 
@@ -116,15 +131,16 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--lists",
         type=_words,
-        default=trace.LISTS,
+        default=(*trace.LISTS, *trace.BESIDE),
         help="pod lists, with commas; a+b changes from a to b, late:a has pods of several cards last",
     )
     add("--policies", type=_words, default=POLICIES, help="policies for the first list, with commas")
-    add("--others", type=_words, default=("fragmentation", "value"), help="policies for the other lists")
+    add("--others", type=_words, default=PEERS, help="policies for the other lists")
     add("--families", type=_words, default=tuple(families.FAMILIES), help="made-up clusters, with commas")
-    add("--family-seeds", default="42-44", help="their seeds")
-    add("--departures", default="42-46", help="seeds of the replay with departures; empty leaves it out")
+    add("--family-seeds", default="42-46", help="their seeds")
+    add("--departures", default="42-51", help="seeds of the replay with departures; empty leaves it out")
     add("--seeds", default="42-51", help="first and last seed, or one")
+    add("--peer-seeds", type=int, default=5, help="how many of the seeds for policies that are shown beside")
     add("--half-life", type=int, default=HALF_LIFE, help="requests after which one counts half")
     add("--results", type=Path, metavar="FILE", help="where runs are kept, so that one that was cut off goes on")
     add("--sensitivity", type=Path, metavar="FILE", help="vary the constants of value instead, and draw it as SVG")

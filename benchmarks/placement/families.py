@@ -2,7 +2,9 @@
 Made-up clusters and demands that look like none of the trace: what a policy must also hold on.
 
 Each family says which nodes there are and what one pod asks for, drawn at random: cards of four memory sizes with
-shares in bytes, whole cards only, tiny shares only, shares whose memory and cores disagree, and nodes short of CPU.
+shares in bytes, the same with whole cards and CPU, whole cards only, tiny shares only, shares whose memory and cores
+disagree, nodes short of CPU, a demand of which few pods name models, and nodes of all sizes whose pods of several cards
+come last.
 Arrivals are drawn until 130% of the cards were asked for, as in the trace's protocol. Sizes are what `kinds.Demanded`
 says, on average over the cluster's cards; a card counts by its memory.
 """
@@ -10,7 +12,7 @@ says, on average over the cluster's cards; a card counts by its memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +34,11 @@ class Drawn:
     cpu: int
     volume: int
 
+    @property
+    def several(self) -> bool:
+        """Whether it asks for several cards."""
+        return self.request.containers[0].count > 1
+
     def ask(self) -> SchedulingRequest:
         """The request as the allocator gets it."""
         return SchedulingRequest(self.request, PodNeeds(Compute(cpu=self.cpu, pods=1)))
@@ -44,6 +51,8 @@ class Family:
     nodes: Sequence[tuple[str, int, int, int, int]]
     draw: Callable[[np.random.Generator], tuple[FractionRequest, int]]
     """One pod: its request and its CPU in thousandths."""
+    late: bool = False
+    """Whether all pods of several cards come after all others."""
 
 
 def _pick(rng: np.random.Generator, *amounts: int) -> int:
@@ -82,6 +91,30 @@ def _short_of_cpu(rng: np.random.Generator) -> tuple[FractionRequest, int]:
     return FractionRequest("main", percent=share, cores=share), _pick(rng, 1000, 4000, 8000)
 
 
+def _nodes_of_all_sizes(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    if rng.random() < 0.75:
+        share = _pick(rng, 15, 20, 30, 45, 50, 70)
+        return FractionRequest("main", percent=share, cores=share), _pick(rng, 1000, 2000, 4000)
+    return _whole(_pick(rng, 1, 1, 1, 1, 2, 4, 8)), 6000
+
+
+def _few_name_models(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    wishes = Wishes(use_models=(("V100",), ("T4",), ("V100", "T4"))[int(rng.integers(3))])
+    wishes = wishes if rng.random() < 0.08 else Wishes()
+    if rng.random() < 0.65:
+        share = _pick(rng, 20, 25, 30, 40, 50, 60, 80)
+        return FractionRequest("main", percent=share, cores=share, wishes=wishes), _pick(rng, 2000, 4000, 8000)
+    count = _pick(rng, 1, 1, 1, 1, 1, 1, 1, 1, 2, 8)
+    return replace(_whole(count), wishes=wishes if count == 1 else Wishes()), 8000 * count
+
+
+def _memory_by_sizes(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    if rng.random() < 0.3:
+        return _whole(_pick(rng, 1, 1, 1, 1, 1, 1, 2, 4)), 6000
+    size = _pick(rng, 3, 4, 6, 7, 9, 11, 13, 15, 16, 20, 22, 30, 38)
+    return FractionRequest("main", memory=size * GIB, cores=_pick(rng, 0, 10, 20, 30)), _pick(rng, 2000, 4000)
+
+
 FAMILIES: Mapping[str, Family] = {
     "mixed-memory": Family(
         (("T4", 15, 4, 0, 40), ("A10", 22, 4, 0, 40), ("A100-40", 39, 8, 0, 20), ("A100-80", 79, 8, 0, 20)), _bytes
@@ -89,6 +122,28 @@ FAMILIES: Mapping[str, Family] = {
     "whole-only": Family((("A100", 79, 8, 0, 80), ("T4", 15, 4, 0, 20)), _cards),
     "tiny-only": Family((("T4", 15, 4, 0, 40),), _tiny),
     "two-sided": Family((("A100", 79, 8, 0, 60),), _two_sided),
+    "late-mixed-sizes": Family(
+        tuple(("A10", 22, cards, 0, nodes) for cards, nodes in ((1, 40), (2, 60), (4, 30), (8, 30))),
+        _nodes_of_all_sizes,
+        late=True,
+    ),
+    "late-mixed-kinds": Family(
+        (("T4", 15, 1, 0, 40), ("T4", 15, 2, 0, 60), ("V100", 32, 4, 0, 30), ("A100", 39, 8, 0, 30)),
+        _nodes_of_all_sizes,
+        late=True,
+    ),
+    "few-name-models": Family(
+        (("T4", 15, 2, 64_000, 60), ("V100", 15, 4, 64_000, 30), ("A100", 15, 8, 96_000, 40)), _few_name_models
+    ),
+    "mixed-memory-whole": Family(
+        (
+            ("A10", 23, 2, 64_000, 40),
+            ("V100", 31, 4, 64_000, 30),
+            ("A100", 39, 8, 128_000, 20),
+            ("H", 79, 8, 128_000, 20),
+        ),
+        _memory_by_sizes,
+    ),
     "short-of-cpu": Family((("A100", 79, 8, 96_000, 60), ("T4", 15, 4, 64_000, 30)), _short_of_cpu),
 }
 
@@ -129,7 +184,7 @@ def arrivals(family: Family, of: Supply, rng: np.random.Generator) -> list[Drawn
         part = sum(size * cards for size, cards in sizes) // sum(cards for _, cards in sizes)
         drawn.append(Drawn(request, cpu, part * fraction.count))
         total += drawn[-1].volume
-    return drawn
+    return sorted(drawn, key=lambda pod: pod.several) if family.late else drawn
 
 
 def counts(memory: int) -> int:

@@ -4,16 +4,26 @@ The tables of a benchmark: what was measured, one row per policy, and one machin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from benchmarks.placement.departures import Served
 from benchmarks.placement.replaying import LOADS, Run, at
+from benchmarks.placement.trace import BESIDE
 
 Runs = Mapping[str, Mapping[int, Run]]
 """Per policy the run of each seed."""
 
-OURS, PUBLISHED = "value", "fragmentation"
+OURS, PUBLISHED, PUBLISHED_ONLINE = "value", "fragmentation", "fragmentation-online"
+SHOWN = {
+    OURS: "value online",
+    "value-known": "value known",
+    PUBLISHED_ONLINE: "FGD online",
+    PUBLISHED: "FGD known",
+}
+EVEN = 0.1
+"""Points between which two policies do equally well."""
 
 
 def table(name: str, runs: Runs) -> str:
@@ -57,10 +67,38 @@ def _row(policy: str, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def gains(runs: Runs) -> list[float]:
-    """What ours gives away more than the published policy at load 100, in points, seed by seed."""
-    ours, published = runs.get(OURS, {}), runs.get(PUBLISHED, {})
+def gains(runs: Runs, peer: str = PUBLISHED) -> list[float]:
+    """What ours gives away more than the peer at load 100, in points, seed by seed."""
+    ours, published = runs.get(OURS, {}), runs.get(peer, {})
     return [at(ours[seed], 100) - at(published[seed], 100) for seed in ours if seed in published]
+
+
+def peers(lists: Mapping[str, Runs]) -> str:
+    """
+    Both policies that learn, online and knowing the list, on every list; then wins, ties and losses of ours.
+
+    Each gain is paired, over the seeds that both were run with; less than `EVEN` points either way is a tie.
+    """
+    rows = [["list", *SHOWN.values(), "binpack", "on FGD online", "on FGD known", ""]]
+    counts = {PUBLISHED_ONLINE: Counter[str](), PUBLISHED: Counter[str]()}
+    for name, runs in lists.items():
+        if not runs.get(OURS):
+            continue
+        row = [name, *(_mean(runs[policy]) if runs.get(policy) else "" for policy in (*SHOWN, "binpack"))]
+        verdicts = []
+        for peer, count in counts.items():
+            gain = fmean(found) if (found := gains(runs, peer)) else None
+            row.append("" if gain is None else f"{gain:+.2f}")
+            verdicts.append("" if gain is None else "tie" if abs(gain) < EVEN else "win" if gain > 0 else "loss")
+            count[verdicts[-1]] += 1
+        rows.append([*row, " ".join(verdicts)])
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    title = "all lists at load 100; value online against FGD online and against FGD that knows the list"
+    totals = [
+        f"value online against {SHOWN[peer]}: {count['win']} wins, {count['tie']} ties, {count['loss']} losses"
+        for peer, count in counts.items()
+    ]
+    return "\n".join([title, *("  ".join(_padded(row, widths)) for row in rows), *totals])
 
 
 def summary(lists: Mapping[str, Runs]) -> str:
@@ -72,9 +110,10 @@ def summary(lists: Mapping[str, Runs]) -> str:
         if found:
             lines.append(f"  {name:<12} {fmean(found):+.2f} ({min(found):+.2f})")
             parts.append(f"{name}@100 ours={_mean(runs[OURS])} fgd={_mean(runs[PUBLISHED])}")
-    every = [fmean(gains(runs)) for runs in lists.values() if gains(runs)]
+    published = [runs for name, runs in lists.items() if name not in BESIDE]
+    every = [fmean(gains(runs)) for runs in published if gains(runs)]
     if every:
-        worst = min(min(gains(runs)) for runs in lists.values() if gains(runs))
+        worst = min(min(gains(runs)) for runs in published if gains(runs))
         lines.append(f"  {'all':<12} {fmean(every):+.2f} ({worst:+.2f})")
     return "\n".join([*lines, "quality " + " ".join(parts)])
 

@@ -34,6 +34,8 @@ LISTS = (
     *(f"multigpu{part}" for part in (20, 30, 40, 50)),
 )
 """The 17 lists of the published figures."""
+BESIDE = ("gpuspec05", "late:multigpu30", "late:multigpu50")
+"""Further lists: few pods name models, and pods of several cards come after all others (see `ordered`)."""
 INFLATED_TO = 1.3
 _CARD_BYTES = CARD * MIB
 _MOST_PODS = 1001

@@ -168,6 +168,39 @@ def test_the_last_line_is_for_machines() -> None:
     assert at(run(5), 130) == 5
 
 
+def test_wins_ties_and_losses_are_counted_against_either_peer() -> None:
+    def runs(ours: float, online: float, known: float) -> report.Runs:
+        by_policy = {"value": ours, "fragmentation-online": online, "fragmentation": known}
+        return {policy: {1: Run({100: full}, 0, 0, 1, 1)} for policy, full in by_policy.items()}
+
+    lists = {"default": runs(96, 95, 95.5), "late:default": runs(95, 94.95, 96), "unlike": runs(90, 90.5, 90.05)}
+    rows = report.peers(lists).splitlines()
+    assert [row.split()[-2:] for row in rows[2:5]] == [["win", "win"], ["tie", "loss"], ["loss", "tie"]]
+    assert rows[2].split()[:4] == ["default", "96.00", "95.00", "95.50"]
+    assert rows[-2:] == [
+        "value online against FGD online: 1 wins, 1 ties, 1 losses",
+        "value online against FGD known: 1 wins, 1 ties, 1 losses",
+    ]
+
+
+def test_lists_beside_the_published_ones_are_not_in_their_mean() -> None:
+    def runs(full: float) -> report.Runs:
+        return {"value": {1: Run({100: full}, 0, 0, 1, 1)}, "fragmentation": {1: Run({100: 95}, 0, 0, 1, 1)}}
+
+    rows = report.summary({"default": runs(96), trace.BESIDE[-1]: runs(90)}).splitlines()
+    assert rows[-2].split() == ["all", "+1.00", "(+1.00)"]
+
+
+@pytest.mark.parametrize("name", [name for name, family in families.FAMILIES.items() if family.late])
+def test_pods_of_several_cards_come_late(name: str) -> None:
+    rng = np.random.default_rng(3)
+    family = families.FAMILIES[name]
+    drawn = families.arrivals(family, families.supply(families.nodes(family, rng)), rng)
+    several = [pod.several for pod in drawn]
+    assert any(several)
+    assert several == sorted(several)
+
+
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_families_ask_for_more_than_there_is(name: str) -> None:
     rng = np.random.default_rng(3)
