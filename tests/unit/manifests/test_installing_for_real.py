@@ -89,11 +89,11 @@ GOES_WITH = {"mps": ("node-access",), "preload": ("node-access",)}
 """Components that build on others, as they say themselves."""
 
 
-def test_every_component_is_taken_without_a_warning(installed: Installed) -> None:
-    for name in below("components"):
-        wanted = with_components(*GOES_WITH.get(name, ()), name)
-        done = installed.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(wanted))
-        assert (name, done.returncode, done.stderr) == (name, 0, "")
+@pytest.mark.parametrize("name", below("components"))
+def test_every_component_is_taken_without_a_warning(name: str, installed: Installed) -> None:
+    wanted = with_components(*GOES_WITH.get(name, ()), name)
+    done = installed.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(wanted))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(installed: Installed) -> None:

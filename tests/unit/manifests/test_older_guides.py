@@ -59,6 +59,7 @@ LOOKS = {"A3": base, "E6": oke, "O2": openshift, "S4": superedge, "V3": hami}
 
 
 @pytest.mark.realcluster
+@pytest.mark.timeout(400)
 @REAL
 def test_the_rows_that_install_do(reader: Reader) -> None:
     rows = [step for step in steps() if step.tried == APPLIED]

@@ -164,6 +164,7 @@ def said_of(line: str, ran: list[subprocess.CompletedProcess[str]]) -> str:
 
 
 @pytest.mark.realcluster
+@pytest.mark.timeout(400)
 @REAL
 def test_what_people_are_told_to_type_works(config: Path) -> None:
     """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
