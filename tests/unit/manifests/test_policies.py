@@ -67,6 +67,11 @@ def binding(*annotations: str) -> JSON:
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": {"kind": "Node", "name": "n1"}}
 
 
+def condition(kind: str = str(names.ALLOCATED_CONDITION), **more: str) -> JSON:
+    """A merge patch of a pod's status: this condition and no other, and what else of the status is to change."""
+    return {"status": {"conditions": [{"type": kind, "status": "True", "reason": "Any", "message": "any"}], **more}}
+
+
 def annotated(name: str, value: str | None) -> JSON:
     """A merge patch of one annotation; None removes it."""
     return {"metadata": {"annotations": {str(name): value}}}
@@ -214,6 +219,23 @@ CASES = {
     "a tenant annotates a gated pod": changes(True, "gated", annotated("example.com/a", "b")),
     "the allocator commits a placement": Case(
         True, ALLOCATOR, "PATCH", "/api/v1/namespaces/served/pods/gated", COMMIT, OPERATIONS
+    ),
+    "the allocator writes its condition": changes(True, "placed/status", condition(), ALLOCATOR),
+    "the allocator writes another condition": changes(False, "placed/status", condition("Ready"), ALLOCATOR),
+    "the allocator writes a phase beside its condition": changes(
+        False, "placed/status", condition(phase="Failed"), ALLOCATOR
+    ),
+    "the allocator annotates beside its condition": changes(
+        False, "placed/status", condition() | annotated("example.com/a", "b"), ALLOCATOR
+    ),
+    "the allocator takes a share away beside its condition": changes(
+        False, "placed/status", condition() | annotated(names.ALLOCATION, None), ALLOCATOR
+    ),
+    "the allocator labels beside its condition": changes(
+        False, "placed/status", condition() | {"metadata": {"labels": {"elasticgpu.io/assumed": "true"}}}, ALLOCATOR
+    ),
+    "the allocator writes a finalizer beside its condition": changes(
+        False, "placed/status", condition() | {"metadata": {"finalizers": ["example.com/a"]}}, ALLOCATOR
     ),
     "a binding without annotations": binds(True, "pods/plain/binding", binding()),
     "a binding with devices": binds(False, "pods/plain/binding", binding(DEVICES)),
