@@ -94,6 +94,8 @@ class PodInfo(NamedTuple):
     """It is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
     node: str = ""
     """The node that it is bound to, or has a share on."""
+    bound: bool = False
+    """It has its node in its spec: from kube-scheduler, or from its creation."""
     request: PodRequest | None = None
     allocation: Allocation | None = None
     """The share that it holds."""
@@ -180,6 +182,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         owned=_owned(metadata),
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
+        bound=bool(bound),
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec) if takes else _NOTHING,

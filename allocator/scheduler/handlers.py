@@ -203,7 +203,9 @@ class EventHandlers:
             inventory = self._cache.inventory(holding.allocation.node)
             models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
             text = messages.allocated(holding.request, holding.allocation, models)
-            if self._records.tell(StatusUpdate(holding.pod, uid, True, _ALLOCATED, text), now):
+            # Of a pod that kube-scheduler has yet to bind, its Event `Scheduled` will say the node.
+            news = StatusUpdate(holding.pod, uid, True, _ALLOCATED, text, event=pod.bound)
+            if self._records.tell(news, now):
                 self._trigger.wake()
         return might_help
 

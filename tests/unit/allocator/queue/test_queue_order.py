@@ -241,6 +241,18 @@ def test_a_pod_placed_at_admission_is_told_once_it_is_seen() -> None:
     assert desk.controller.schedule_pending() == ([], [])
 
 
+def test_a_pod_that_kube_scheduler_has_yet_to_bind_is_told_by_its_condition_alone() -> None:
+    desk = SchedulerHarness([ONE_GPU])
+    answer = desk.controller.reserve(question(worker("p")))
+    assert isinstance(answer, Placed)
+    desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
+    text = "10000 MiB of GPU 0 (Tesla T4) on t4"
+    want = StatusUpdate("default/p", "uid-p", True, "Allocated", text, event=False)
+    assert desk.controller.schedule_pending() == ([], [want])
+    desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
+    assert desk.controller.schedule_pending() == ([], [])  # kube-scheduler said the node, and nothing is new
+
+
 def test_a_forged_allocation_on_a_waiting_pod_holds_nothing() -> None:
     desk, allocation = occupied()
     forged = admitted(worker("thief"), allocation=allocation, gated=True)
