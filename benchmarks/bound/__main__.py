@@ -46,6 +46,10 @@ def measure(
         for side in wanted:
             say(f"warming up: {side.title}")
             benches[side.ours].measure(side, max(pods // _WARM_UP, 1))
+        for ours, bench in benches.items():
+            say("how much the programs work when nothing happens")
+            bench.rest()
+            yield f"Left out, {'with' if ours else 'without'} us: what idle programs work, {_idle(bench.idle)}"
         for turn in range(rounds):
             for side in wanted:
                 say(f"round {turn + 1} of {rounds}: {pods} pods, {side.title}")
@@ -81,6 +85,11 @@ def _alone(plane: Nodes, held: contextlib.ExitStack) -> dict[str, int]:
     held.callback(plane.stop)
     plane.start()
     return {}
+
+
+def _idle(found: Mapping[str, float]) -> str:
+    each = ", ".join(f"{name} {1e3 * seconds:.0f}" for name, seconds in found.items())
+    return f"in ms a second: {each}"
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
@@ -121,6 +130,8 @@ def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Se
         ("side", *requests.KINDS, "all", requests.READS),
         [_writes(side, found[side.name]) for side in wanted],
     )
+    until = ", ".join(f"{side.name} {_median([one.cpu_ms_bound for one in found[side.name]]):.1f}" for side in wanted)
+    yield f"Without what was still to be written when the last pod had its node, in ms a pod: {until}"
     for side in wanted:
         if side.gated:
             waiting, placed = (_median([_cpu_ms(one, part) for one in found[side.name]]) for part in (0, 1))
@@ -151,6 +162,7 @@ def _line(nodes: int, pods: int, side: Side, measured: Sequence[Measured], ratio
         "pods": pods,
         "pods_per_second": ",".join(f"{one.rate:.0f}" for one in measured),
         "cpu_ms": ",".join(f"{one.cpu_ms():.1f}" for one in measured),
+        "cpu_ms_bound": ",".join(f"{one.cpu_ms_bound:.1f}" for one in measured),
         "writes": f"{writes:.2f}",
         **({"by_cpu": f"{ratio.cpu:.2f}", "by_rate": f"{ratio.rate:.2f}"} if ratio else {}),
     }

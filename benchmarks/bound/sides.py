@@ -30,6 +30,7 @@ _SHARE = "8Gi"
 """Of a card of 80 GiB, so that SHARES of a node always fit."""
 _TIMEOUT = 180.0
 _PROGRESS_EVERY = 10.0
+_RESTING = 15.0
 _SETTLING, _IDLE_WRITES = 1.0, 6
 """An API server that was asked for fewer writes in so many seconds has settled: leases are renewed all the time."""
 
@@ -70,7 +71,9 @@ class Work:
     seconds: float
     """By the clock, until the last pod had its node or, of pods that wait, was stored."""
     cpu: Mapping[str, float]
-    """Processor seconds of each program, until nothing was written any more."""
+    """Processor seconds of each program until nothing was written any more, less what it works when nothing happens."""
+    cpu_bound: float
+    """The same of all programs, until the end of `seconds`."""
     requests: Mapping[str, float]
     """Requests for each pod, by kind."""
 
@@ -99,6 +102,11 @@ class Measured:
         found = sum(each for part in self.parts for name, each in part.cpu.items() if program in ("", name))
         return 1e3 * found / self.pods
 
+    @property
+    def cpu_ms_bound(self) -> float:
+        """Processor time a pod of all programs, without what was still to be written when the last pod had its node."""
+        return 1e3 * sum(part.cpu_bound for part in self.parts) / self.pods
+
     def requests(self, kind: str) -> float:
         """Requests of a kind for each pod."""
         return sum(part.requests[kind] for part in self.parts)
@@ -112,6 +120,16 @@ class Bench:
     def __init__(self, connect: Callable[[], Kube], pids: Mapping[str, int], *, held: int) -> None:
         self._kube, self._pids, self._held = connect(), dict(pids), held
         self._clients = [connect() for _ in range(CLIENTS)]
+        self.idle: Mapping[str, float] = dict.fromkeys(pids, 0.0)
+        """Processor seconds a second of each program while nothing happens."""
+
+    def rest(self) -> None:
+        """Measure what the programs work when nothing happens, so that the length of a run does not matter."""
+        self._settle()
+        worked, started = self._worked(), time.perf_counter()
+        time.sleep(_RESTING)
+        passed = time.perf_counter() - started
+        self.idle = {name: (now - worked[name]) / passed for name, now in self._worked().items()}
 
     def measure(self, side: Side, count: int) -> Measured:
         """Create so many pods and wait until each has its node; afterwards none is left. Raises `NotInTime`."""
@@ -131,10 +149,16 @@ class Bench:
         started = time.perf_counter()
         begin()
         ended = placed.wait(_TIMEOUT) if placed is not None else time.perf_counter()
+        bound = sum(self._since(worked, started).values())
         self._settle()
-        cpu = {name: now - worked[name] for name, now in self._worked().items()}
+        cpu = self._since(worked, started)
         after = requests.counted(self._kube.text("/metrics"))
-        return Work(ended - started, cpu, requests.a_pod(asked, after, count))
+        return Work(ended - started, cpu, bound, requests.a_pod(asked, after, count))
+
+    def _since(self, before: Mapping[str, float], started: float) -> dict[str, float]:
+        """Processor seconds since then, less those of idle programs."""
+        passed = time.perf_counter() - started
+        return {name: max(now - before[name] - self.idle[name] * passed, 0.0) for name, now in self._worked().items()}
 
     def _worked(self) -> dict[str, float]:
         return {name: processes.cpu_seconds(pid) for name, pid in self._pids.items()}
@@ -193,25 +217,37 @@ class Placed:
         self._ended = 0.0
         self._done, self._open = threading.Event(), threading.Event()
         version = _version(kube, self._path)
-        threading.Thread(target=self._read, args=(version,), name="bench-watch", daemon=True).start()
+        threading.Thread(target=self._follow, args=(version,), name="bench-watch", daemon=True).start()
         if not self._open.wait(10):
             raise TimeoutError("the watch of the pods does not open")
 
-    def _read(self, version: str) -> None:
+    def _follow(self, version: str) -> None:
+        """Until all are seen. An API server ends the watch of a client that does not keep up; then we list."""
+        while not self._done.is_set():
+            self._watch(version)
+            listing = self._kube.list(self._path)
+            for pod in listing.items:
+                self._see(pod)
+            version = listing.resource_version
+
+    def _watch(self, version: str) -> None:
         def on_open(close: Callable[[], None]) -> None:
             self._open.set()
 
-        watch = self._kube.watch(self._path, resource_version=version, timeout_seconds=int(_TIMEOUT), on_open=on_open)
-        for event in watch:
-            pod = event["object"]
-            name = pod["metadata"].get("name", "")
-            if event["type"] not in ("ADDED", "MODIFIED") or name in self._besides or not pod["spec"].get("nodeName"):
-                continue
-            self._seen.add(name)
-            if len(self._seen) == self._count:
-                self._ended = time.perf_counter()
-                self._done.set()
+        seconds = int(_TIMEOUT)
+        for event in self._kube.watch(self._path, resource_version=version, timeout_seconds=seconds, on_open=on_open):
+            if event["type"] in ("ADDED", "MODIFIED"):
+                self._see(event["object"])
+            if self._done.is_set():
                 return
+
+    def _see(self, pod: JSON) -> None:
+        name = pod["metadata"]["name"]
+        if name not in self._besides and pod["spec"].get("nodeName"):
+            self._seen.add(name)
+        if len(self._seen) == self._count and not self._done.is_set():
+            self._ended = time.perf_counter()
+            self._done.set()
 
     def wait(self, timeout: float) -> float:
         """The moment of the last one. Raises TimeoutError."""

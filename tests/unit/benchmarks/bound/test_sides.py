@@ -16,8 +16,8 @@ _ASKED = dict.fromkeys((*requests.KINDS, requests.READS), 1.0)
 
 
 def work(seconds: float, cpu: Mapping[str, float]) -> Work:
-    """Work of so long, with one request of each kind a pod."""
-    return Work(seconds, cpu, _ASKED)
+    """Work of so long, half of it done when the last pod had its node, with one request of each kind a pod."""
+    return Work(seconds, cpu, sum(cpu.values()) / 2, _ASKED)
 
 
 def test_without_a_control_plane_it_says_what_is_missing() -> None:
@@ -47,6 +47,7 @@ def test_of_gated_pods_the_time_until_they_wait_counts_but_not_for_the_rate() ->
     assert one.rate == 5.0
     assert one.cpu_ms() == pytest.approx(40.0)
     assert one.cpu_ms("etcd") == pytest.approx(20.0)
+    assert one.cpu_ms_bound == pytest.approx(20.0)
     assert one.requests("status") == 2.0
 
 
