@@ -29,7 +29,7 @@ from allocator.workers.binder import EventRecorder
 from allocator.workers.claims import Claims
 from allocator.workers.informers import Follows, Informers
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
-from allocator.workers.learner import LearningWorker, PoolWatcher
+from allocator.workers.learner import LearningWorker, PoolWatcher, WeightWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
@@ -110,6 +110,9 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
     pools.once()  # before the first question is answered
+    weights = WeightWatcher(kube, weigh=controller.handle, timeout=_write_timeout(settings))
+    if settings.queue.order == "fair":
+        weights.once()  # before anything is placed
     restarts = metrics.counter(specs.WATCH_RESTARTS)
     upkeep = Upkeep(kube, leading=leading, faulted=faulted)
     fits = _fits(settings, kube, controller, process, metrics, faulted, options)
@@ -174,6 +177,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     process.supervise("pools", lambda: pools.run(process.stop))
+    if settings.queue.order == "fair":
+        process.supervise("weights", lambda: weights.run(process.stop))
     if fits is not None:
         process.supervise("kueue", functools.partial(fits.run, process.stop))
     if settings.claims:
@@ -325,6 +330,7 @@ def _controller(
             max_unconfirmed=settings.sharing.max_unconfirmed,
             unsatisfiable=settings.placement.unsatisfiable,
             assume_ttl=settings.assume_ttl,
+            queue_order=settings.queue.order,
             starvation_timeout=settings.starvation_timeout,
             starvation_reservation_limit=settings.starvation_reservation_limit,
             unbound=settings.unbound,

@@ -27,6 +27,8 @@ class SchedulerOptions:
     """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
     unbound_after: float = 300.0
     """Seconds that kube-scheduler must have failed for."""
+    queue_order: str = "age"
+    """`age` or `fair`: which of the waiting pods of equal priority come first."""
     starvation_timeout: float = 300.0
     """Seconds that a pod waits until a node is reserved for it; 0 reserves none."""
     claims: bool = True

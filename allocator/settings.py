@@ -55,6 +55,19 @@ class PlacementSettings:
 
 
 @dataclass(frozen=True)
+class QueueSettings:
+    """Pods that wait."""
+
+    order: Literal["age", "fair"] = setting(
+        "age",
+        "Which of the waiting pods of equal priority come first. age: those that were created first. fair: those of "
+        "the namespace that holds the smallest part of the cluster's GPU memory or cores, whichever part is larger, "
+        "divided by its weight (the namespace's label gpufraction.io/queue-weight, 1 by default); within a namespace "
+        "by age.",
+    )
+
+
+@dataclass(frozen=True)
 class SharingSettings:
     """Limits of one GPU. The node's agent says how much memory it has to allocate."""
 
@@ -276,6 +289,7 @@ class Settings:
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: PlacementSettings = field(default_factory=PlacementSettings)
+    queue: QueueSettings = field(default_factory=QueueSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
     provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)

@@ -53,6 +53,13 @@ GPUS_LABEL = Key(
     doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs past the scheduler.",
 )
 UNGUARDED = "unguarded"
+QUEUE_WEIGHT = Key(
+    f"{GROUP}/queue-weight",
+    on="Namespace label",
+    writer="administrator",
+    doc="With the allocator's `queue.order: fair`: what the namespace may hold in proportion to others before its "
+    "waiting pods come after theirs, a whole number from 1 to 1000. 1 where it is absent or cannot be read.",
+)
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from contract import names
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
+from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
 from kubectl_gpufraction.output.forms import CommandOutput
 from runtime.kubernetes import paths
@@ -64,7 +66,7 @@ class Session:
     def state(self) -> ClusterView:
         """The cluster now."""
         nodes, pods = self.items(paths.nodes()), self.pods()
-        return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out())
+        return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out(), weights=self.weights())
 
     def seen(self) -> ClusterView:
         """The cluster now; for a tenant, who may not list it, the pods of one namespace."""
@@ -106,6 +108,21 @@ class Session:
         """The lists of cards that an administrator excludes, by node; none if the user may not see them."""
         found = self.items(paths.configmaps(excluded.NAMESPACE), KubeNotFound, KubeForbidden)
         return {each.node: each for each in map(excluded.read, found) if each is not None}
+
+    def weights(self) -> dict[str, str] | None:
+        """
+        The weights on namespaces' labels where the allocator's Deployment says that the queue is fair; None where it is
+        in the order of age, or the user may not see that.
+        """
+        ours = self.items(paths.deployments(names.NAMESPACE), KubeNotFound, KubeForbidden)
+        if settings_of(ours, "allocator").get("queue-order") != "fair":
+            return None
+        try:
+            labelled = self.kube.list(paths.namespaces(), {"labelSelector": names.QUEUE_WEIGHT}).items
+        except KubeForbidden:
+            return {}
+        metadata = [each.get("metadata") or {} for each in labelled]
+        return {each["name"]: str((each.get("labels") or {}).get(names.QUEUE_WEIGHT, "")) for each in metadata}
 
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""

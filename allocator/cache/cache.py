@@ -22,8 +22,9 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.scoring.tables import Tables
-from contract.model import FREE, Compute, Gpu, Inventory, NodeState
+from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.fairness import Held
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
 
@@ -131,6 +132,8 @@ class Cache:
         self._overcommitted: dict[str, tuple[str, ...]] = {}
         self.gpus = 0
         """How many GPUs the nodes have in all."""
+        self._totals: Held | None = None
+        """What all GPUs have together; None where that is to be added up again."""
         self._kept: tuple[NodeReservation, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self._touched: dict[str, None] = {}
@@ -188,6 +191,14 @@ class Cache:
     def overcommitted(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
         return dict(self._overcommitted)
+
+    def totals(self) -> Held:
+        """The memory that all GPUs may promise together, and their cores."""
+        if self._totals is None:
+            capacity = self.engine.limits.capacity
+            gpus = [gpu for state in self._snapshot.values() for gpu in state.gpus]
+            self._totals = Held(sum(map(capacity, gpus)), WHOLE * len(gpus))
+        return self._totals
 
     def inventory(self, name: str) -> Inventory | None:
         """A node's GPUNode, whether there is a Node of the name or not."""
@@ -450,6 +461,8 @@ class Cache:
     def _make(self, name: str) -> bool:
         before = self._snapshot.get(name)
         after = self._state(name)
+        if before is None or after is None or before.gpus is not after.gpus:
+            self._totals = None
         self.gpus += (len(after.gpus) if after is not None else 0) - (len(before.gpus) if before is not None else 0)
         if after is None:
             self._snapshot.pop(name, None)
@@ -464,6 +477,7 @@ class Cache:
         return True
 
     def _without(self, name: str) -> None:
+        self._totals = None
         self._snapshot.pop(name, None)
         self._overcommitted.pop(name, None)
         self.engine.abandon(name)

@@ -27,6 +27,7 @@ from enum import Enum
 from allocator.engine.pinning import Judged
 from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
 from contract.scheduling.demand import Demand, demands
+from contract.scheduling.fairness import NOTHING, Held, held_of
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
 from contract.scheduling.needs import SchedulingRequest
 
@@ -90,6 +91,7 @@ class Ledger:
         self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
         self._assumed: dict[str, Reservation] = {}
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
+        self._of_namespace: dict[str, Held] = {}
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -144,6 +146,14 @@ class Ledger:
                 for uuid, demand in demands(holding.request, holding.allocation).items():
                     gpus[uuid] = demand.added_to(gpus.get(uuid, FREE))
         return found
+
+    def held(self, namespace: str) -> Held:
+        """What pods and claims of a namespace take in all, each claim once."""
+        return self._of_namespace.get(namespace, NOTHING)
+
+    def held_by_namespaces(self) -> Mapping[str, Held]:
+        """The same of every namespace that holds something; a live view."""
+        return self._of_namespace
 
     def users(self, claim: str) -> tuple[Reservation, ...]:
         """The reservations of a claim's share, by the name of its ElasticGPU; the ElasticGPU's own included."""
@@ -239,9 +249,35 @@ class Ledger:
             raise LedgerBug("the index of nodes is not that of the holdings")
         if self._assumed != {key: h for key, h in self._holdings.items() if h.state is ReservationState.ASSUMED}:
             raise LedgerBug("the index of the assumed is not that of the holdings")
+        self._check_namespaces()
         totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
         if self._totals != totals:
             raise LedgerBug("a GPU's total is not what its demands add up to")
+
+    def _check_namespaces(self) -> None:
+        found: dict[str, Held] = {}
+        claims: dict[str, tuple[str, dict[str, Demand]]] = {}
+        for holding in self._holdings.values():
+            namespace, taken = _namespace(holding), demands(holding.request, holding.allocation)
+            if holding.allocation.claim:
+                before = claims.setdefault(holding.allocation.claim, (namespace, {}))[1]
+                for uuid, demand in taken.items():
+                    place = f"{holding.allocation.node}/{uuid}"
+                    before[place] = demand.beside(before[place]) if place in before else demand
+            else:
+                found[namespace] = found.get(namespace, NOTHING).plus(held_of(taken.values()))
+        for namespace, shared in claims.values():
+            found[namespace] = found.get(namespace, NOTHING).plus(held_of(shared.values()))
+        if self._of_namespace != {namespace: held for namespace, held in found.items() if held != NOTHING}:
+            raise LedgerBug("what the namespaces hold is not what the holdings add up to")
+
+    def _count(self, namespace: str, more: Held, less: Held = NOTHING) -> None:
+        held = self._of_namespace.get(namespace, NOTHING)
+        now = Held(held.memory + more.memory - less.memory, held.cores + more.cores - less.cores)
+        if now != NOTHING:
+            self._of_namespace[namespace] = now
+        else:
+            self._of_namespace.pop(namespace, None)
 
     def _put(self, holding: Reservation) -> None:
         # Before anything is changed: a reservation that cannot be added up must not stay behind in part.
@@ -255,18 +291,24 @@ class Ledger:
         for uuid, demand in taken.items():
             if holding.allocation.claim:
                 self._share(holding.allocation.claim, node, uuid)[holding.key] = demand
-                self._count_shared(holding.allocation.claim, node, uuid)
+                self._count_shared(holding, uuid)
             else:
                 gpus.setdefault(uuid, {})[holding.key] = demand
+        if not holding.allocation.claim:
+            self._count(_namespace(holding), held_of(taken.values()))
 
     def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
         return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
 
-    def _count_shared(self, claim: str, node: str, uuid: str) -> None:
+    def _count_shared(self, holding: Reservation, uuid: str) -> None:
         """Book the share of a claim after one of its holders came or ended."""
+        claim, node = holding.allocation.claim, holding.allocation.node
         gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
-        if held:
-            gpus.setdefault(uuid, {})[_group(claim)] = functools.reduce(Demand.beside, held.values())
+        before = gpus.get(uuid, {}).get(_group(claim))
+        after = functools.reduce(Demand.beside, held.values()) if held else None
+        self._count(_namespace(holding), *(held_of((each,)) if each else NOTHING for each in (after, before)))
+        if after is not None:
+            gpus.setdefault(uuid, {})[_group(claim)] = after
             return
         del gpus[uuid][_group(claim)]
         del self._shared[claim][f"{node}/{uuid}"]
@@ -285,19 +327,25 @@ class Ledger:
         for uuid in taken:
             if holding.allocation.claim:
                 del self._share(holding.allocation.claim, node, uuid)[holding.key]
-                self._count_shared(holding.allocation.claim, node, uuid)
+                self._count_shared(holding, uuid)
             else:
                 del gpus[uuid][holding.key]
             if not gpus[uuid]:
                 del gpus[uuid]
         if not gpus:
             del self._usage[node]
+        if not holding.allocation.claim:
+            self._count(_namespace(holding), NOTHING, held_of(taken.values()))
 
 
 def _is_booked(known: Reservation, holding: Reservation) -> bool:
     """Whether the same is booked already."""
     same = known.allocation == holding.allocation and known.request == holding.request
     return same and known.state is ReservationState.CONFIRMED
+
+
+def _namespace(holding: Reservation) -> str:
+    return holding.pod.split("/", 1)[0]
 
 
 def _group(claim: str) -> str:

@@ -63,9 +63,11 @@ class ReservationBudget:
     owner calls it.
     """
 
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, most: float, rest: float = 0.0) -> None:
+        """`rest`: seconds for which a namespace rests after one of its pods was placed on a reserved node."""
+        self._most, self._rest = most, rest
         self._of: dict[str, _Spent] = {}
+        self._rests_until: dict[str, float] = {}
         self._kept, self._since = "", 0.0
 
     def passes(self, namespace: str, now: float) -> None:
@@ -88,10 +90,17 @@ class ReservationBudget:
         spent = self._of.get(namespace)
         return spent is None or now >= spent.until
 
-    def served(self, namespace: str) -> None:
+    def rests(self, namespace: str, now: float) -> bool:
+        """Whether a pod of this namespace was placed on a reserved node a short while ago."""
+        return now < self._rests_until.get(namespace, now)
+
+    def served(self, namespace: str, now: float) -> None:
         """The pod for which a node was reserved is placed, so the budget is whole again."""
         self._of.pop(namespace, None)
         self._kept = ""
+        if self._rest:
+            self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
+            self._rests_until[namespace] = now + self._rest
 
 
 def current_reservation(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> NodeReservation | None:
@@ -110,12 +119,17 @@ def choose_reservation(
     after: float,
     now: float,
     failed: Callable[[QueuedPodInfo], None],
+    behind: Callable[[QueuedPodInfo], bool] = lambda pod: False,
 ) -> NodeReservation | None:
     """
     The reservation of a node for a starving pod; None where no pod has waited for `after` seconds, or `after` is 0.
 
     A pod whose namespace has used up its budget is passed over. A node whose room other namespaces hold is preferred to
     one whose room the pod's own namespace holds.
+
+    The longest wait counts, whatever the order of the queue: a place in the fair order changes with each placement.
+    There a backlog that is older than others would have one node after the other reserved for it, and so be served
+    before them. Therefore a namespace that rests is passed over while it is `behind` another one.
 
     `failed` is called in the handler of an error that came of a pod; the next one in the queue is looked at.
     """
@@ -129,6 +143,7 @@ def choose_reservation(
             or records.quarantine.holds(entry.uid, now)
             or now - records.waits(entry.uid, now) < after
             or not budget.allows(entry.asking.namespace, now)
+            or (budget.rests(entry.asking.namespace, now) and behind(entry))
         )
     )
     kept = current_reservation(cache, queue, records)

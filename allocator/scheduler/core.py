@@ -37,6 +37,7 @@ from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
 from allocator.provisioning.wishes import Unserved
+from allocator.queue.fair import QueueOrder
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
@@ -74,6 +75,7 @@ from allocator.scheduler.events import (
     PodFenced,
     PodsListed,
     PoolsDeclared,
+    QueueWeighed,
     ReservationsChecked,
     ShareTaken,
     TickPhase,
@@ -129,7 +131,8 @@ class Controller:
         self._cache, self._queue, self._records = cache, SchedulingQueue(), PodRecords()
         self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
-        state = SchedulerState(cache, self._queue, self._records, self._trigger, self._leadership)
+        self._order = QueueOrder(cache, self._queue, fair=options.queue_order == "fair")
+        state = SchedulerState(cache, self._queue, self._order, self._records, self._trigger, self._leadership)
         self._fence = Fence(state)
         preemptions, self._capacities = PreemptionTracker(), Capacities()
         self._pools = DeclaredPools(cache.engine.limits)
@@ -255,6 +258,7 @@ class Controller:
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
             NodesExpected: self._cycle.nodes_expected,
+            QueueWeighed: self._cycle.weighed,
         }
         self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
@@ -498,7 +502,7 @@ class Controller:
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""
         with self._lock:
-            return view.view(self._cache, self._queue, self._records, self._clock())
+            return view.view(self._cache, self._order, self._records, self._clock())
 
     def holds(self, key: str) -> bool:
         """Whether a share is reserved under an allocation's id or a pod's uid."""

@@ -34,11 +34,13 @@ from allocator.scheduler.events import (
     FenceRefused,
     NodesExpected,
     PodFenced,
+    QueueWeighed,
     ReadBack,
 )
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import Allocation
+from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
@@ -74,7 +76,7 @@ class SchedulingCycle:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
         self._preemption, self._pools, self._faults = preemptions, pools, faults
-        self._clock, self._new_id = clock, new_id
+        self._clock, self._new_id, self._order = clock, new_id, state.order
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
         self.began = 0.0
@@ -139,9 +141,15 @@ class SchedulingCycle:
             self._trigger.wake()
         self._expected = event.expectations
 
+    def weighed(self, event: QueueWeighed, now: float) -> None:
+        """Namespaces weigh something else in the fair order; what waiting pods were told may be outdated."""
+        if self._order.weigh(event.weights):
+            self._trigger.outdated = True
+
     def _in_order(self, now: float, bindings: list[Binding]) -> Iterator[None]:
         looked, failed = 0, self._failed
-        for uid in self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now)):
+        chosen = self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now))
+        for uid in self._order.turns(chosen, lambda entry: self._competes(entry, now)):
             if looked >= _TURN:
                 looked = 0
                 yield
@@ -157,9 +165,12 @@ class SchedulingCycle:
 
     def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
         """Whether it takes no decision to say what becomes of the pod."""
-        if entry.foreign or not self._records.is_schedulable(entry.uid, now):
+        if not self._competes(entry, now):
             return True
         return not entry.ask.request.claim and self._shape(entry) in self._failed
+
+    def _competes(self, entry: QueuedPodInfo, now: float) -> bool:
+        return not entry.foreign and self._records.is_schedulable(entry.uid, now)
 
     def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
         return entry.ask, reserved.entitled(self._cache.reservations, entry.asking)
@@ -213,6 +224,7 @@ class SchedulingCycle:
         self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock()))
         binding = Binding(entry, allocation, self._leadership.number())
         self._records.begin(binding)
+        self._order.placed(entry)
         return binding
 
     def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, pool: str, now: float) -> None:
@@ -224,6 +236,8 @@ class SchedulingCycle:
             code, reason, in_vain = messages.why_expecting(decision, request, pool, expectation)
         else:
             code, reason = messages.code(decision), messages.why(decision, request, pool)
+        if self._order.is_behind(entry):
+            reason = f"{reason}; {BEHIND}"
         self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)
 
     def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float, *, warns: bool = False) -> None:

@@ -302,6 +302,13 @@ class NodesExpected:
     expectations: Mapping[str, Expectation]
 
 
+@dataclass(frozen=True, slots=True)
+class QueueWeighed:
+    """What namespaces weigh in the fair order of the queue. All that have a weight; the others weigh 1."""
+
+    weights: Mapping[str, int]
+
+
 Event = (
     PodsListed
     | PodEvent
@@ -333,6 +340,7 @@ Event = (
     | UncountedFound
     | PoolsDeclared
     | NodesExpected
+    | QueueWeighed
     | ClaimBindingAnswered
     | ClaimStepAnswered
 )

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
+from allocator.queue.fair import QueueOrder
 from allocator.queue.queue import CycleTrigger, SchedulingQueue
 from allocator.queue.records import PodRecords
 
@@ -101,6 +102,7 @@ class SchedulerState:
 
     cache: Cache
     queue: SchedulingQueue
+    order: QueueOrder
     records: PodRecords
     trigger: CycleTrigger
     leadership: Leadership

@@ -66,6 +66,7 @@ class Preemptor:
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
+        self._order = state.order
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
@@ -128,7 +129,7 @@ class Preemptor:
         self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
         if not self._leadership.holds() or self._trigger.requeued:
             return []
-        for entry in self._queue.in_order():
+        for entry in self._order.in_order():
             if len(found) == _TRIES or not self.sharers.any_below(entry.priority):
                 break  # whoever is behind it in the queue is of no higher priority
             if (
@@ -231,8 +232,9 @@ class StarvationGuard:
     ) -> None:
         self._cache, self._queue, self._records = state.cache, state.queue, state.records
         self._trigger, self._leadership, self._faults = state.trigger, state.leadership, faults
-        self._preemptor, self._options = preemptor, options
-        self._budget = reservation.ReservationBudget(options.starvation_reservation_limit)
+        self._preemptor, self._options, self._order = preemptor, options, state.order
+        rest = options.starvation_timeout if state.order.fair else 0.0
+        self._budget = reservation.ReservationBudget(options.starvation_reservation_limit, rest)
         self._looked_at, self._look_again = float("-inf"), 0.0
 
     def tick(self, now: float) -> None:
@@ -250,7 +252,14 @@ class StarvationGuard:
         self._looked_at, self._look_again = now, now + _RESERVE_EVERY
         after = self._options.starvation_timeout if self._leadership.holds() else 0.0
         worth = reservation.choose_reservation(
-            self._cache, self._queue, self._records, self._budget, after, now, self._not_kept_for
+            self._cache,
+            self._queue,
+            self._records,
+            self._budget,
+            after,
+            now,
+            self._not_kept_for,
+            self._order.is_behind,
         )
         if self._cache.reserve(*(() if worth is None else (worth,))):
             self._trigger.requeue()
@@ -260,7 +269,7 @@ class StarvationGuard:
         for kept in self._cache.reservations:
             placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None
             if held is None and placed:
-                self._budget.served(kept.namespace)
+                self._budget.served(kept.namespace, now)
         self._budget.passes(held.namespace if held is not None else "", now)
         if held is not None and not self._budget.allows(held.namespace, now):
             self._look_again = now

@@ -11,6 +11,7 @@ import numpy as np
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Policy
+from allocator.queue.fair import QueueOrder
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.records import PodRecords
 from allocator.scoring import estimator
@@ -56,7 +57,10 @@ class QueuedPodView:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """All that decides, at one moment. `queue` is in the order in which pods are tried."""
+    """
+    All that decides, at one moment. `queue` is in the order in which pods are tried; in the fair order each pod counts
+    as placed in its turn.
+    """
 
     limits: Limits
     policy: Policy
@@ -97,7 +101,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
     )
 
 
-def view(cache: Cache, queue: SchedulingQueue, records: PodRecords, now: float) -> SchedulerView:
+def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:
     """Exactly what the next decision will see."""
     engine = cache.engine
     waiting = tuple(
@@ -110,7 +114,7 @@ def view(cache: Cache, queue: SchedulingQueue, records: PodRecords, now: float) 
             pod.foreign,
             "by claim" if pod.ask.request.claim else records.busy(pod.uid, now),  # a view has no claims
         )
-        for pod in queue.in_order()
+        for pod in order.in_order()
     )
     learnt = engine.tables
     return SchedulerView(

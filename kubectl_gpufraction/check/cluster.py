@@ -19,11 +19,11 @@ from kubectl_gpufraction.check.facts import (
     installed,
     labels_of,
     name_of,
-    pod_spec,
     settings,
     workloads,
 )
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number, unknown
+from kubectl_gpufraction.cluster.programs import pod_spec
 from kubectl_gpufraction.output.wording import few
 
 JSON = dict[str, Any]

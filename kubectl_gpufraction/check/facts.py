@@ -12,6 +12,7 @@ from typing import Any
 
 from contract import names
 from kubectl_gpufraction.check.findings import Unseen
+from kubectl_gpufraction.cluster.programs import settings_of
 
 JSON = dict[str, Any]
 Objects = tuple[JSON, ...]
@@ -22,9 +23,6 @@ ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodea
 INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
 """The label of served namespaces, as kubectl takes it."""
 LEASE = "gpufraction-allocator"
-_PREFIX = "GPUFRACTION_"
-_VERBS = ("run", "serve")
-"""What the programs of long standing are started with; others, such as holders, have settings of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +141,6 @@ def certificates_by_another(facts: ClusterFacts) -> bool:
     return named(facts.deployments, ADMISSION) is not None and named(facts.deployments, CERTS) is None
 
 
-def pod_spec(workload: JSON) -> JSON:
-    """The pod spec of a workload's template."""
-    return ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
-
-
 def settings(facts: ClusterFacts, program: str) -> dict[str, str]:
-    """The settings of one of our programs, from its containers' flags and environment, in the form of its flags."""
-    found = dict[str, str]()
-    for _, workload in workloads(facts):
-        for container in pod_spec(workload).get("containers") or []:
-            *called, verb = [*(container.get("command") or []), "", "", "", ""][:4]
-            if called != ["python", "-m", program] or verb not in _VERBS:
-                continue
-            for variable in container.get("env") or []:
-                key = str(variable.get("name", ""))
-                if key.startswith(_PREFIX):
-                    found[key.removeprefix(_PREFIX).lower().replace("_", "-")] = str(variable.get("value", ""))
-            for flag in container.get("args") or []:
-                key, _, value = str(flag).removeprefix("--").partition("=")
-                found[key] = value or "true"
-    return found
+    """The settings of one of our programs, in the form of its flags."""
+    return settings_of((workload for _, workload in workloads(facts)), program)

@@ -12,6 +12,7 @@ from typing import Any
 
 from contract import dialects, names, pods
 from contract.options import VENDOR, Options
+from contract.scheduling import fairness
 from kubectl_gpufraction.check.facts import INJECT, ClusterFacts, installed, is_served, labels_of, name_of, settings
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
 from kubectl_gpufraction.output.wording import few
@@ -26,6 +27,7 @@ _MOST = 20
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
     """What is to be told of the namespaces. What cannot be read is said once for each rule."""
     yield from _served(facts)
+    yield from _weights(facts)
     yield from _pod_security(facts)
     yield from _unserved_pods(facts)
 
@@ -58,6 +60,15 @@ def _served(facts: ClusterFacts) -> Iterator[Finding]:
     else:
         cure = f"kubectl label namespace NAMESPACE {INJECT}"
         yield Finding(WARN if installed(facts) else OK, check, "no namespace is labelled yet", cure)
+
+
+def _weights(facts: ClusterFacts) -> Iterator[Finding]:
+    """Weights in the fair queue that cannot be read; nothing where all are well, or the namespaces are not visible."""
+    for each in facts.namespaces if isinstance(facts.namespaces, tuple) else ():
+        weight = labels_of(each).get(names.QUEUE_WEIGHT)
+        if weight is not None and fairness.weight_of(weight) is None:
+            cure = f"kubectl label namespace {name_of(each)} {names.QUEUE_WEIGHT}=1 --overwrite"
+            yield Finding(WARN, "namespaces", fairness.misread(name_of(each), weight), cure)
 
 
 def _pod_security(facts: ClusterFacts) -> Iterator[Finding]:

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
-from contract.model import Allocation, Gpu, Inventory, PodRequest
+from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
+from contract.scheduling import fairness
 from contract.scheduling.demand import Demand, demands, of_claim
+from contract.scheduling.fairness import NOTHING, Held, QueuePlace, Shares
+from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import queue_order
 
 JSON = dict[str, Any]
+_FOREIGN_GATE = "ForeignGate"
+"""The reason of a pod that another system's scheduling gate holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,11 @@ class Pod:
     def order(self) -> tuple[int, int, str]:
         """Its sort key in the queue. The order of pods created in the same second is known to the allocator only."""
         return queue_order(self.priority, self.request, self.created)
+
+    @property
+    def competes(self) -> bool:
+        """Whether it waits for room on GPUs: not for a claim, and not for another system's gate."""
+        return self.allocation is None and not self.request.claim and self.code != _FOREIGN_GATE
 
     def shares(self) -> Mapping[str, Demand]:
         """What it uses, by GPU UUID. Init containers run one after the other, so their largest share counts."""
@@ -128,6 +137,17 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What a namespace holds in the fair order: its dominant share in percent of the cluster, and its weight."""
+
+    namespace: str
+    percent: float
+    weight: int
+    misread: str = ""
+    """The sentence about a weight that cannot be read, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """The cluster, sorted: nodes and pods by name, GPUs by index."""
 
@@ -136,8 +156,14 @@ class ClusterView:
     claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
     """Whether this is the whole cluster; else only the pods of the one namespace that the user may list."""
+    weights: Mapping[str, str] | None = None
+    """The weights on namespaces' labels where the queue is fair; None where it is in the order of age."""
     _by_gpu: Mapping[str, tuple[tuple[Pod | ListedClaim, Demand], ...]] = field(init=False, repr=False, compare=False)
     """The holders by UUID, sorted out once: a large cluster has thousands of GPUs and ten times the pods."""
+    _held: Mapping[str, Held] = field(init=False, repr=False, compare=False)
+    """What each namespace holds, where the queue is fair."""
+    _rivals: Mapping[tuple[int, int], tuple[tuple[int, str], ...]] = field(init=False, repr=False, compare=False)
+    """By priority the two namespaces with waiting pods that hold least for their weight, where the queue is fair."""
 
     def __post_init__(self) -> None:
         found: dict[str, list[tuple[Pod | ListedClaim, Demand]]] = {}
@@ -148,6 +174,21 @@ class ClusterView:
             for uuid, share in pod.shares().items():
                 found.setdefault(uuid, []).append((pod, share))
         object.__setattr__(self, "_by_gpu", {uuid: tuple(holders) for uuid, holders in found.items()})
+        self._compare_namespaces()
+
+    def _compare_namespaces(self) -> None:
+        """Add up what each namespace holds, once, where the queue is fair."""
+        held: dict[str, Held] = {}
+        rivals: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        object.__setattr__(self, "_held", held)
+        if self.weights is not None:
+            for namespace, _, _, taken in self.booked():
+                held[namespace] = held.get(namespace, NOTHING).plus(fairness.held_of(taken.values()))
+            shares = self._shares()
+            for tier, namespace in {(pod.order[:2], pod.namespace) for pod in self.pods if pod.competes}:
+                share = shares.of(namespace, held.get(namespace, NOTHING))
+                rivals.setdefault(tier, []).append((share, namespace))
+        object.__setattr__(self, "_rivals", {tier: tuple(sorted(each)[:2]) for tier, each in rivals.items()})
 
     @classmethod
     def of(
@@ -159,6 +200,7 @@ class ClusterView:
         kept_out: Mapping[str, KeptOut] = MappingProxyType({}),
         *,
         whole: bool = True,
+        weights: Mapping[str, str] | None = None,
     ) -> ClusterView:
         """
         Read the four lists, and the excluded cards by node. Objects that cannot be read count as absent, as in the
@@ -172,21 +214,65 @@ class ClusterView:
             tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
             claims_of(elasticgpus),
             whole,
+            weights,
         )
 
     def waiting(self) -> tuple[Pod, ...]:
-        """The waiting pods in the order of the queue; those created in the same second by name."""
-        return tuple(sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key)))
+        """
+        The waiting pods in the order of the queue; those created in the same second by name. In the fair order each one
+        counts as placed in its turn.
+        """
+        by_age = sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key))
+        if self.weights is None:
+            return tuple(by_age)
+        total = self._total()
+        card = total.memory * WHOLE // max(total.cores, 1)
+        found = fairness.if_placed(
+            by_age, _place, lambda pod: fairness.asked(pod.request, card), self._shares(), self._held
+        )
+        return tuple(found)
 
     def places(self) -> dict[str, Places]:
         """The place of each waiting pod, by `namespace/name`."""
-        found, first = dict[str, Places](), 1
-        for _, group in groupby(self.waiting(), key=lambda pod: pod.order):
-            beside = tuple(group)
-            last = first + len(beside) - 1
-            found.update({pod.key: Places(first, last) for pod in beside})
-            first = last + 1
-        return found
+        found: dict[object, list[int]] = {}
+        waiting = self.waiting()
+        for place, pod in enumerate(waiting, 1):
+            found.setdefault(self.group(pod), []).append(place)
+        return {pod.key: Places(min(places), max(places)) for pod in waiting for places in (found[self.group(pod)],)}
+
+    def group(self, pod: Pod) -> object:
+        """Equal for pods whose order among each other only the allocator knows: they were created in one second."""
+        return pod.order if self.weights is None else (pod.order, pod.namespace)
+
+    def ahead(self, pod: Pod) -> tuple[Standing, Standing] | None:
+        """
+        In the fair order, the namespace that holds least of those with a waiting pod of equal priority, and the pod's
+        own, where that one holds less for its weight; else None.
+        """
+        if self.weights is None or not pod.competes:
+            return None
+        mine = self._shares().of(pod.namespace, self._held.get(pod.namespace, NOTHING))
+        least = next((each for each in self._rivals[pod.order[:2]] if each[1] != pod.namespace), None)
+        return None if least is None or least[0] >= mine else (self._standing(least[1]), self._standing(pod.namespace))
+
+    def _standing(self, namespace: str) -> Standing:
+        shares, label = self._shares(), (self.weights or {}).get(namespace)
+        odd = label is not None and fairness.weight_of(label) is None
+        return Standing(
+            namespace,
+            shares.percent(self._held.get(namespace, NOTHING)),
+            shares.weight(namespace),
+            fairness.misread(namespace, label or "") if odd else "",
+        )
+
+    def _total(self) -> Held:
+        gpus = [gpu for node in self.nodes for gpu in node.inventory.gpus]
+        return Held(sum(map(DEFAULT_LIMITS.capacity, gpus)), WHOLE * len(gpus))
+
+    def _shares(self) -> Shares:
+        return Shares(
+            self._total(), {name: fairness.weight_of(text) or 1 for name, text in (self.weights or {}).items()}
+        )
 
     def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, Demand], ...]:
         """The holders of shares of a GPU. A claim's share belongs to the claim, however many pods use it."""
@@ -209,6 +295,10 @@ class ClusterView:
                 yield pod
             if claim:
                 counted.add(claim)
+
+
+def _place(pod: Pod) -> QueuePlace:
+    return QueuePlace(pod.order[:2], pod.namespace, pod.created)
 
 
 def address_of(node: Mapping[str, Any]) -> str:

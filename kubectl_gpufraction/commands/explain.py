@@ -19,7 +19,7 @@ from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.output.wording import asked, few, many
+from kubectl_gpufraction.output.wording import asked, behind, few, many, reason
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
@@ -47,17 +47,20 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
-    why = pod.reason or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
+    why = reason(state, pod) or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     if not state.whole:
         return [*lines, f"It waits: {why}", *_cures_of_claim(pod), _MORE]
-    queue, place = state.waiting(), state.places()[pod.key]
+    queue, places, group = state.waiting(), state.places(), state.group(pod)
+    place = places[pod.key]
     lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
+    lines += behind(state, pod)
+    beside = [other for other in queue if state.group(other) == group]
     before = [f"{other.key} ({asked(other)})" for other in queue[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
-    beside = [f"{other.key} ({asked(other)})" for other in queue[place.first - 1 : place.last] if other != pod]
-    if beside:
-        lines.append(f"Created in the same second, in an order that only the allocator knows: {few(beside)}")
+    others = [f"{other.key} ({asked(other)})" for other in beside if other != pod]
+    if others:
+        lines.append(f"Created in the same second, in an order that only the allocator knows: {few(others)}")
     lines += _models(state, pod)
     lines += _cures(state, pod)
     return lines
@@ -78,7 +81,8 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str]) -> Row:
         "place": state.places()[pod.key].shown if waits and state.whole else None,
         "waiting": len(state.waiting()) if waits and state.whole else None,
         "code": pod.code,
-        "reason": pod.reason,
+        "reason": reason(state, pod),
+        "behind": ahead[0].namespace if (ahead := state.ahead(pod)) else "",
         "since": (pod.since or pod.created) if waits else "",
         "unbound": pod.unbound,
         "roomAfter": [

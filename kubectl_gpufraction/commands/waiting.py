@@ -9,7 +9,7 @@ from typing import Any
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import age, asked, many
+from kubectl_gpufraction.output.wording import age, asked, many, reason
 from kubectl_gpufraction.session import Command, Session
 
 Row = Mapping[str, Any]
@@ -22,6 +22,7 @@ COLUMNS = (
     Column("code", "WHY", of=lambda row, _: _why(row)),
     Column("priority", "PRIORITY", wide=True),
     Column("dialect", "DIALECT", wide=True),
+    Column("behind", "BEHIND", wide=True),
     Column("reason", "REASON", wide=True),
 )
 
@@ -37,7 +38,8 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
             "asks": asked(pod),
             "since": pod.since or pod.created,
             "code": pod.code,
-            "reason": pod.reason,
+            "reason": reason(state, pod),
+            "behind": ahead[0].namespace if (ahead := state.ahead(pod)) else "",
             "priority": pod.priority,
             "dialect": pod.request.dialect,
         }

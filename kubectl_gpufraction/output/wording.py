@@ -9,7 +9,8 @@ from typing import Any
 from contract.encoding import moments
 from contract.encoding.quantity import format_bytes
 from contract.model import FractionRequest
-from kubectl_gpufraction.cluster.state import Pod
+from contract.scheduling.fairness import BEHIND
+from kubectl_gpufraction.cluster.state import ClusterView, Pod, Standing
 
 _MOST_SHOWN = 5
 _BAR = 10
@@ -62,3 +63,29 @@ def _asked(fraction: FractionRequest) -> str:
         memory = "whole"
     cores = f"+{fraction.cores}%" if fraction.cores and not fraction.exclusive else ""
     return f"{fraction.count}x{memory}{cores}"
+
+
+def reason(state: ClusterView, pod: Pod) -> str:
+    """
+    Why the pod waits, as its condition says. Who sees the whole cluster reads which namespace holds less, where tenants
+    read that there is one.
+    """
+    if not state.whole or not pod.reason:
+        return pod.reason
+    known, ahead = pod.reason.replace(f"; {BEHIND}", ""), state.ahead(pod)
+    return known if ahead is None else f"{known}; behind {ahead[0].namespace}, which holds less"
+
+
+def behind(state: ClusterView, pod: Pod) -> list[str]:
+    """The sentences about the namespace that is before the pod's own in the fair order, if there is one."""
+    ahead = state.ahead(pod)
+    if ahead is None:
+        return []
+    first, own = ahead
+    lines = [f"Behind {first.namespace}, which holds less: {_held(first)}; {own.namespace}: {_held(own)}"]
+    return lines + [f"Note: {each.misread}" for each in ahead if each.misread]
+
+
+def _held(standing: Standing) -> str:
+    weight = f", weight {standing.weight}" if standing.weight != 1 else ""
+    return f"{standing.percent:.3g} % of the cluster{weight}"

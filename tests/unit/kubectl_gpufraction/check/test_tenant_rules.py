@@ -37,6 +37,19 @@ def found(check: str, **known: Any) -> list[tuple[str, str, str]]:
     return [(each.level, each.found, each.cure) for each in findings if each.check == check]
 
 
+@pytest.mark.parametrize(("weight", "odd"), [("1", False), ("1000", False), ("0", True), ("0.5", True), ("", True)])
+def test_a_weight_that_cannot_be_read_is_found(weight: str, odd: bool) -> None:
+    weighed = namespace("b", "enabled")
+    weighed["metadata"]["labels"][str(names.QUEUE_WEIGHT)] = weight
+    said = (
+        f"namespace b: the label gpufraction.io/queue-weight={weight} counts as 1; it must be a whole number from 1 to "
+        "1000"
+    )
+    cure = "kubectl label namespace b gpufraction.io/queue-weight=1 --overwrite"
+    wanted = [(OK, "served: a, b", ""), *([(WARN, said, cure)] if odd else [])]
+    assert found("namespaces", namespaces=(SERVED, weighed)) == wanted
+
+
 @pytest.mark.parametrize(
     ("namespaces", "wanted"),
     [
