@@ -16,6 +16,7 @@ from contract.dialects import DIALECTS, aliyun, claims, elastic, hami, kai, nano
 PINNED = {
     "GPUS_LABEL": "gpufraction.io/gpus",
     "UNGUARDED": "unguarded",
+    "QUEUE_WEIGHT": "gpufraction.io/queue-weight",
     "INJECT_LABEL": "gpufraction.io/inject",
     "INJECT_ENABLED": "enabled",
     "FITS": "gpufraction.io/fits",
