@@ -94,10 +94,13 @@ class ReservationBudget:
         """Whether a pod of this namespace was placed on a reserved node a short while ago."""
         return now < self._rests_until.get(namespace, now)
 
-    def served(self, namespace: str, now: float) -> None:
+    def served(self, namespace: str) -> None:
         """The pod for which a node was reserved is placed, so the budget is whole again."""
         self._of.pop(namespace, None)
         self._kept = ""
+
+    def begin_rest(self, namespace: str, now: float) -> None:
+        """From now on the namespace rests, if namespaces rest at all."""
         if self._rest:
             self._rests_until = {name: until for name, until in self._rests_until.items() if until > now}
             self._rests_until[namespace] = now + self._rest

@@ -269,7 +269,8 @@ class StarvationGuard:
         for kept in self._cache.reservations:
             placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None
             if held is None and placed:
-                self._budget.served(kept.namespace, now)
+                self._budget.served(kept.namespace)
+                self._budget.begin_rest(kept.namespace, now)
         self._budget.passes(held.namespace if held is not None else "", now)
         if held is not None and not self._budget.allows(held.namespace, now):
             self._look_again = now

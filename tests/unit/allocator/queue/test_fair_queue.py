@@ -280,7 +280,7 @@ RESTS = {
 def test_how_long_a_namespace_rests(served: float | None, now: float, rests: bool) -> None:
     budget = ReservationBudget(3600, 60)
     for at in served_at(served):
-        budget.served("a", at)
+        budget.begin_rest("a", at)
     assert (budget.rests("a", now), budget.rests("b", now)) == (rests, False)
 
 

@@ -55,7 +55,7 @@ def test_the_pause_of_a_namespace(kept: list[tuple[str, int]], pause: int) -> No
 
 def test_a_pod_that_is_placed_begins_anew() -> None:
     budget, now = spent(("a", 100), ("", 100), ("a", 99))
-    budget.served("a", now)
+    budget.served("a")
     budget.passes("a", now)
     budget.passes("", now + 99)
     assert budget.allows("a", now + 99)
