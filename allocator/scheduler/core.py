@@ -37,8 +37,7 @@ from allocator.options import SchedulerOptions
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
 from allocator.provisioning.wishes import Unserved
-from allocator.queue.fair import QueueOrder
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, Rounds, SchedulingQueue
+from allocator.queue.queue import CycleTrigger, QueuedPodInfo, QueueOrder, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
-from allocator.queue.fair import QueueOrder
-from allocator.queue.queue import CycleTrigger, SchedulingQueue
+from allocator.queue.queue import CycleTrigger, QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
 
 KEPT_OUT = "configmaps"

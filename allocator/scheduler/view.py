@@ -11,8 +11,7 @@ import numpy as np
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Policy
-from allocator.queue.fair import QueueOrder
-from allocator.queue.queue import SchedulingQueue
+from allocator.queue.queue import QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of

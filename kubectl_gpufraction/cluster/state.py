@@ -137,7 +137,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NamespaceShare:
     """What a namespace holds in the fair order: its dominant share in percent of the cluster, and its weight."""
 
     namespace: str
@@ -244,7 +244,7 @@ class ClusterView:
         """Equal for pods whose order among each other only the allocator knows: they were created in one second."""
         return pod.order if self.weights is None else (pod.order, pod.namespace)
 
-    def ahead(self, pod: Pod) -> tuple[Standing, Standing] | None:
+    def ahead(self, pod: Pod) -> tuple[NamespaceShare, NamespaceShare] | None:
         """
         In the fair order, the namespace that holds least of those with a waiting pod of equal priority, and the pod's
         own, where that one holds less for its weight; else None.
@@ -255,10 +255,10 @@ class ClusterView:
         least = next((each for each in self._rivals[pod.order[:2]] if each[1] != pod.namespace), None)
         return None if least is None or least[0] >= mine else (self._standing(least[1]), self._standing(pod.namespace))
 
-    def _standing(self, namespace: str) -> Standing:
+    def _standing(self, namespace: str) -> NamespaceShare:
         shares, label = self._shares(), (self.weights or {}).get(namespace)
         odd = label is not None and fairness.weight_of(label) is None
-        return Standing(
+        return NamespaceShare(
             namespace,
             shares.percent(self._held.get(namespace, NOTHING)),
             shares.weight(namespace),

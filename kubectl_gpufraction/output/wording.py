@@ -10,7 +10,7 @@ from contract.encoding import moments
 from contract.encoding.quantity import format_bytes
 from contract.model import FractionRequest
 from contract.scheduling.fairness import BEHIND
-from kubectl_gpufraction.cluster.state import ClusterView, Pod, Standing
+from kubectl_gpufraction.cluster.state import ClusterView, NamespaceShare, Pod
 
 _MOST_SHOWN = 5
 _BAR = 10
@@ -86,6 +86,6 @@ def behind(state: ClusterView, pod: Pod) -> list[str]:
     return lines + [f"Note: {each.misread}" for each in ahead if each.misread]
 
 
-def _held(standing: Standing) -> str:
+def _held(standing: NamespaceShare) -> str:
     weight = f", weight {standing.weight}" if standing.weight != 1 else ""
     return f"{standing.percent:.3g} % of the cluster{weight}"
