@@ -91,7 +91,7 @@ class Ledger:
         self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
         self._assumed: dict[str, Reservation] = {}
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
-        self._of_namespace: dict[str, Held] = {}
+        self._of_namespace: dict[str, Held] | None = None  # what namespaces hold, added up once somebody asks
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -149,10 +149,17 @@ class Ledger:
 
     def held(self, namespace: str) -> Held:
         """What pods and claims of a namespace take in all, each claim once."""
-        return self._of_namespace.get(namespace, NOTHING)
+        return self.held_by_namespaces().get(namespace, NOTHING)
 
     def held_by_namespaces(self) -> Mapping[str, Held]:
-        """The same of every namespace that holds something; a live view."""
+        """
+        The same of every namespace that holds something; a live view.
+
+        The first call looks at every reservation. From then on each one that comes or goes is counted, which costs a
+        ledger nothing that is never asked.
+        """
+        if self._of_namespace is None:
+            self._of_namespace = self._held_by_namespaces()
         return self._of_namespace
 
     def users(self, claim: str) -> tuple[Reservation, ...]:
@@ -249,12 +256,13 @@ class Ledger:
             raise LedgerBug("the index of nodes is not that of the holdings")
         if self._assumed != {key: h for key, h in self._holdings.items() if h.state is ReservationState.ASSUMED}:
             raise LedgerBug("the index of the assumed is not that of the holdings")
-        self._check_namespaces()
+        if self._of_namespace is not None and self._of_namespace != self._held_by_namespaces():
+            raise LedgerBug("what the namespaces hold is not what the holdings add up to")
         totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
         if self._totals != totals:
             raise LedgerBug("a GPU's total is not what its demands add up to")
 
-    def _check_namespaces(self) -> None:
+    def _held_by_namespaces(self) -> dict[str, Held]:
         found: dict[str, Held] = {}
         claims: dict[str, tuple[str, dict[str, Demand]]] = {}
         for holding in self._holdings.values():
@@ -268,12 +276,14 @@ class Ledger:
                 found[namespace] = found.get(namespace, NOTHING).plus(held_of(taken.values()))
         for namespace, shared in claims.values():
             found[namespace] = found.get(namespace, NOTHING).plus(held_of(shared.values()))
-        if self._of_namespace != {namespace: held for namespace, held in found.items() if held != NOTHING}:
-            raise LedgerBug("what the namespaces hold is not what the holdings add up to")
+        return {namespace: held for namespace, held in found.items() if held != NOTHING}
 
-    def _count(self, namespace: str, more: Held, less: Held = NOTHING) -> None:
+    def _count(self, holding: Reservation, more: Iterable[Demand], less: Iterable[Demand] = ()) -> None:
+        if self._of_namespace is None:
+            return
+        namespace, came, went = _namespace(holding), held_of(more), held_of(less)
         held = self._of_namespace.get(namespace, NOTHING)
-        now = Held(held.memory + more.memory - less.memory, held.cores + more.cores - less.cores)
+        now = Held(held.memory + came.memory - went.memory, held.cores + came.cores - went.cores)
         if now != NOTHING:
             self._of_namespace[namespace] = now
         else:
@@ -295,7 +305,7 @@ class Ledger:
             else:
                 gpus.setdefault(uuid, {})[holding.key] = demand
         if not holding.allocation.claim:
-            self._count(_namespace(holding), held_of(taken.values()))
+            self._count(holding, taken.values())
 
     def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
         return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
@@ -306,7 +316,7 @@ class Ledger:
         gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
         before = gpus.get(uuid, {}).get(_group(claim))
         after = functools.reduce(Demand.beside, held.values()) if held else None
-        self._count(_namespace(holding), *(held_of((each,)) if each else NOTHING for each in (after, before)))
+        self._count(holding, *((each,) if each is not None else () for each in (after, before)))
         if after is not None:
             gpus.setdefault(uuid, {})[_group(claim)] = after
             return
@@ -335,7 +345,7 @@ class Ledger:
         if not gpus:
             del self._usage[node]
         if not holding.allocation.claim:
-            self._count(_namespace(holding), NOTHING, held_of(taken.values()))
+            self._count(holding, (), taken.values())
 
 
 def _is_booked(known: Reservation, holding: Reservation) -> bool:

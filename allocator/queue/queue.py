@@ -308,8 +308,8 @@ class QueueOrder:
         self._shares: tuple[Held, Shares] | None = None
         self._waiting: dict[Tier, Counter[str]] = {}
         """How many pods compete, by priority and namespace."""
-        self._behind: dict[tuple[Tier, str], bool] = {}
-        """What `is_behind` found since the last placement."""
+        self._least: dict[Tier, int] = {}
+        """By priority the least share of a namespace with a competing pod, as found since the last placement."""
 
     def weigh(self, weights: Mapping[str, int]) -> bool:
         """The weights of all namespaces that have one. True if they changed."""
@@ -334,7 +334,7 @@ class QueueOrder:
         """
         if not self.fair:
             return chosen
-        self._behind.clear()
+        self._least.clear()
         self._waiting = {}
         for pod in self._queue.in_any_order():
             if not pod.ask.request.claim and competes(pod):
@@ -347,7 +347,7 @@ class QueueOrder:
 
     def placed(self, pod: QueuedPodInfo) -> None:
         """The pod waits no longer, and its namespace holds more."""
-        self._behind.clear()
+        self._least.clear()
         if self.fair and not pod.ask.request.claim:
             self._waiting.get(_place(pod).tier, Counter())[namespace_of(pod)] -= 1
 
@@ -356,12 +356,12 @@ class QueueOrder:
         if not self.fair or pod.ask.request.claim:
             return False
         tier, namespace = _place(pod).tier, namespace_of(pod)
-        known = self._behind.get((tier, namespace))
-        if known is None:
-            mine, others = self._share(namespace), self._waiting.get(tier, Counter())
-            known = any(left > 0 and self._share(other) < mine for other, left in others.items())
-            self._behind[tier, namespace] = known
-        return known
+        least = self._least.get(tier)
+        if least is None:
+            competing = self._waiting.get(tier, Counter()).items()
+            least = min((self._share(each) for each, left in competing if left > 0), default=0)
+            self._least[tier] = least
+        return least < self._share(namespace)
 
     def _share(self, namespace: str) -> int:
         return self._now().of(namespace, self._cache.ledger.held(namespace))

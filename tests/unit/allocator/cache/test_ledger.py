@@ -167,6 +167,7 @@ class LedgerHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
+        self.ledger.held_by_namespaces()  # from now on it counts them, and checks that it counts right
         self.model: dict[str, Reservation] = {}
         self.made = 0
         self.now = 0.0
