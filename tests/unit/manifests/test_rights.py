@@ -80,8 +80,10 @@ def test_the_allocator_reads_kueues_objects_and_writes_their_status_with_the_com
 
 
 def test_the_page_reads_what_it_shows_and_writes_nothing() -> None:
-    listed = {(kind, "list", ()) for kind in ("nodes", "pods", "events", "gpunodes", "elasticgpus")}
-    assert rights("gpufraction-ui", "ui") == listed | {("pods", "get", ())}
+    kinds = ("nodes", "pods", "events", "namespaces", "gpunodes", "elasticgpus", "deployments")
+    assert rights("gpufraction-ui", "ui") == {(kind, "list", ()) for kind in kinds} | {("pods", "get", ())}
+    deployments = one(sources("components/ui"), "Role", "gpufraction-ui")
+    assert deployments["metadata"]["namespace"] == names.NAMESPACE, "the Deployments of others are not its business"
 
 
 def test_requests_for_nodes_are_rights_of_a_component_and_the_report_is_one_object() -> None:
