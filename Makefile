@@ -39,11 +39,11 @@ playground-upgrade: $(STAMP) ## replace the programs of a running playground one
 	@$(RUN) -m playground upgrade $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 test: $(STAMP) ## run the tests
-	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile
 
 test-realcluster: $(STAMP) ## run the cluster tests, but for the attacks, on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
-	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'realcluster and not storm and not hostile and not engines'
+	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'realcluster and not storm and not hostile and not engines'
 
 test-engines: $(STAMP) ## run Kueue and Cluster Autoscaler from ENGINES_ASSETS beside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }

@@ -28,7 +28,7 @@ _QUALIFIED_TEXT = (
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _KEY_TEXT = (
-    f"a valid label key {_QUALIFIED_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    f"a qualified name {_QUALIFIED_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )
 _VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
