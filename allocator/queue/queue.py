@@ -8,6 +8,7 @@ creation times and a count say which pod came first.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -308,8 +309,9 @@ class QueueOrder:
         self._shares: tuple[Held, Shares] | None = None
         self._waiting: dict[Tier, Counter[str]] = {}
         """How many pods compete, by priority and namespace."""
-        self._least: dict[Tier, int] = {}
-        """By priority the least share of a namespace with a competing pod, as found since the last placement."""
+        self._least: dict[Tier, float] = {}
+        """By priority the least share of a namespace with a competing pod, as found since the last placement; infinite
+        where none competes."""
 
     def weigh(self, weights: Mapping[str, int]) -> bool:
         """The weights of all namespaces that have one. True if they changed."""
@@ -359,7 +361,7 @@ class QueueOrder:
         least = self._least.get(tier)
         if least is None:
             competing = self._waiting.get(tier, Counter()).items()
-            least = min((self._share(each) for each, left in competing if left > 0), default=0)
+            least = min((self._share(each) for each, left in competing if left > 0), default=math.inf)
             self._least[tier] = least
         return least < self._share(namespace)
 

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cache.podinfo import pod_event
+from allocator.cache.cache import Cache
+from allocator.cache.podinfo import pod_event, read_pod
+from allocator.engine.engine import Engine
 from allocator.options import SchedulerOptions
+from allocator.queue.queue import QueueOrder, SchedulingQueue
 from allocator.queue.reservation import ReservationBudget
 from allocator.scheduler.events import BindSucceeded, PodDeleted, QueueWeighed, TickPhase
+from contract import pods
 from contract.model import Allocation
+from contract.nodes.attributes import facts, trim
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 
@@ -160,6 +165,24 @@ def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> Non
     by_age.wait(*backlog("a", 1), *backlog("b", 1))
     by_age.cycle()
     assert [text for text in (*even.told.values(), *by_age.told.values()) if "behind" in text] == []
+
+
+def test_nobody_is_behind_while_no_pod_can_be_placed() -> None:
+    """A pod that holds a card, and one of the same namespace that waits; at first nobody has been counted."""
+    cache, queue, one = Cache(engine=Engine()), SchedulingQueue(), node("n").gpus(1, mib=8192)
+    cache.put_node(facts(trim(one.json())))
+    cache.put_inventory(one.inventory())
+    world = FairWorld(1)
+    world.fill("a")
+    ran = admitted(world.made["a/first-00"], allocation=world.allocations["a/first-00"])
+    cache.put_pod(read_pod(pods.trim(ran)), 0.0)
+    queue.put(read_pod(pods.trim(admitted(worker("a/next"), gated=True))))
+    order, waiting = QueueOrder(cache, queue, fair=True), queue.pod("a/next")
+    assert waiting is not None
+    assert cache.ledger.held("a").memory == 8 << 30
+    assert not order.is_behind(waiting)
+    assert list(order.turns(["a/next"], competes=lambda pod: False)) == ["a/next"]
+    assert not order.is_behind(waiting)
 
 
 def test_a_new_leader_has_the_same_order_from_the_pods_alone() -> None:
