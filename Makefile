@@ -9,7 +9,7 @@ WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ $(STAMP): pyproject.toml constraints.txt requirements.lock
 
 demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them; KEEP=1 then shows it in a browser
 	@$(RUN) -m playground demo $(if $(KEEP),--keep)
+
+demo-tenants: $(STAMP) ## show what several teams on few cards get: a scene for each part of docs/tenants.md
+	@$(RUN) -m playground demo-tenants
 
 playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
 	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")

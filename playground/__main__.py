@@ -1,5 +1,5 @@
 """
-`python -m playground demo`, `python -m playground up` and `python -m playground upgrade`.
+`python -m playground demo`, `... demo-tenants`, `python -m playground up` and `python -m playground upgrade`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from playground.alone import Unusable, alone
 from playground.cluster import DEFAULT_COMPONENTS, Cluster, NotUp
 from playground.picture import draw
 from playground.programs.process import ProgramFailed
+from playground.tenants import demo as tenants
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = top.add_subparsers(dest="command", required=True)
     shown = commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
     shown.add_argument("--keep", action="store_true", help="then show the plugin's page of it, until Ctrl-C")
+    commands.add_parser("demo-tenants", help="show what several teams on few cards get, and end")
     up = commands.add_parser("up", help="start it and leave it running until Ctrl-C")
     upgrade = commands.add_parser("upgrade", help="replace the programs of a running one by those of this checkout")
     for command in (up, upgrade):
@@ -80,6 +82,7 @@ def _cluster(directory: Path) -> Cluster:
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": lambda given: demo.run(keep=given.keep),
+    "demo-tenants": lambda given: tenants.run(),
     "up": lambda given: _up(Path(given.directory).resolve()),
     "upgrade": lambda given: upgrading.ask_for_it(Path(given.directory).resolve()),
 }

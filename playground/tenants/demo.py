@@ -1,0 +1,40 @@
+"""
+The scenes, one after the other, each on a cluster of its own. The exit status is 0 only if all came as expected.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from playground.cluster import Cluster
+from playground.tenants.fair import FAIR
+from playground.tenants.scenes import Scene
+from playground.waiting import NotInTime
+
+SCENES: tuple[Scene, ...] = (FAIR,)
+
+
+def run(out: TextIO = sys.stdout) -> int:
+    """Show all scenes; the exit status."""
+    began = time.monotonic()
+    good = sum(_shown(scene, out) for scene in SCENES)
+    print(f"\n{good} of {len(SCENES)} as expected, in {time.monotonic() - began:.0f} s", file=out)
+    return 0 if good == len(SCENES) else 1
+
+
+def _shown(scene: Scene, out: TextIO) -> bool:
+    print(f"        {scene.title} ...", file=out, flush=True)
+    with Cluster(nodes=scene.nodes, settings=scene.settings, components=scene.components) as cluster:
+        try:
+            seen = scene.show(cluster)
+        except NotInTime as error:
+            print(f"DIFFERS {scene.title}: {error}", file=out, flush=True)
+            return False
+    good = seen.observed == seen.expected
+    print(f"{'ok' if good else 'DIFFERS':8}{scene.title}", file=out)
+    for what, line in (("expected", seen.expected), ("observed", seen.observed), *(("", line) for line in seen.said)):
+        print(f"          {what:8}  {line}", file=out)
+    out.flush()
+    return good

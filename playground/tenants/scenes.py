@@ -1,0 +1,89 @@
+"""
+What a scene is: something that teams do on a cluster of its own, what must come of it, and what came of it.
+
+Everything observed is read from the API server, or from the plugin's output. A scene of a thing that is off by default
+names the flags that switch it on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import names
+from playground import scenarios
+from playground.cluster import DEFAULT_COMPONENTS, Cluster
+from playground.shapes import DEMO, GpuNode
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+
+JSON = dict[str, Any]
+_PLUGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came of a scene: it is as it should be if the two lines are equal. `said`: lines that people read of it."""
+
+    expected: str
+    observed: str
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One thing that teams on few cards want. `show` is given a cluster of the nodes, flags and components here."""
+
+    title: str
+    show: Callable[[Cluster], Seen]
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    nodes: tuple[GpuNode, ...] = DEMO
+    components: tuple[str, ...] = DEFAULT_COMPONENTS
+
+
+def team(cluster: Cluster, name: str, labels: Mapping[str, str] | None = None) -> None:
+    """A namespace that is served, with these labels beside."""
+    made = {names.INJECT_LABEL: names.INJECT_ENABLED, **(labels or {})}
+    cluster.kube.create(paths.namespaces(), {"metadata": {"name": name, "labels": made}})
+    cluster.await_account(name)
+
+
+def create(
+    cluster: Cluster,
+    namespace: str,
+    name: str,
+    limits: Mapping[str, str],
+    *,
+    annotations: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+) -> None:
+    """A pod of one container with these limits."""
+    container = {"name": "main", "image": "ubuntu:22.04", "resources": {"limits": dict(limits)}}
+    metadata = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
+    body = {"containers": [container], "terminationGracePeriodSeconds": 0, **(spec or {})}
+    cluster.kube.create(paths.pods(namespace), {"metadata": metadata, "spec": body})
+
+
+def running(cluster: Cluster, namespace: str) -> set[str]:
+    """The names of the namespace's pods that run."""
+    found = scenarios.all_pods(cluster.kube, namespace)
+    return {str(pod["metadata"]["name"]) for pod in found if scenarios.is_running(pod)}
+
+
+def message(cluster: Cluster, namespace: str, name: str) -> str:
+    """What the waiting pod is told; waits until it is told something."""
+
+    def told() -> str:
+        return str(scenarios.condition(cluster.kube.get(paths.pods(namespace, name))).get("message", ""))
+
+    return wait_for(told, f"{namespace}/{name} is told nothing")
+
+
+def plugin(cluster: Cluster, *arguments: str) -> str:
+    """What `kubectl gpufraction ARGUMENTS` prints to an administrator."""
+    command = [sys.executable, "-m", "kubectl_gpufraction", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PLUGIN_SECONDS, check=False)
+    return done.stdout + done.stderr
