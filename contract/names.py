@@ -195,6 +195,15 @@ ISOLATION = _by_tenant(
     "`watch`, in this order, the strongest first. Only nodes that enforce it or a stronger one are taken.",
 )
 
+IDLE_AFTER = Key(
+    f"{GROUP}/idle-after",
+    on="Pod annotation; Namespace label",
+    writer="tenant; administrator",
+    doc="Consent to give way: once the pod's share has computed nothing for this time (`2h`, `90m`), a waiting pod of "
+    "equal or higher priority may have the pod evicted, where the allocator's setting `idle.evict` is on. The pod's "
+    "word counts before its namespace's; `0` or nothing is no consent.",
+)
+
 NUMA_BIND = _by_tenant(
     "numa-bind",
     "`true`: all GPUs of a container on one NUMA node of their machine; the pod goes where there are enough.",

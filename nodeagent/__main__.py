@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -45,9 +46,11 @@ from nodeagent.publishing.status import Terms, usable
 from nodeagent.publishing.terms import PoolDocument
 from nodeagent.settings import AgentSettings, HoldSettings, address
 from nodeagent.sharing.holders import HolderReporter, Own
+from nodeagent.sharing.idleness import IdleTracker
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
 from nodeagent.sharing.overuse_events import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
+from nodeagent.sharing.usage import NodeUsage
 from runtime import logs
 from runtime.httpserver import HttpServer, serve_probes
 from runtime.kubernetes.client import Kube, KubeConfigError
@@ -84,6 +87,10 @@ _SETTINGS: Mapping[str, type] = {
     "mps": MpsSettings,
     "mps-supervisor": MpsSettings,
 }
+
+
+_GAP = 60.0
+"""Seconds between two looks up to which they tell that a share computed nothing in between."""
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -153,12 +160,21 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         evict_after=settings.evict_overuse,
         evict_unhealthy_after=settings.evict_unhealthy,
     )
+    idleness = IdleTracker(least=settings.idle_least, gap=max(_GAP, 3 * settings.interval))
+
+    def used(usage: NodeUsage, watch: OveruseMonitor) -> None:
+        """Called with the use at each look, on the thread that judges overuse."""
+        gauges.show_usage(usage, watch)
+        if idleness.see(usage, time.time()):
+            agent.wake()
+
     overuse = OveruseReporter(
         kube,
         residents,
         OveruseMonitor(rules),
         node=settings.node,
-        show=gauges.show_usage,
+        show=used,
+        cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
         more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
     )
     isolation = _isolation(kube, library, settings, residents, limiters)
@@ -193,6 +209,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         isolation=isolation,
         options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
         published_soon=gauges.show_inventory,
+        idle=lambda: idleness.idle(time.time()),
     )
     terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host(), startup_taint=settings.startup_taint)
     behaviour = Behaviour(settings.node, settings.interval, settings.heartbeat, terms)

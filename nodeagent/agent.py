@@ -171,7 +171,7 @@ class Agent:
         own = replace(self._behaviour.terms, startup_refused=why if taints == published.node.startup_taints else "")
         terms = terms_of(own, report, published.node, status)
         wanted = desired(self._behaviour.node, report.observation, terms=terms)
-        wanted = replace(wanted, beyond=self._excess.beyond(wanted, published))
+        wanted = replace(wanted, beyond=self._excess.beyond(wanted, published), idle=report.idle)
         now = self._clock()
         wanted = wanted.under(self._machine.enforce(wanted.inventory, now))
         self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)

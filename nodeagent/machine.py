@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from contract import names
 from contract.model import Inventory
+from contract.nodes.idle import IdleShare
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import Enforcement, Isolation
@@ -26,7 +27,8 @@ _PODS_NOT_READ = (
 class Machine:
     """
     `look` returns the latest look at the GPUs, None before the first. `residents` are this node's pods, `options` reads
-    the administrator's document, and `published_soon` is called with each inventory that is about to be published.
+    the administrator's document, `published_soon` is called with each inventory that is about to be published, and
+    `idle` gives the shares that compute nothing.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class Machine:
         isolation: Isolation | None = None,
         options: Callable[[], PoolDocument] = lambda: PoolDocument(NO_OPTIONS),
         published_soon: Callable[[Inventory], None] = lambda inventory: None,
+        idle: Callable[[], frozenset[IdleShare]] = frozenset,
     ) -> None:
-        self._look, self._options, self._published_soon = look, options, published_soon
+        self._look, self._options, self._published_soon, self._idle = look, options, published_soon, idle
         self._residents = residents or Residents(known=True)
         self._isolation = isolation or Isolation(self._residents, None, cgroup="", watches=False)
 
@@ -50,7 +53,8 @@ class Machine:
         unknown = ""
         if not self._residents.known:
             unknown = "the pods of this node are not known yet" if self._residents.followed else _PODS_NOT_READ
-        return NodeReport(observation, self._options(), self._residents.held(), unknown)
+        idle = frozenset[IdleShare]() if observation.problem else self._idle()
+        return NodeReport(observation, self._options(), self._residents.held(), unknown, idle)
 
     def enforce(self, inventory: Inventory, now: float) -> Enforcement:
         """Limit containers to their shares of this inventory, and report what is enforced."""

@@ -120,6 +120,12 @@ class AgentSettings:
     evict_unhealthy: float = setting(
         0.0, "How long a GPU may be unhealthy before the pods on it are evicted; 0: never.", unit="duration", minimum=0
     )
+    idle_least: float = setting(
+        60.0,
+        "How long a share must have computed nothing until the GPUNode lists it as idle. Needs `pods`.",
+        unit="duration",
+        minimum=1.0,
+    )
     driver_limits: bool = setting(
         False,
         "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "

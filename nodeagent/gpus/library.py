@@ -96,6 +96,11 @@ class Card:
     """Processes that compute on it: (the host's process id, bytes); None: unknown."""
     busy: tuple[tuple[int, int], ...] | None = None
     """Processes: (the host's process id, percent of the multiprocessors at the last samples); None: unknown."""
+    active: tuple[int, ...] | None = None
+    """
+    The host's ids of the processes that have used it at all in the last seconds: its multiprocessors, its memory or its
+    video engines. None: unknown.
+    """
     ecc: int | None = None
     """Memory errors that could not be corrected, since the driver was loaded; None: unknown."""
 

@@ -7,6 +7,7 @@ Must not: store anything between calls.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,9 @@ _SLICED = "the GPU is in MIG mode and cannot be shared as a whole"
 """This is no fault of the card, and not a reason for its slices."""
 _BUSY_SECONDS = 5.0
 """The time over which a process's samples are averaged; the driver takes several a second."""
+_ACTIVE_SECONDS = 20.0
+"""The time in which one sample with any use makes a process active: two intervals of the agent, which misses no use."""
+_ENGINES = ("smUtil", "memUtil", "encUtil", "decUtil")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ def read_card(nvml: Any, index: int) -> Card:
     total, reserved, used = _memory(nvml, handle)
     rates = optional(nvml, "nvmlDeviceGetUtilizationRates", handle)
     sliced = bool((optional(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
+    now = time.time()
+    samples = None if sliced else _samples(nvml, handle, now)
     reason = _fault(nvml, handle)
     if total == 0:
         reason = "the driver does not tell how much memory this GPU has"
@@ -64,7 +70,8 @@ def read_card(nvml: Any, index: int) -> Card:
         sliced=sliced,
         # For a card in MIG mode the slices report them.
         processes=None if sliced else _processes(nvml, handle),
-        busy=None if sliced else _busy(nvml, handle),
+        busy=None if samples is None else _busy(samples, now),
+        active=None if samples is None else _active(samples),
         ecc=_ecc(nvml, handle),
     )
 
@@ -81,24 +88,37 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
     return tuple(sorted((int(one.pid), int(one.usedGpuMemory or 0)) for one in found))
 
 
-def _busy(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
-    """
-    The percentage of the multiprocessors that each process used, averaged over its samples of the last seconds. With
-    the older samples that the driver still has, an idle process would look busy.
-    """
-    since = int((time.time() - _BUSY_SECONDS) * 1e6)
+def _samples(nvml: Any, handle: Any, now: float) -> Sequence[Any] | None:
+    """What processes used of the card in the last seconds; None where the driver does not tell it."""
     try:
-        samples = call(nvml, "nvmlDeviceGetProcessUtilization", handle, since)
+        found: Sequence[Any] = call(nvml, "nvmlDeviceGetProcessUtilization", handle, int((now - _ACTIVE_SECONDS) * 1e6))
+        return found
     except NvmlFailure as failure:
         if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # no process computed
             return ()
         if is_fatal(failure):
             raise
         return None
+
+
+def _busy(samples: Iterable[Any], now: float) -> tuple[tuple[int, int], ...]:
+    """
+    The percentage of the multiprocessors that each process used, averaged over its samples of the last seconds. With
+    the older samples that the driver still has, an idle process would look busy.
+    """
     by_pid: dict[int, list[int]] = {}
     for sample in samples:
-        by_pid.setdefault(int(sample.pid), []).append(min(int(sample.smUtil), WHOLE))
+        if int(sample.timeStamp) >= (now - _BUSY_SECONDS) * 1e6:
+            by_pid.setdefault(int(sample.pid), []).append(min(int(sample.smUtil), WHOLE))
     return tuple(sorted((pid, sum(found) // len(found)) for pid, found in by_pid.items()))
+
+
+def _active(samples: Iterable[Any]) -> tuple[int, ...]:
+    """
+    The processes of which a sample shows any use, whatever the average says of it: an average of half a percent would
+    be none, and a program that decodes video uses no multiprocessor.
+    """
+    return tuple(sorted({int(each.pid) for each in samples if any(int(getattr(each, part)) for part in _ENGINES)}))
 
 
 def _fault(nvml: Any, handle: Any) -> str:
@@ -174,6 +194,7 @@ def slices(nvml: Any, card: Card) -> list[Card]:
                 utilisation=None,
                 processes=_processes(nvml, part),
                 busy=None,
+                active=None,
                 healthy=not fault,
                 reason=fault,
                 parent=card.uuid,

@@ -10,6 +10,7 @@ read again at every look, so that cards can become unhealthy, vanish or change w
     failure: DriverGone                # no card answers; the name of an error of nodeagent.gpus.library
     cards:                             # by index, what differs from the rule
       1: {healthy: false, reason: "XID 79", uuid: GPU-..., vanished: true, used: 5GiB, utilisation: 40}
+      0: {computing: {4f1c...: 40}}    # percent by container id; without it nobody knows who computes
 
 UUIDs follow from the node's name and the index alone, so that a restarted agent has the same cards.
 
@@ -46,7 +47,9 @@ _FAILURES: dict[str, type[library.GpuLibraryError]] = {
     )
 }
 _FIELDS = frozenset({"driver", "cuda", "gpus", "failure", "cards"})
-_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation"})
+_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation", "computing"})
+_FIRST_PID = 1 << 22
+"""Above every process id of Linux."""
 
 
 class BadSimulation(ValueError):
@@ -61,6 +64,8 @@ class SimulatedMachine:
     cuda: str = _CUDA
     cards: tuple[Card, ...] = ()
     failure: type[library.GpuLibraryError] | None = field(default=None)
+    computing: Mapping[int, str] = field(default_factory=dict)
+    """The container of each process, by process id."""
 
 
 class Simulated:
@@ -73,7 +78,7 @@ class Simulated:
 
     def __init__(self, spec: str, *, node: str) -> None:
         self._spec, self._node = spec, node
-        self._scene()
+        self._computing = self._scene().computing
 
     def __repr__(self) -> str:
         return f"Simulated({self._spec!r})"
@@ -90,6 +95,11 @@ class Simulated:
         """See `GpuLibrary`."""
         return self._look().cards
 
+    def cgroup_of(self, pid: int) -> str:
+        """The text of `/proc/<pid>/cgroup` of a process that the last look at the cards showed; empty for another."""
+        container = self._computing.get(pid)
+        return f"0::/kubepods.slice/cri-containerd-{container}.scope\n" if container else ""
+
     def _look(self) -> SimulatedMachine:
         try:
             scene = self._scene()
@@ -97,6 +107,7 @@ class Simulated:
             raise LibraryBroken(f"simulated GPUs: {error}") from error
         if scene.failure is not None:
             raise scene.failure("simulated: the description says so")
+        self._computing = scene.computing
         return scene
 
     def _scene(self) -> SimulatedMachine:
@@ -164,12 +175,15 @@ def scene_from_document(document: Any, *, node: str) -> SimulatedMachine:
     strangers = sorted(by_index.keys() - {str(card.index) for card in cards})
     if strangers:
         raise BadSimulation(f"cards.{strangers[0]} is no card; gpus makes {len(cards)} of them, from 0")
-    shown = (_changed(card, by_index.get(str(card.index), {})) for card in cards)
+    shown = [_changed(card, by_index.get(str(card.index), {})) for card in cards]
+    computing = {container: None for change in by_index.values() for container in _computing(change)}
+    pids = {container: _FIRST_PID + number for number, container in enumerate(computing)}
     return SimulatedMachine(
         driver=str(fields.get("driver") or _DRIVER),
         cuda=str(fields.get("cuda") or _CUDA),
-        cards=tuple(card for card in shown if card is not None),
+        cards=tuple(_used_by(card, by_index.get(str(card.index), {}), pids) for card in shown if card is not None),
         failure=_FAILURES[failure] if failure else None,
+        computing={pid: container for container, pid in pids.items()},
     )
 
 
@@ -188,6 +202,22 @@ def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
         used_bytes=memory_from_text(change["used"]) if "used" in change else card.used_bytes,
         utilisation=utilisation,
     )
+
+
+def _computing(change: Mapping[str, Any]) -> Mapping[str, int]:
+    found = change.get("computing") or {}
+    if not isinstance(found, Mapping) or not all(isinstance(percent, int) for percent in found.values()):
+        raise BadSimulation(f"computing is {found!r}; it is a map from a container's id to a percent such as 40")
+    return {str(container): percent for container, percent in found.items()}
+
+
+def _used_by(card: Card, change: Mapping[str, Any], pids: Mapping[str, int]) -> Card:
+    """The card with its processes, where the description says who computes there; nobody does where that is empty."""
+    if "computing" not in change:
+        return card
+    busy = tuple(sorted((pids[container], percent) for container, percent in _computing(change).items()))
+    active = tuple(pid for pid, percent in busy if percent)
+    return replace(card, processes=tuple((pid, 0) for pid, _ in busy), busy=busy, active=active)
 
 
 def _known(what: str, value: Any, known: frozenset[str]) -> Mapping[str, Any]:

@@ -15,8 +15,9 @@ from typing import Any
 from contract import names
 from contract.encoding.quantity import format_bytes
 from contract.model import WITHHELD, Gpu, Inventory
-from contract.nodes import capacity
+from contract.nodes import capacity, idle
 from contract.nodes.capacity import NO_RESERVE, NOTHING, Amounts, Reserve
+from contract.nodes.idle import IdleShare
 from contract.nodes.inventories import inventory_to_status, sharing_of
 from nodeagent.conditions import Condition, listed, seconds, timestamp
 from nodeagent.gpus.library import Card
@@ -75,6 +76,8 @@ class Desired:
     """Further conditions, one of each kind. Others are removed from the status."""
     beyond: Amounts = NOTHING
     """What pods hold beyond the present promise: of GPUs that were removed or promise less."""
+    idle: frozenset[IdleShare] = frozenset()
+    """The shares that compute nothing."""
     started: bool = False
     """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
 
@@ -207,6 +210,7 @@ def content_of(wanted: Desired) -> JSON:
     gpus = wanted.inventory.gpus
     return {
         **inventory_to_status(wanted.inventory),
+        idle.FIELD: idle.idle_to_status(wanted.idle),
         "summary": {
             "gpus": len(gpus),
             "healthy": sum(gpu.healthy for gpu in gpus),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contract.nodes.capacity import Reserve
+from contract.nodes.idle import IdleShare
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
@@ -43,13 +44,14 @@ class PoolDocument:
 class NodeReport:
     """
     What the agent saw of its machine in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
-    here, and so the holders, are unknown; empty if they are known.
+    here, and so the holders, are unknown; empty if they are known. `idle`: the shares that compute nothing.
     """
 
     observation: Observation
     options: PoolDocument
     held: frozenset[str] = frozenset()
     pods_unknown: str = ""
+    idle: frozenset[IdleShare] = frozenset()
 
 
 def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[str, Any]) -> Terms:

@@ -11,6 +11,7 @@ Pure: the content of `/proc` is passed in. Must not: judge.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ _CONTAINER = re.compile(r"(?:^|[-/:])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?:/|
 """A container id in a cgroup path, as containerd and CRI-O write it with either cgroup driver:
 `cri-containerd-<id>.scope`, `crio-<id>.scope`, `/<id>`, `/crio-<id>`. Processes may be in a group below it. CRI-O's
 monitor of a container may be beside it, under the same id: `crio-conmon-<id>`."""
+
+
+_Container = tuple[str, str]
+"""A pod's uid and the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Use:
     used: int
     busy: int | None = None
     """Percent of the GPU's multiprocessors; None if the driver does not report it."""
+    active: bool | None = None
+    """Whether it has used the GPU at all in the last seconds; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +69,21 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
     """
     here = tuple(residents)
     owner = {cid: (resident.uid, name) for resident in here for cid, name in resident.containers}
+
+    @functools.cache
+    def owner_of(pid: int) -> _Container | None:
+        return owner.get(container_of(cgroup_of(pid)))
+
     uses: list[Use] = []
     strangers: list[tuple[str, int]] = []
     for card in cards:
         if card.processes is None or not card.uuid:
             continue
-        by_container: dict[tuple[str, str], int] = {}
-        percents, busy = dict(card.busy or ()), dict[tuple[str, str], int]()
+        by_container: dict[_Container, int] = {}
+        percents, busy, active = dict(card.busy or ()), dict[_Container, int](), _active(card, owner_of)
         unknown = 0
         for pid, used in card.processes:
-            key = owner.get(container_of(cgroup_of(pid)))
+            key = owner_of(pid)
             if key is None:
                 unknown += used
             else:
@@ -79,11 +91,25 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
                 busy[key] = busy.get(key, 0) + percents.get(pid, 0)
         for resident in here:
             for container, share, cores in _shares(resident, card.uuid):
-                used = by_container.pop((resident.uid, container), 0)
-                percent = None if card.busy is None else busy.get((resident.uid, container), 0)
-                uses.append(Use(resident, container, card.uuid, share, cores, used, percent))
+                key = (resident.uid, container)
+                used = by_container.pop(key, 0)
+                percent = None if card.busy is None else busy.get(key, 0)
+                known = None if active is None else key in active
+                uses.append(Use(resident, container, card.uuid, share, cores, used, percent, known))
         strangers.append((card.uuid, unknown + sum(by_container.values())))
     return NodeUsage(tuple(uses), tuple(strangers))
+
+
+def _active(card: Card, owner_of: Callable[[int], _Container | None]) -> frozenset[_Container] | None:
+    """
+    The containers that have used the card lately. None where it is not known of each: the driver does not tell it, or
+    something computes there that belongs to none of them, such as a server that computes for others.
+    """
+    if card.active is None:
+        return None
+    owners = {owner_of(pid) for pid in card.active}
+    found = frozenset(each for each in owners if each is not None)
+    return found if len(found) == len(owners) and (found or not card.utilisation) else None
 
 
 def _shares(resident: Resident, uuid: str) -> Iterable[tuple[str, int, int]]:

@@ -5,6 +5,7 @@ Pure: what became of each container goes in, the `.status` comes out. Source: "P
 documentation; init containers have always run to their end here, and sidecars run beside the others.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,7 @@ def status_of(
     pod: JSON, states: Mapping[str, State], placed: Placed, now: str, *, restarts: Mapping[str, int] | None = None
 ) -> JSON:
     """The pod's whole status, from the states of all its containers by name."""
-    spec, old, counts = pod["spec"], pod.get("status") or {}, restarts or {}
+    spec, old, counts, uid = pod["spec"], pod.get("status") or {}, restarts or {}, pod["metadata"].get("uid", "")
     inits, apps = spec.get("initContainers") or [], spec["containers"]
     phase = phase_of(states[container["name"]] for container in apps)
     lasting = [c["name"] for c in (*(c for c in inits if is_sidecar(c)), *apps)]
@@ -89,8 +90,8 @@ def status_of(
         "podIP": placed.pod_ip,
         "podIPs": [{"ip": placed.pod_ip}],
         "startTime": placed.started,
-        **({"initContainerStatuses": [_init(c, states[c["name"]], counts) for c in inits]} if inits else {}),
-        "containerStatuses": [_container(c, states[c["name"]], counts) for c in apps],
+        **({"initContainerStatuses": [_init(c, states[c["name"]], counts, uid) for c in inits]} if inits else {}),
+        "containerStatuses": [_container(c, states[c["name"]], counts, uid) for c in apps],
     }
 
 
@@ -123,11 +124,11 @@ def own(status: JSON) -> JSON:
     return {**rest, "conditions": found} if found else rest
 
 
-def _init(container: JSON, state: State, restarts: Mapping[str, int]) -> JSON:
-    return {**_container(container, state, restarts), "ready": not isinstance(state, Waiting)}
+def _init(container: JSON, state: State, restarts: Mapping[str, int], uid: str) -> JSON:
+    return {**_container(container, state, restarts, uid), "ready": not isinstance(state, Waiting)}
 
 
-def _container(container: JSON, state: State, restarts: Mapping[str, int]) -> JSON:
+def _container(container: JSON, state: State, restarts: Mapping[str, int], uid: str) -> JSON:
     name = container["name"]
     running = isinstance(state, Running)
     image = container.get("image", "")
@@ -135,6 +136,7 @@ def _container(container: JSON, state: State, restarts: Mapping[str, int]) -> JS
         "name": name,
         "image": image,
         "imageID": "" if isinstance(state, Waiting) else f"playground://{image}",
+        **_id(uid, name, state, restarts.get(name, 0)),
         "ready": running,
         "started": running,
         "restartCount": restarts.get(name, 0),
@@ -142,6 +144,13 @@ def _container(container: JSON, state: State, restarts: Mapping[str, int]) -> JS
         "lastState": {},
     }
     return status
+
+
+def _id(uid: str, name: str, state: State, restarts: int) -> dict[str, str]:
+    """A container that has been started has an id, 64 hexadecimal digits; each start has another."""
+    started = not isinstance(state, Waiting) or restarts
+    digest = hashlib.sha256(f"{uid}/{name}/{restarts}".encode()).hexdigest()
+    return {"containerID": f"playground://{digest}"} if started else {}
 
 
 def _state(state: State) -> dict[str, Any]:

@@ -22,6 +22,7 @@
  *     (memory limits are kept for as long as the library is loaded; none can be set on a card in MIG mode)
  *     process 0 4711 1048576         index, pid, bytes
  *     load 0 4711 30                 index, pid of an earlier line, percent of the multiprocessors at its first sample
+ *     video 0 42 5                   index, pid of an earlier line, percent of the video encoder, all that it uses
  *     mode 0 3                       index, compute mode at the start; a mode that is set stays while this is loaded
  *     fail nvmlDeviceGetName 1 15    function, index or *, code to return
  *
@@ -31,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CARDS 16
 #define SLICES 7
@@ -39,7 +41,7 @@
 #define PROCESSES 256
 
 typedef struct { char uuid[96], name[96]; unsigned long long total; } Slice;
-typedef struct { unsigned pid, load, loaded; unsigned long long used; } Process;
+typedef struct { unsigned pid, load, loaded, video; unsigned long long used; } Process;
 typedef struct {
     char uuid[96], name[96], pci[32];
     unsigned long long total, reserved, used;
@@ -116,6 +118,10 @@ static int look(Machine *m, const char *function, int index) {
         else if (sscanf(line, "load %u %u %u", &i, &value, &flag) == 3 && i < CARDS) {
             for (j = 0; j < m->gpus[i].processes; j++)
                 if (m->gpus[i].process[j].pid == value) m->gpus[i].process[j].load = flag, m->gpus[i].process[j].loaded = 1;
+        }
+        else if (sscanf(line, "video %u %u %u", &i, &value, &flag) == 3 && i < CARDS) {
+            for (j = 0; j < m->gpus[i].processes; j++)
+                if (m->gpus[i].process[j].pid == value) m->gpus[i].process[j].video = flag;
         }
         else if (sscanf(line, "fail %95s %15s %u", name, at, &value) == 3 && !strcmp(name, function)
                  && (!strcmp(at, "*") || atoi(at) == index))
@@ -236,13 +242,17 @@ EXPORT int nvmlDeviceGetProcessUtilization(Handle *device, Load *loads, unsigned
     ASK_CARD(device);
     unsigned room = loads ? *count : 0;
     *count = 0;
-    for (unsigned i = 0; i < gpu->processes; i++) *count += 2 * gpu->process[i].loaded;
+    for (unsigned i = 0; i < gpu->processes; i++) *count += 2 * gpu->process[i].loaded + !!gpu->process[i].video;
     if (!*count) return 6;
     if (*count > room) return 7;
-    /* Two samples of each process, which differ by ten. */
+    /* Two samples of each process now, which differ by ten; older than asked for if the clock says so. */
+    unsigned long long now = (unsigned long long)time(NULL) * 1000000;
+    if (now <= since) now = since + 1;
     for (unsigned i = 0; i < gpu->processes; i++)
         for (unsigned sample = 0; sample < 2 && gpu->process[i].loaded; sample++)
-            *loads++ = (Load){gpu->process[i].pid, since + 1 + sample, gpu->process[i].load + 10 * sample, 0, 0, 0};
+            *loads++ = (Load){gpu->process[i].pid, now + sample, gpu->process[i].load + 10 * sample, 0, 0, 0};
+    for (unsigned i = 0; i < gpu->processes; i++)
+        if (gpu->process[i].video) *loads++ = (Load){gpu->process[i].pid, now, 0, 0, gpu->process[i].video, 0};
     return 0;
 }
 #endif

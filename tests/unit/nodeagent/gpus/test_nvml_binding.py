@@ -29,9 +29,18 @@ memory 1 24146608128 0 0
 busy 0 37
 """
 T4 = Card(
-    0, "GPU-aaaa", "Tesla T4", 15109 * MIB, 450 * MIB, used_bytes=100 * MIB, utilisation=37, processes=(), busy=()
+    0,
+    "GPU-aaaa",
+    "Tesla T4",
+    15109 * MIB,
+    450 * MIB,
+    used_bytes=100 * MIB,
+    utilisation=37,
+    processes=(),
+    busy=(),
+    active=(),
 )
-A10 = Card(1, "GPU-bbbb", "NVIDIA A10", 23028 * MIB, used_bytes=0, utilisation=0, processes=(), busy=())
+A10 = Card(1, "GPU-bbbb", "NVIDIA A10", 23028 * MIB, used_bytes=0, utilisation=0, processes=(), busy=(), active=())
 
 
 def _pairs(listed: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
@@ -47,6 +56,7 @@ def card_from_json(fields: dict[str, Any]) -> Card:
             "xids": tuple(fields["xids"]),
             "processes": _pairs(fields["processes"]),
             "busy": _pairs(fields["busy"]),
+            "active": None if fields["active"] is None else tuple(fields["active"]),
         }
     )
 
@@ -236,6 +246,12 @@ def test_what_part_of_a_card_each_process_keeps_busy(machine: Machine) -> None:
     assert [card.busy for card in machine.look().cards] == [((42, 5), (4711, 35)), ()]
 
 
+def test_a_process_that_uses_any_engine_of_a_card_is_active(machine: Machine) -> None:
+    """One that only has memory there is not."""
+    machine.shows(TWO, *(f"process 0 {pid} 5" for pid in (7, 8, 9)), "load 0 7 0", "video 0 8 5", "process 1 9 7")
+    assert [card.active for card in machine.look().cards] == [(7, 8), ()]
+
+
 REFUSED = (
     "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -248,7 +264,7 @@ REFUSED = (
 def test_to_be_refused_one_figure_costs_that_figure_only(machine: Machine, function: str) -> None:
     machine.shows(TWO, f"fail {function} 0 4")
     (card, other) = machine.look().cards
-    assert (replace(card, processes=(), busy=()), other) == (T4, A10)
+    assert (replace(card, processes=(), busy=(), active=()), other) == (T4, A10)
     assert None in (card.processes, card.busy) or function not in (REFUSED[0], REFUSED[1])
 
 
@@ -304,7 +320,7 @@ def test_a_card_without_memory_of_its_own_is_not_shared(machine: Machine) -> Non
     (card, _) = machine.look().cards
     reason = "the driver does not tell how much memory this GPU has"
     assert card == Card(
-        0, "GPU-aaaa", "Tesla T4", 0, healthy=False, reason=reason, utilisation=37, processes=(), busy=()
+        0, "GPU-aaaa", "Tesla T4", 0, healthy=False, reason=reason, utilisation=37, processes=(), busy=(), active=()
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nodeagent.gpus.library import Card, DriverGone, LibraryBroken
 from nodeagent.gpus.observation import Observation, look
 from nodeagent.gpus.simulated import BadSimulation, Simulated, cards_from_text, scene_from_document, simulated_uuid
+from nodeagent.sharing.usage import container_of
 from tests.unit.nodeagent.builders import MIB
 
 
@@ -124,3 +125,21 @@ def test_a_file_is_read_again_at_every_look(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadSimulation, match="cannot be read"):
         Simulated(f"@{tmp_path}/none", node="n1")
+
+
+def test_a_file_says_which_container_computes() -> None:
+    cards = {0: {"computing": {"a" * 64: 40, "b" * 64: 0}}, 1: {"computing": {}}}
+    scene = scene_from_document({"gpus": "3 x T4 1Gi", "cards": cards}, node="n1")
+    (computing, idle) = sorted(scene.computing, key=lambda pid: scene.computing[pid])
+    assert [scene.computing[pid] for pid in (computing, idle)] == ["a" * 64, "b" * 64]
+    found = [(card.processes, card.busy, card.active) for card in scene.cards]
+    busy = (((computing, 0), (idle, 0)), ((computing, 40), (idle, 0)), (computing,))
+    assert found == [busy, ((), (), ()), (None, None, None)], "of the third card nobody knows who computes"
+
+
+def test_the_simulation_has_the_control_group_of_each_process(tmp_path: Path) -> None:
+    file = tmp_path / "gpus.json"
+    file.write_text(json.dumps({"gpus": "1 x T4 1Gi", "cards": {"0": {"computing": {"a" * 64: 40}}}}))
+    library = Simulated(f"@{file}", node="n1")
+    ((pid, _),) = library.gpus()[0].busy or ()
+    assert (container_of(library.cgroup_of(pid)), library.cgroup_of(pid + 1)) == ("a" * 64, "")

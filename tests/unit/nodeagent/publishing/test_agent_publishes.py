@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from contract.nodes.capacity import Reserve
+from contract.nodes.idle import IdleShare
 from nodeagent import machine as machines
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
@@ -31,6 +32,7 @@ class Machine:
     cluster: Cluster = field(default_factory=lambda: Cluster("n1"))
     observation: Observation | None = field(default_factory=lambda: observation(card(0), card(1)))
     now: float = 1_000_000.0
+    idle: frozenset[IdleShare] = frozenset()
     behaviour: Behaviour = field(default_factory=lambda: Behaviour(node="n1"))
 
     def __post_init__(self) -> None:
@@ -39,7 +41,7 @@ class Machine:
     def another_agent(self) -> Agent:
         return Agent(
             self.cluster.kube,
-            machines.Machine(lambda: self.observation),
+            machines.Machine(lambda: self.observation, idle=lambda: self.idle),
             self.behaviour,
             clock=lambda: self.now,
             rng=random.Random(1),
@@ -218,6 +220,25 @@ def test_a_restarted_agent_writes_nothing(machine: Machine) -> None:
     machine.agent = machine.another_agent()
     machine.step(after=100)
     assert machine.written() == []
+
+
+def test_a_share_that_begins_or_ends_to_be_idle_is_one_write(machine: Machine) -> None:
+    machine.step()
+    machine.written()
+    machine.idle = frozenset((IdleShare(1_700_000_000, "uid-a"),))
+    for _ in range(9):
+        machine.step(after=10)
+    found = machine.cluster.gpunode("n1")["status"]
+    assert (found["idle"], machine.written()) == (
+        [{"pod": "uid-a", "since": "2023-11-14T22:13:20Z"}],
+        ["PATCH n1/status"],
+    )
+    machine.observation = BLIND
+    machine.step(after=10)
+    assert "idle" not in machine.cluster.gpunode("n1")["status"], "of a driver that does not answer nobody is idle"
+    machine.observation, machine.idle = observation(card(0), card(1)), frozenset()
+    machine.step(after=10)
+    assert "idle" not in machine.cluster.gpunode("n1")["status"]
 
 
 def test_a_sick_card_is_published_at_once(machine: Machine) -> None:

@@ -1,0 +1,55 @@
+"""
+The consent of a pod to give way once its share has computed nothing for some time, and how it is written.
+
+The annotation `gpufraction.io/idle-after` of the pod says after how long; where it has none, the label of the same name
+on its namespace does. `0` is no consent, and so the annotation `0` takes a pod out of its namespace's consent. A value
+that cannot be read is no consent either: nobody is evicted for a typing error. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from contract import names
+from contract.encoding.reading import shown
+
+_DURATION = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?", re.ASCII)
+_UNITS = (86_400, 3_600, 60, 1)
+MOST = 365 * 86_400
+"""Seconds: a longer time is a mistake."""
+FORM = "a duration such as 90m or 2h (at most 365d), or 0 for no consent"
+
+
+class BadConsent(ValueError):
+    """The value says no time. The message says what would work."""
+
+
+def idle_after(value: object) -> int:
+    """Seconds; 0 for no consent. Raises `BadConsent`."""
+    if value == "0":
+        return 0
+    found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    seconds = sum(int(part or 0) * unit for part, unit in zip(found.groups(), _UNITS, strict=True)) if found else -1
+    if not 0 <= seconds <= MOST:
+        raise BadConsent(f"{names.IDLE_AFTER} is {shown(value)}; give {FORM}")
+    return seconds
+
+
+def consent(value: str | None) -> int | None:
+    """What one object says, in seconds: None where it says nothing, 0 where it says no or what cannot be read."""
+    if value is None:
+        return None
+    try:
+        return idle_after(value)
+    except BadConsent:
+        return 0
+
+
+def agreed(pod: int | None, namespace: int | None) -> int:
+    """Seconds after which the pod gives way, by its own word and its namespace's; 0 where it does not."""
+    return (namespace or 0) if pod is None else pod
+
+
+def misread(namespace: str, value: str) -> str:
+    """The sentence about a namespace's label that cannot be read."""
+    return f"namespace {namespace}: the label {names.IDLE_AFTER}={value} counts as no consent; it must be {FORM}"
