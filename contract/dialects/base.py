@@ -31,7 +31,7 @@ from contract.model import (
     Wishes,
 )
 from contract.options import Options
-from contract.scheduling import needs
+from contract.scheduling import consent, needs
 
 JSON = dict[str, Any]
 
@@ -395,6 +395,9 @@ def pod_request(
         found = context.annotation(key)
         if found not in ("", *known):
             raise ReadingRefused(annotation_field(key), shown(found), f"give one of {', '.join(known)}")
+    agreed = context.annotation(names.IDLE_AFTER)
+    if agreed and not consent.is_readable(agreed):
+        raise ReadingRefused(annotation_field(names.IDLE_AFTER), shown(agreed), f"give {consent.FORM}")
     bound = flag(context, names.NUMA_BIND)
     request = PodRequest(
         dialect=dialect,

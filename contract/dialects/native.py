@@ -99,6 +99,12 @@ DIALECT = Dialect(
             ANNOTATION,
             "`true`: all GPUs of a container on one NUMA node of their machine; valid in every dialect",
         ),
+        Word(
+            names.IDLE_AFTER,
+            ANNOTATION,
+            "consent to be evicted for a waiting pod of equal or higher priority once the share has computed nothing "
+            "for this time: `2h`, `90m`; `0` for none, whatever the namespace says; valid in every dialect",
+        ),
     ),
     examples=(
         Example({names.GPU_MEMORY: "8Gi"}),
@@ -112,6 +118,8 @@ DIALECT = Dialect(
         Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "mps"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "strict"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2h"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2 hours"}),
         Example({names.GPU_MEMORY: "8"}),
         Example({names.GPU_MEMORY: "8Gi", names.GPU_PERCENT: "25"}),
     ),

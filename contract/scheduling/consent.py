@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from contract import names
-from contract.encoding.reading import shown
 
 _DURATION = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?", re.ASCII)
 _UNITS = (86_400, 3_600, 60, 1)
@@ -20,29 +19,26 @@ MOST = 365 * 86_400
 FORM = "a duration such as 90m or 2h (at most 365d), or 0 for no consent"
 
 
-class BadConsent(ValueError):
-    """The value says no time. The message says what would work."""
-
-
-def idle_after(value: object) -> int:
-    """Seconds; 0 for no consent. Raises `BadConsent`."""
-    if value == "0":
-        return 0
-    found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-    seconds = sum(int(part or 0) * unit for part, unit in zip(found.groups(), _UNITS, strict=True)) if found else -1
-    if not 0 <= seconds <= MOST:
-        raise BadConsent(f"{names.IDLE_AFTER} is {shown(value)}; give {FORM}")
-    return seconds
-
-
-def consent(value: str | None) -> int | None:
+def idle_after(value: str | None) -> int | None:
     """What one object says, in seconds: None where it says nothing, 0 where it says no or what cannot be read."""
     if value is None:
         return None
-    try:
-        return idle_after(value)
-    except BadConsent:
+    return _seconds(value) or 0
+
+
+def is_readable(value: str) -> bool:
+    """Whether the value has the right form."""
+    return _seconds(value) is not None
+
+
+def _seconds(value: str) -> int | None:
+    if value == "0":
         return 0
+    found = _DURATION.fullmatch(value) if value else None
+    if found is None:
+        return None
+    seconds = sum(int(part or 0) * unit for part, unit in zip(found.groups(), _UNITS, strict=True))
+    return seconds if seconds <= MOST else None
 
 
 def agreed(pod: int | None, namespace: int | None) -> int:

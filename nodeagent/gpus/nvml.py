@@ -221,5 +221,5 @@ class Nvml:
 
 def _lost(card: Card, reason: str) -> Card:
     """A card or slice that does not answer: unhealthy, and without the figures of the moment."""
-    nothing: dict[str, Any] = dict.fromkeys(("used_bytes", "utilisation", "processes", "busy", "ecc"))
+    nothing: dict[str, Any] = dict.fromkeys(("used_bytes", "utilisation", "processes", "busy", "active", "ecc"))
     return replace(card, healthy=False, reason=reason, **nothing)

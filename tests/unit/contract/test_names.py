@@ -40,6 +40,7 @@ PINNED = {
     "CORDON": "gpufraction.io/cordon",
     "BEYOND": "gpufraction.io/held-beyond",
     "OWNERSHIP": "gpufraction.io/ownership",
+    "IDLE_AFTER": "gpufraction.io/idle-after",
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",
     "OPTIONS_FILE": "options.yaml",

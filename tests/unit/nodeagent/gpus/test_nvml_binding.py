@@ -339,7 +339,14 @@ def test_a_machine_without_cards(machine: Machine) -> None:
 OLD = {
     "before 510: the driver's reserve counts as used": (
         ["nvmlDeviceGetMemoryInfo_v2"],
-        Card(0, "GPU-aaaa", "Tesla T4", 15109 * MIB, used_bytes=550 * MIB, utilisation=37, processes=(), busy=()),
+        Card(
+            *(0, "GPU-aaaa", "Tesla T4", 15109 * MIB),
+            used_bytes=550 * MIB,
+            utilisation=37,
+            processes=(),
+            busy=(),
+            active=(),
+        ),
     ),
     "no utilisation and no MIG": (
         ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMigMode", "nvmlDeviceGetProcessUtilization"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from contract import names
 from contract.model import Delivery
+from contract.nodes.idle import IdleShare
 from nodeagent.isolation.levels import Enforcement
 from nodeagent.publishing.status import JSON, Terms, desired, status_of
 from tests.unit.nodeagent.builders import card, observation
@@ -22,7 +24,9 @@ FULL = card(
 )
 TERMS = Terms(pool="p", options=(("deviceSplitCount", "5"),))
 HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",))
-STATUS = status_of(desired("n1", observation(FULL), terms=TERMS).under(HELD), previous={}, now=0)
+IDLE = frozenset((IdleShare(0, "uid-a"),))
+WANTED = replace(desired("n1", observation(FULL), terms=TERMS).under(HELD), idle=IDLE)
+STATUS = status_of(WANTED, previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 
 
