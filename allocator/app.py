@@ -22,22 +22,26 @@ from allocator.faults import Faulted
 from allocator.kueue.judge import TemplateReading
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
+from allocator.scheduler.events import QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
-from allocator.workers.claims import Claims
+from allocator.workers.claims.worker import Claims
 from allocator.workers.informers import Follows, Informers
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
-from allocator.workers.learner import LearningWorker, PoolWatcher, WeightWatcher
+from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
+from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
+from contract import names
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.options import Options as Reading
+from contract.scheduling import fairness
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
@@ -110,9 +114,9 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
     pools.once()  # before the first question is answered
-    weights = WeightWatcher(kube, weigh=controller.handle, timeout=_write_timeout(settings))
-    if settings.queue.order == "fair":
-        weights.once()  # before anything is placed
+    labels = _namespace_labels(settings, controller)
+    namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
+    namespaces.once()  # before anything is placed
     restarts = metrics.counter(specs.WATCH_RESTARTS)
     upkeep = Upkeep(kube, leading=leading, faulted=faulted)
     fits = _fits(settings, kube, controller, process, metrics, faulted, options)
@@ -177,8 +181,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     process.supervise("pools", lambda: pools.run(process.stop))
-    if settings.queue.order == "fair":
-        process.supervise("weights", lambda: weights.run(process.stop))
+    if labels:
+        process.supervise("namespaces", lambda: namespaces.run(process.stop))
     if fits is not None:
         process.supervise("kueue", functools.partial(fits.run, process.stop))
     if settings.claims:
@@ -209,6 +213,17 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         )
         process.supervise("resync", lambda: repair.run(process.stop))
     return RunningAllocator(controller, tuple(doors), fed, elected, health)
+
+
+def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:
+    """The labels of namespaces that the settings give a meaning to."""
+    weight = NamespaceLabel(
+        names.QUEUE_WEIGHT,
+        fairness.weight_of,
+        fairness.misread,
+        lambda weights: controller.handle(QueueWeighed(weights)),
+    )
+    return (weight,) if settings.queue.order == "fair" else ()
 
 
 def _faulted(metrics: Metrics) -> Faulted:

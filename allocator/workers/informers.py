@@ -33,7 +33,7 @@ from allocator.scheduler.events import (
     pods_listed,
 )
 from allocator.scheduler.leadership import KEPT_OUT
-from allocator.workers import claims_informers as claims
+from allocator.workers.claims import informers as claims
 from contract import names, pods
 from contract.encoding.reading import Malformed
 from contract.nodes import attributes, excluded

@@ -1,7 +1,6 @@
 """
 Learning beside the decisions, on threads of its own: the requests seen become tables, and the engine gets them whole;
-the nodes seen, and the options, become empty nodes of the declared pools; namespaces' labels become weights in the
-fair queue.
+the nodes seen, and the options, become empty nodes of the declared pools.
 
 `see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
 to a second, so decisions go on by the old ones meanwhile. A leader that has just started learns from the pods that it
@@ -17,18 +16,14 @@ from typing import Any
 
 from allocator.engine.reference import LEARNED
 from allocator.provisioning import templates
-from allocator.scheduler.events import PoolsDeclared, QueueWeighed
+from allocator.scheduler.events import PoolsDeclared
 from allocator.scoring import estimator
 from allocator.scoring.classes import Supply, supply_of
 from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
-from contract import names
 from contract.model import NodeState, PodRequest
 from contract.options import NO_OPTIONS, PoolOptions
-from contract.scheduling import fairness
 from contract.scheduling.filters import Limits
-from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeError
 
 log = logging.getLogger(__name__)
 JSON = dict[str, Any]
@@ -37,9 +32,6 @@ _LOOK_EVERY = 30.0
 """Seconds between two looks at what the cluster has, which the tables may not know."""
 _POOLS_EVERY = 5.0
 """Seconds between two looks at the options and the nodes of declared pools."""
-
-_WEIGHTS_EVERY = 10.0
-"""Seconds between two looks at the weights of namespaces."""
 
 
 class LearningWorker:
@@ -138,40 +130,3 @@ class PoolWatcher:
         if told != self._last:
             self._last = told
             self._declare(told)
-
-
-class WeightWatcher:
-    """What namespaces weigh in the fair queue, by their labels. Only namespaces with that label are asked for."""
-
-    def __init__(self, kube: Kube, *, weigh: Callable[[QueueWeighed], None], timeout: float) -> None:
-        """`weigh` is called with all weights after each look; `timeout`, in seconds, of one."""
-        self._kube, self._weigh, self._timeout = kube, weigh, timeout
-        self._said: frozenset[str] = frozenset()
-
-    def run(self, stop: threading.Event) -> None:
-        """Until stopped."""
-        while not stop.wait(_WEIGHTS_EVERY):
-            self.once()
-
-    def once(self) -> None:
-        """One look. Where the API server does not answer, the weights stay as they are."""
-        try:
-            listed = self._kube.list(
-                paths.namespaces(), {"labelSelector": names.QUEUE_WEIGHT}, trim=_weight, timeout=self._timeout
-            )
-        except KubeError as error:
-            log.warning("weights of namespaces not read", extra={"reason": str(error)})
-            return
-        found = {each["name"]: fairness.weight_of(each["weight"]) for each in listed.items}
-        odd = frozenset(
-            fairness.misread(each["name"], each["weight"]) for each in listed.items if found[each["name"]] is None
-        )
-        for sentence in sorted(odd - self._said):
-            log.warning("weight of a namespace not usable", extra={"reason": sentence})
-        self._said = odd
-        self._weigh(QueueWeighed({name: weight for name, weight in found.items() if weight is not None}))
-
-
-def _weight(namespace: JSON) -> JSON:
-    metadata = namespace.get("metadata") or {}
-    return {"name": metadata.get("name", ""), "weight": (metadata.get("labels") or {}).get(names.QUEUE_WEIGHT, "")}

@@ -396,7 +396,7 @@ def pod_request(
         if found not in ("", *known):
             raise ReadingRefused(annotation_field(key), shown(found), f"give one of {', '.join(known)}")
     agreed = context.annotation(names.IDLE_AFTER)
-    if agreed and not consent.is_readable(agreed):
+    if agreed and consent.seconds_of(agreed) is None:
         raise ReadingRefused(annotation_field(names.IDLE_AFTER), shown(agreed), f"give {consent.FORM}")
     bound = flag(context, names.NUMA_BIND)
     request = PodRequest(

@@ -23,15 +23,11 @@ def idle_after(value: str | None) -> int | None:
     """What one object says, in seconds: None where it says nothing, 0 where it says no or what cannot be read."""
     if value is None:
         return None
-    return _seconds(value) or 0
+    return seconds_of(value) or 0
 
 
-def is_readable(value: str) -> bool:
-    """Whether the value has the right form."""
-    return _seconds(value) is not None
-
-
-def _seconds(value: str) -> int | None:
+def seconds_of(value: str) -> int | None:
+    """The seconds that a value means; None where it cannot be read."""
     if value == "0":
         return 0
     found = _DURATION.fullmatch(value) if value else None

@@ -31,7 +31,7 @@ from allocator.scheduler.events import (
     pods_listed,
 )
 from allocator.workers import binder as pod_writer
-from allocator.workers import claims_writer
+from allocator.workers.claims import writer
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
@@ -78,9 +78,7 @@ class Bench:
     def a_class(self, name: str, **about: Any) -> JSON:
         """An ElasticGPUClass of ours."""
         document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
-        return self.create(
-            claims_writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about}
-        )
+        return self.create(writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about})
 
     def a_claim(
         self, name: str, *, memory: object = 2, cores: object = 1, of: str = "", namespace: str = "default"
@@ -94,7 +92,7 @@ class Bench:
             "metadata": {"name": name},
             "spec": {"resources": {"requests": asked}, **({"elasticGPUClassName": of} if of else {})},
         }
-        return self.create(claims_writer.path(objects.CLAIMS, namespace), document)
+        return self.create(writer.path(objects.CLAIMS, namespace), document)
 
     def a_pod(self, name: str, claim: str = "", *, memory: str = "", **spec: Any) -> JSON:
         """A pod behind our gate, as it stands after admission."""
@@ -231,7 +229,7 @@ class Bench:
         for number, bind in enumerate(bindings, 1):
             if number > most:
                 return most
-            self.desk.controller.handle(ClaimBindingAnswered(bind, claims_writer.bind(self.kube, bind, timeout=1)))
+            self.desk.controller.handle(ClaimBindingAnswered(bind, writer.bind(self.kube, bind, timeout=1)))
         for number, step in enumerate(steps, len(bindings) + 1):
             if number > most:
                 return most
@@ -239,7 +237,7 @@ class Bench:
         return len(bindings) + len(steps)
 
     def step(self, step: Step) -> None:
-        self.desk.controller.handle(ClaimStepAnswered(step, claims_writer.step(self.kube, step, timeout=1)))
+        self.desk.controller.handle(ClaimStepAnswered(step, writer.step(self.kube, step, timeout=1)))
 
     def passes(self, seconds: float) -> None:
         """Time passes, and what it brings is done."""
@@ -271,4 +269,4 @@ def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservati
 def _path(plural: str, name: str | None = None) -> str:
     if plural == "pods":
         return f"/api/v1/namespaces/default/pods{f'/{name}' if name else ''}"
-    return claims_writer.path(plural, "default" if plural == objects.CLAIMS else "", name)
+    return writer.path(plural, "default" if plural == objects.CLAIMS else "", name)

@@ -6,7 +6,7 @@ import threading
 
 from allocator.claims import cards, objects
 from allocator.claims.cards import CardWrite
-from allocator.workers.claims import Claims
+from allocator.workers.claims.worker import Claims
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
 from tests.builders import node
 from tests.unit.allocator.claims.harness import Bench

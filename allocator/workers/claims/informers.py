@@ -13,7 +13,7 @@ from typing import Any
 from allocator.claims import objects
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ClaimChanged, ClaimDeleted, ClaimsListed
-from allocator.workers import claims_writer
+from allocator.workers.claims import writer
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
 from runtime.supervision import Workers
@@ -44,7 +44,7 @@ def informer(
     """The informer of one kind."""
     return Informer(
         kube,
-        claims_writer.path(plural),
+        writer.path(plural),
         handler,
         name=plural,
         trim=_trim,

@@ -21,7 +21,7 @@ from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ClaimBindingAnswered, ClaimOutcome, ClaimStepAnswered
-from allocator.workers import claims_writer
+from allocator.workers.claims import writer
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
@@ -92,14 +92,14 @@ class Claims:
 
     def _bind(self, bind: ClaimBinding) -> ClaimOutcome:
         try:
-            return claims_writer.bind(self._kube, bind, timeout=self._timeout)
+            return writer.bind(self._kube, bind, timeout=self._timeout)
         except Exception:
             self._faulted("claim", bind.claim.key)
             return "unknown"
 
     def _step(self, step: Step) -> JSON | Refused | None:
         try:
-            return claims_writer.step(self._kube, step, timeout=self._timeout)
+            return writer.step(self._kube, step, timeout=self._timeout)
         except Exception:
             self._faulted("claim", step.name)
             return None
@@ -152,13 +152,13 @@ class Claims:
         now = self._clock()
         if self._cards is None or self._listed_in != term or now >= self._list_again:
             self._cards, self._right, self._listed_in, self._list_again = {}, {}, term, now + _LIST_EVERY
-            for item in self._kube.list(claims_writer.path(objects.CARDS)).items:
+            for item in self._kube.list(writer.path(objects.CARDS)).items:
                 node = str((item.get("spec") or {}).get("nodeName", ""))
                 self._cards.setdefault(node, {})[item["metadata"]["name"]] = item
         return self._cards
 
     def _write(self, known: dict[str, JSON], write: CardWrite) -> None:
-        found = claims_writer.card(self._kube, write, timeout=self._timeout)
+        found = writer.card(self._kube, write, timeout=self._timeout)
         if found is None:
             known.pop(write.name, None)
         else:

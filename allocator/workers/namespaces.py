@@ -1,0 +1,77 @@
+"""
+What namespaces say by labels that mean a number: weights in the fair queue, and after how long idle pods give way.
+
+Only namespaces with the label are asked for. Where the API server does not answer, what was read before goes on
+counting. A value that cannot be read is logged once, and is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
+
+log = logging.getLogger(__name__)
+JSON = dict[str, Any]
+
+_EVERY = 10.0
+"""Seconds between two looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLabel:
+    """
+    A label, and who is told of it: `tell` with what `read` makes of each value, by namespace, after each look.
+
+    `read` gives None for a value that it cannot read, and `misread` the sentence about it.
+    """
+
+    name: str
+    read: Callable[[str], int | None]
+    misread: Callable[[str, str], str]
+    tell: Callable[[Mapping[str, int]], None]
+
+
+class NamespaceLabels:
+    """Follows labels of namespaces."""
+
+    def __init__(self, kube: Kube, labels: Sequence[NamespaceLabel], *, timeout: float) -> None:
+        """`timeout`, in seconds, of one look."""
+        self._kube, self._labels, self._timeout = kube, labels, timeout
+        self._said: dict[str, frozenset[str]] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        while not stop.wait(_EVERY):
+            self.once()
+
+    def once(self) -> None:
+        """One look at each label."""
+        for label in self._labels:
+            self._look(label)
+
+    def _look(self, label: NamespaceLabel) -> None:
+        def valued(namespace: JSON) -> JSON:
+            metadata = namespace.get("metadata") or {}
+            return {"name": metadata.get("name", ""), "value": (metadata.get("labels") or {}).get(label.name, "")}
+
+        try:
+            listed = self._kube.list(
+                paths.namespaces(), {"labelSelector": label.name}, trim=valued, timeout=self._timeout
+            )
+        except KubeError as error:
+            log.warning("labels of namespaces not read", extra={"label": label.name, "reason": str(error)})
+            return
+        found = {each["name"]: label.read(each["value"]) for each in listed.items}
+        odd = frozenset(
+            label.misread(each["name"], each["value"]) for each in listed.items if found[each["name"]] is None
+        )
+        for sentence in sorted(odd - self._said.get(label.name, frozenset())):
+            log.warning("label of a namespace not usable", extra={"reason": sentence})
+        self._said[label.name] = odd
+        label.tell({name: number for name, number in found.items() if number is not None})
