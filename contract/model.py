@@ -46,7 +46,9 @@ MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
 """By a CDI description of the node's agent, for which tenants need no right; or by a hostPath volume of the pod, which
 its namespace must allow."""
 SHARE_KIND = "gpufraction.io/share"
-"""Our own CDI kind (CDI specification: vendor/class)."""
+"""Our own CDI kind (CDI specification: vendor/class): what limits a container, the same for all on one GPU."""
+PARTITION_KIND = "gpufraction.io/partition"
+"""Our CDI kind where a pod has multiprocessors of a GPU for itself; a device for each pod and GPU, see `partition`."""
 LINKS = ("NVLink", "Board", "Switch", "Switches", "HostBridge", "NumaNode", "System")
 """Paths between two GPUs, the nearest first: NVLink; one board; one PCIe switch, several; one host bridge; one NUMA
 node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NODE and SYS."""
@@ -197,6 +199,10 @@ class Allocation:
     together, and each of their containers may use all of it.
     """
 
+    def partition(self, uuid: str) -> str:
+        """The name of the device of `PARTITION_KIND` there; pods with one claim have one device together."""
+        return f"{uuid}.{self.claim or self.id}"
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSharing:
@@ -260,6 +266,7 @@ class Delivery:
     `mounts`: how a container gets the files of its limiter (MPS's sockets, the preloaded library), one of `MOUNTS`;
     empty where it needs none.
     `single`: a container can use one GPU only, since each GPU has its own MPS daemon and a client uses one daemon.
+    `partitions`: cores are reserved, by partitions of MPS, so a container gets its pod's own device of ours.
     """
 
     classes: tuple[str, ...] = ()
@@ -267,11 +274,13 @@ class Delivery:
     nri: bool = False
     mounts: str = ""
     single: bool = False
+    partitions: bool = False
 
     @property
     def kinds(self) -> str:
         """`GpuShare.cdi` for shares there; `SHARE_KIND` has a device of the same name for every GPU."""
-        return f"{self.kind},{SHARE_KIND}" if self.mounts == BY_CDI else self.kind
+        ours = PARTITION_KIND if self.partitions else SHARE_KIND
+        return f"{self.kind},{ours}" if self.mounts == BY_CDI else self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
 
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
-    limiters, faults = Limiters(settings.limiters, residents.allocations, label_of=labels), Faults()
+    faults = Faults()
+    limiters = Limiters(settings.limiters, residents.allocations, known=lambda: residents.known, label_of=labels)
     rules = Rules(
         slack=settings.overuse_slack,
         patience=settings.overuse_grace,

@@ -19,6 +19,7 @@ from contract.model import (
     MOST_ASKING,
     MOST_GPUS,
     MOST_MEMORY,
+    PARTITION_KIND,
     WHOLE,
     Allocation,
     ContainerAllocation,
@@ -248,9 +249,12 @@ def allocation_from_text(text: object) -> Allocation:
 # -- what containers read -----------------------------------------------------------------------------------------
 
 
-def _visible(share: GpuShare) -> str:
+def _visible(allocation: Allocation, share: GpuShare) -> str:
     """A GPU as `NVIDIA_VISIBLE_DEVICES` names it: by UUID, or qualified (CDI specification, "vendor/class=device")."""
-    return ",".join(f"{kind}={share.uuid}" for kind in share.cdi.split(",")) if share.cdi else share.uuid
+    if not share.cdi:
+        return share.uuid
+    of_pod = {PARTITION_KIND: allocation.partition(share.uuid)}
+    return ",".join(f"{kind}={of_pod.get(kind, share.uuid)}" for kind in share.cdi.split(","))
 
 
 def container_annotations(allocation: Allocation) -> dict[str, str]:
@@ -266,7 +270,7 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         shares, name = container.shares, container.container
         smallest = max(1, mib(min(share.memory for share in shares)))
         cores = min(0 if share.cores_free else share.cores for share in shares)
-        devices = ",".join(map(_visible, shares))
+        devices = ",".join(_visible(allocation, share) for share in shares)
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):
             values[names.nri_annotation(name)] = devices

@@ -49,6 +49,7 @@ def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
         "byAnnotation": delivery.nri,
         "mounts": delivery.mounts,
         "oneGpuPerContainer": delivery.single,
+        "partitions": delivery.partitions,
     }
 
 
@@ -62,6 +63,7 @@ def _delivery_from_json(status: Reader) -> Delivery | None:
         found.flag("byAnnotation"),
         found.text("mounts", ""),
         found.flag("oneGpuPerContainer"),
+        found.flag("partitions"),
     )
 
 

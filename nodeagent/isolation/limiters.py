@@ -24,10 +24,10 @@ from contract.model import BY_CDI, BY_HOST_PATH, Allocation, Delivery, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text, write_atomically
 from nodeagent.isolation import cdi, mps
-from nodeagent.isolation.cdi import Preloaded
+from nodeagent.isolation.cdi import Preloaded, Way
 from nodeagent.isolation.mps import NO_DAEMONS, MpsState
 from nodeagent.isolation.preload import Library
-from nodeagent.mps.exchange import MpsPaths, wanted_from_text, wanted_to_text
+from nodeagent.mps.exchange import MpsPaths, shares_from_text, wanted_from_text, wanted_to_text
 from runtime.settings import setting
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,13 @@ class LimiterSettings:
         "adds those volumes. Namespaces must allow them, which Pod Security's Baseline level does not.",
     )
 
+    partitions: bool = setting(
+        False,
+        "Whether cores are reserved by static partitions of MPS, where the daemon and the card have them and "
+        "containers get GPUs by CDI: a pod's cores are then whole chunks of multiprocessors of its own. Elsewhere, and "
+        "if this is off, cores are capped by a percentage.",
+    )
+
     @property
     def any(self) -> bool:
         """Whether any limiter is set."""
@@ -83,7 +90,8 @@ class Limiters:
     The observer's thread calls `look`; the publishing thread calls `apply` and then the other methods.
 
     `allocations`: those of the pods here. `patience`: seconds after which a report is too old. `wall`: seconds since
-    the epoch, as the supervisor counts them. `label_of`: a file's SELinux label, empty if none is enforced.
+    the epoch, as the supervisor counts them. `known`: whether all pods here are known. `label_of`: a file's SELinux
+    label, empty if none is enforced.
     """
 
     def __init__(
@@ -93,13 +101,15 @@ class Limiters:
         *,
         patience: float = 30.0,
         wall: Callable[[], float] = time.time,
+        known: Callable[[], bool] = lambda: True,
         label_of: Callable[[Path], str] = lambda file: "",
     ) -> None:
         self._settings, self._allocations, self._patience, self._wall = settings, allocations, patience, wall
         self._places = MpsPaths(Path(settings.mps)) if settings.mps else None
         self._library = Library(Path(settings.preload), label_of=label_of) if settings.preload else None
-        self._mounts = ""
+        self._mounts, self._all_pods = "", known
         self._known = self._unwritten = False
+        self._wanted: frozenset[str] = frozenset()
         self._inventory: Inventory | None = None
         self._complaints: dict[Path, str] = {}
         self.found = LimiterState()
@@ -126,7 +136,9 @@ class Limiters:
         self._want(inventory)
         if delivery is None:
             return None
-        return replace(delivery, mounts=self._mounts, single=self.found.mps.in_use)
+        # Also when only some are: a pod's own device serves on every GPU, all pods' device gives one chunk to all.
+        partitions = self._mounts == BY_CDI and bool(self._wanted & self.found.mps.partitioned)
+        return replace(delivery, mounts=self._mounts, single=self.found.mps.in_use, partitions=partitions)
 
     @property
     def reaches(self) -> bool:
@@ -147,7 +159,7 @@ class Limiters:
         """The GPUNode's conditions about it; none if no limiter is set."""
         found: tuple[Condition, ...] = ()
         if self._settings.mps or self._settings.preload:
-            found = (self._reach_condition(), *self.found.mps.conditions())
+            found = (self._reach_condition(), *self.found.mps.conditions(), *self._reserved_condition())
         if not self._settings.preload:
             return found
         trouble = self.found.trouble
@@ -177,14 +189,31 @@ class Limiters:
         message = f"{need}: set host_paths of the agent and of the webhook, for namespaces that may have such volumes"
         return Condition(False, "NeedsHostPath", message, MOUNTS)
 
+    def _reserved_condition(self) -> tuple[Condition, ...]:
+        if not self._settings.partitions or self._places is None:
+            return ()
+        if self._mounts != BY_CDI:
+            message = "cores are capped by percentages and not reserved: containers do not get GPUs by CDI here"
+            return (Condition(False, "NeedsCdi", message, mps.PARTITIONS),)
+        return (self.found.mps.reserved(self._wanted),) if self._wanted else ()
+
     def _want(self, inventory: Inventory) -> None:
         """Write for the supervisor which GPUs need a daemon; nothing while no GPU can be seen."""
         if self._places is None or inventory.problem:
             return
-        before = wanted_from_text(read_text(self._places.wanted)) or frozenset()
-        used = {s.uuid for a in self._allocations() for container in a.containers for s in container.shares}
+        text, allocations = read_text(self._places.wanted), tuple(self._allocations())
+        before = wanted_from_text(text) or frozenset()
+        used = {s.uuid for a in allocations for container in a.containers for s in container.shares}
         wanted = mps.wanted_gpus(inventory, before, used, reaches=self.reaches)
-        self._keep(self._places.wanted, wanted_to_text(wanted))
+        shares = mps.wanted_shares(
+            wanted,
+            allocations,
+            shares_from_text(text),
+            wanted=self._settings.partitions and self._mounts == BY_CDI,
+            known=self._all_pods(),
+        )
+        self._wanted = wanted
+        self._keep(self._places.wanted, wanted_to_text(wanted, shares))
 
     def _describe(self, inventory: Inventory) -> bool:
         """Write the description, or remove it when no pod needs it. True if it is as it should be."""
@@ -201,8 +230,18 @@ class Limiters:
             return True
         uuids = {gpu.uuid for gpu in inventory.gpus} | needed
         places, found = self._places or MpsPaths(Path("/")), self.found
-        text = cdi.description(uuids, mps=found.mps.for_new_containers, places=places, preloaded=found.preloaded)
-        return bool(uuids) and self._keep(file, text)
+        way = Way(found.mps.for_new_containers, places, found.preloaded, found.mps.partitions)
+        return bool(uuids) and self._keep(file, cdi.description(uuids, way)) and self._describe_partitions(way)
+
+    def _describe_partitions(self, way: Way) -> bool:
+        file = Path(self._settings.cdi) / cdi.PARTITION_FILE
+        text = cdi.partition_description(self._allocations(), way)
+        if text:
+            return self._keep(file, text)
+        if self._all_pods():
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+        return True
 
     def _keep(self, file: Path, text: str) -> bool:
         """Make the text the file's content; True if it succeeded. An error is logged once, not at every look."""

@@ -10,22 +10,25 @@ Pure but for `look`, which reads one file, and for the faults that `Faults` reme
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contract.model import WITHHELD, Gpu, Inventory
+from contract.model import WITHHELD, Allocation, Gpu, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text
 from nodeagent.gpus.observation import Observation
-from nodeagent.mps.exchange import NOTHING, Report, most_clients, report_from_text
+from nodeagent.mps.exchange import NOTHING, Report, Shares, most_clients, report_from_text
 from nodeagent.mps.lifecycle import Phase
+from nodeagent.mps.partitions import COMMON, cores_of
 from nodeagent.sharing.overuse import OveruseStep
 from nodeagent.sharing.residents import Resident
 
 FAULT = "MpsFault"
 DAEMONS = "MpsDaemons"
 """The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
+PARTITIONS = "CoresReserved"
+"""The condition for whether cores are reserved by partitions; absent unless they shall be."""
 _EVER = float("inf")
 _NOT_SHARED = WITHHELD[1]
 
@@ -60,6 +63,29 @@ class MpsState:
         if self.stale and (gpu.serving or not gpu.taking):
             return "the supervisor of the MPS daemons does not report"
         return "" if gpu.taking else f"MPS is {gpu.phase}" + (f": {gpu.why}" if gpu.why else "")
+
+    @property
+    def partitioned(self) -> frozenset[str]:
+        """GPUs whose daemon gives out partitions."""
+        return frozenset(uuid for uuid, gpu in self.report.gpus.items() if gpu.partitioned)
+
+    @property
+    def partitions(self) -> Mapping[str, Mapping[str, str]]:
+        """Of each GPU whose daemon gives out partitions, their names by the key of the share."""
+        return {uuid: gpu.partitions for uuid, gpu in self.report.gpus.items() if gpu.partitioned}
+
+    def reserved(self, gpus: Collection[str]) -> Condition:
+        """Whether cores are reserved on these GPUs, where they shall be."""
+        found = self.report.gpus
+        capped = sorted(set(gpus) - self.partitioned)
+        if capped:
+            message = f"cores are capped by percentages and not reserved on {len(capped)} of {len(gpus)} GPUs: "
+            whys = sorted({found[uuid].why for uuid in capped if uuid in found and found[uuid].why})
+            return Condition(False, "Capped", "; ".join([message + ", ".join(capped), *whys]), PARTITIONS)
+        told = sorted(f"{uuid}: {found[uuid].rounded}" for uuid in gpus if found[uuid].rounded)
+        chunks = ", ".join(map(str, sorted({found[uuid].chunks for uuid in gpus})))
+        message = f"each GPU has {chunks} chunks of multiprocessors; a pod's cores are whole chunks of its own"
+        return Condition(True, "Partitioned", "; ".join([message, *told]), PARTITIONS)
 
     def conditions(self) -> tuple[Condition, ...]:
         """What serving daemons cannot do although it is set. For the others the GPU's health has the reason."""
@@ -98,6 +124,31 @@ def wanted_gpus(
         if limitable and (stays or (ours and reaches)):
             wanted.add(gpu.uuid)
     return frozenset(wanted)
+
+
+def wanted_shares(
+    gpus: Collection[str], allocations: Collection[Allocation], before: Shares, *, wanted: bool, known: bool
+) -> Shares:
+    """
+    The shares of the GPUs that are to be partitioned: percent of the cores, by the key of the share.
+
+    `gpus`: those that need a daemon; `before`: what was wanted before; `wanted`: whether cores shall be reserved;
+    `known`: whether all pods here are known. A GPU changes between partitions and percentages only while no pod has a
+    share of it: a program that names no partition fails under a daemon that gives them out.
+
+    Pods without cores of their own, or that were placed before, use one partition together.
+    """
+    if not known:
+        return {uuid: shares for uuid, shares in before.items() if uuid in gpus}
+    found: dict[str, dict[str, int]] = {}
+    for allocation in allocations:
+        own = cores_of(allocation)
+        for uuid in {share.uuid for container in allocation.containers for share in container.shares}:
+            cores, keys = own.get(uuid, 0), found.setdefault(uuid, {})
+            key = allocation.partition(uuid) if cores else COMMON
+            keys[key] = max(keys.get(key, 0), cores)
+    chosen = {uuid for uuid in gpus if (uuid in before if uuid in found else wanted)}
+    return {uuid: found.get(uuid, {}) for uuid in sorted(chosen)}
 
 
 def judged(observation: Observation, mps: MpsState) -> Observation:

@@ -27,6 +27,7 @@ import subprocess
 from pathlib import Path
 
 from nodeagent.files import read_text
+from nodeagent.mps.partitions import FLAG
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,31 @@ class Daemon:
         text, _, started = read_text(self._folder / "daemon").strip().partition(" ")
         pid = _number(text)
         return pid if pid and started and start_time(pid) == started else 0
+
+    @property
+    def partitions(self) -> Path:
+        """The file of the card's partitions."""
+        return self._folder / "partitions"
+
+    def partitioned(self) -> bool:
+        """Whether the daemon that runs was started to give out partitions; that cannot be changed later."""
+        pid = self.pid()
+        return bool(pid) and FLAG in read_text(Path(f"/proc/{pid}/cmdline")).split("\0")
+
+    def version(self) -> str:
+        """What the program says of its version, or empty."""
+        try:
+            done = subprocess.run(
+                (*self._command[:1], "-v"),
+                capture_output=True,
+                text=True,
+                timeout=self._timeout,
+                stdin=subprocess.DEVNULL,
+                env=self._environment(self._folder / "pipe"),
+            )
+        except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+            return ""
+        return done.stdout if done.returncode == 0 else ""
 
     def start(self, *flags: str) -> None:
         """Start it with these flags. Queries show later whether it serves. Raises OSError."""

@@ -9,6 +9,7 @@ What the supervisor of the MPS daemons, the node agent and the containers exchan
     <root>/<uuid>/log           the daemon's output
     <root>/<uuid>/daemon        its process id and start time
     <root>/<uuid>/claimed       present if the supervisor set the card's compute mode
+    <root>/<uuid>/partitions    the partition of each share that has one
 
 Supervisor and agent may be of different versions for a while, since the supervisor is replaced only by hand. So a
 reader leaves out what it does not understand, and ignores a report that is too old: silence must never look like
@@ -62,6 +63,8 @@ class GpuReport:
     """
     One GPU's daemon. `serving`: limits are enforced. `taking`: the GPU may take new pods. `why`: the problem, or empty.
     `servers`: process ids as the driver reports them. `clients`, `most_clients`: numbers of processes.
+    `partitioned`: the daemon gives out partitions. `partitions`: their names, by the key of the share. `chunks`: of the
+    card. `rounded`: what rounding to chunks does to shares, or empty.
     """
 
     phase: str
@@ -72,6 +75,10 @@ class GpuReport:
     clients: int = 0
     most_clients: int = 0
     starts: int = 0
+    partitioned: bool = False
+    partitions: Mapping[str, str] = field(default_factory=dict)
+    chunks: int = 0
+    rounded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +146,46 @@ def report_from_text(text: str, *, now: float, patience: float) -> Report | None
     return Report(float(at), {uuid: _gpu(item) for uuid, item in gpus.items() if isinstance(item, dict)})
 
 
-def wanted_to_text(uuids: Iterable[str]) -> str:
+Shares = Mapping[str, Mapping[str, int]]
+"""By GPU that is to be partitioned: percent of its cores, by the key of the share (see `nodeagent.mps.partitions`)."""
+
+
+def wanted_to_text(uuids: Iterable[str], shares: Shares | None = None) -> str:
     """The content of the file of wanted GPUs."""
-    return json.dumps({"version": 1, "gpus": sorted(uuids)})
+    partitions = {"partitions": {uuid: dict(keys) for uuid, keys in sorted(shares.items())}} if shares else {}
+    return json.dumps({"version": 1, "gpus": sorted(uuids), **partitions})
 
 
 def wanted_from_text(text: str) -> frozenset[str] | None:
     """The wanted GPUs; None if the text is no such list."""
     gpus = _object(text).get("gpus")
     return frozenset(map(str, gpus)) if isinstance(gpus, list) else None
+
+
+def shares_from_text(text: str) -> Shares:
+    """The GPUs that are to be partitioned, in the file of wanted GPUs; what cannot be read is left out."""
+    shares = _object(text).get("partitions")
+    return {
+        str(uuid): {str(key): cores for key, cores in keys.items() if isinstance(cores, int)}
+        for uuid, keys in (shares.items() if isinstance(shares, dict) else ())
+        if isinstance(keys, dict)
+    }
+
+
+def partitions_to_text(pid: int, partitions: Mapping[str, str]) -> str:
+    """The content of the file of a GPU's partitions."""
+    return json.dumps({"version": 1, "daemon": pid, "partitions": dict(partitions)})
+
+
+def partitions_from_text(text: str, pid: int) -> Mapping[str, str]:
+    """The partitions that this daemon gave out, by the key of the share; none where another one did."""
+    document = _object(text)
+    found = document.get("partitions")
+    return _texts(found) if document.get("daemon") == pid else {}
+
+
+def _texts(found: object) -> Mapping[str, str]:
+    return {str(key): text for key, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -170,6 +208,10 @@ def _gpu(item: Mapping[str, Any]) -> GpuReport:
         clients=_count(item, "clients"),
         most_clients=_count(item, "most_clients"),
         starts=_count(item, "starts"),
+        partitioned=item.get("partitioned") is True,
+        partitions=_texts(item.get("partitions")),
+        chunks=_count(item, "chunks"),
+        rounded=str(item.get("rounded", "")),
     )
 
 

@@ -74,7 +74,7 @@ class Seen:
     """
     One look. `alive`: our daemon runs. `faulted`: a server of it reports a fault. `strangers`: processes of others
     compute on the card, or that is unknown. `exclusive`: whether the mode is EXCLUSIVE_PROCESS, None if unknown.
-    `claimed`: whether we set it.
+    `claimed`: whether we set it. `other_mode`: the daemon gives out partitions and should not, or the reverse.
     """
 
     wanted: bool = True
@@ -85,6 +85,7 @@ class Seen:
     strangers: bool = False
     exclusive: bool | None = False
     claimed: bool = False
+    other_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,9 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> T
         return _enter(state, Phase.STOPPING, now, why="an MPS server had a fault; the daemon restarts it"), (
             Action.QUIT,
         )
+    if seen.other_mode and not seen.clients and not seen.faulted:
+        why = "the daemon is restarted, to begin or to end giving out partitions"
+        return _enter(state, Phase.STOPPING, now, why=why), (Action.QUIT,)
     if seen.faulted:
         why = "a client caused a fault in an MPS server, which takes new clients after all present ones have ended"
         return _enter(state, Phase.FAULTED, now, why=why), _kept_exclusive(seen)

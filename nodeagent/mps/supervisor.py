@@ -26,16 +26,24 @@ from nodeagent.mps.exchange import (
     GpuReport,
     MpsPaths,
     Report,
+    Shares,
     knows_multiuser,
     most_clients,
     report_to_text,
+    shares_from_text,
     shortcomings,
     wanted_from_text,
 )
 from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
+from nodeagent.mps.partitioning import NOT_PARTITIONED, Partitioned, Partitioner
+from nodeagent.mps.partitions import FLAG
 
 log = logging.getLogger(__name__)
 
+_NOT_RESERVED = (
+    "cores are capped by percentages and not reserved: static partitions need an MPS daemon from version 13010 on and "
+    "a card from Ampere on"
+)
 _MOST_SERVERS = 8
 """Servers of one daemon that are queried: there is one for each user that has clients."""
 
@@ -76,6 +84,9 @@ class Supervisor:
         self._daemons: dict[str, Daemon] = {}
         self._servers: dict[str, tuple[int, ...]] = {}
         self._clients: dict[str, frozenset[int]] = {}
+        self._shares: Shares = {}
+        self._told = False
+        self._partitioners: dict[str, Partitioner] = {}
         self.report = Report()
 
     def run(self, stopping: threading.Event, *, interval: float) -> None:
@@ -89,7 +100,9 @@ class Supervisor:
         observation = look(self._library)
         self._driver = observation.driver or self._driver
         cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
-        named = wanted_from_text(read_text(self._places.wanted))
+        text = read_text(self._places.wanted)
+        named, self._shares = wanted_from_text(text), shares_from_text(text)
+        self._told = named is not None
         gpus = {}
         for uuid in sorted({*self._known(), *self._states, *((named or frozenset()) & cards.keys())}):
             wanted = uuid in named if named is not None else self._daemon(uuid).pid() > 0
@@ -127,7 +140,17 @@ class Supervisor:
         if uuid not in self._daemons:
             folder = self._places.of(uuid)
             self._daemons[uuid] = Daemon(folder, uuid, command=self._command, timeout=self._timeout)
+            self._partitioners[uuid] = Partitioner(self._daemons[uuid], uuid)
         return self._daemons[uuid]
+
+    def _partitions(self, uuid: str, card: Card | None) -> bool:
+        """Whether the card's next daemon gives out partitions."""
+        self._daemon(uuid)
+        return (
+            uuid in self._shares
+            and card is not None
+            and self._partitioners[uuid].possible(card.capability, self._driver)
+        )
 
     def _tend(self, uuid: str, card: Card | None, wanted: bool, observation: Observation) -> GpuReport:
         state = self._states.get(uuid, DaemonState(since=self._clock()))
@@ -138,19 +161,35 @@ class Supervisor:
             log.log(level, "MPS", extra={"gpu": uuid, "phase": str(after.phase), "reason": after.why})
         self._states[uuid] = after
         for action in actions:
-            self._do(uuid, action)
+            self._do(uuid, action, card)
+        partitioned = after.serving and self._daemon(uuid).partitioned()
+        given = self._given(uuid) if partitioned else NOT_PARTITIONED
+        capped = _NOT_RESERVED if after.serving and uuid in self._shares and not partitioned else ""
         most = most_clients(card.capability, observation.driver) if card is not None else 0
         full = f"all {most} clients of MPS are in use; further processes fail" if 0 < most <= seen.clients else ""
         return GpuReport(
             phase=str(after.phase),
             serving=after.serving,
             taking=after.taking,
-            why=after.why or full or (shortcomings(self._driver, multiuser=self._multiuser) if after.serving else ""),
+            why=after.why
+            or given.why
+            or full
+            or capped
+            or (shortcomings(self._driver, multiuser=self._multiuser) if after.serving else ""),
             servers=self._servers.get(uuid, ()),
             clients=seen.clients,
             most_clients=most,
             starts=self._starts.get(uuid, 0),
+            partitioned=partitioned,
+            partitions=given.partitions,
+            chunks=given.chunks,
+            rounded=given.rounded,
         )
+
+    def _given(self, uuid: str) -> Partitioned:
+        """The card's partitions. Without the file of wanted GPUs they stay as they are."""
+        keeper = self._partitioners[uuid]
+        return keeper.apply(self._shares.get(uuid, {})) if self._told else keeper.last
 
     def _see(self, uuid: str, card: Card | None, wanted: bool) -> Seen:
         daemon = self._daemon(uuid)
@@ -159,7 +198,16 @@ class Supervisor:
         ours = self._clients.get(uuid, frozenset()) | frozenset(self._servers.get(uuid, ()))
         listed = None if card is None else card.processes
         strangers = listed is None or any(pid not in ours for pid, _ in listed)
-        seen = Seen(wanted=wanted, alive=pid > 0, strangers=strangers, exclusive=exclusive, claimed=daemon.claimed)
+        other = pid > 0 and daemon.partitioned() != self._partitions(uuid, card)
+        seen = Seen(
+            wanted=wanted,
+            alive=pid > 0,
+            strangers=strangers,
+            exclusive=exclusive,
+            claimed=daemon.claimed,
+            # Without its card or the file nothing is known, and a restart would end programs.
+            other_mode=other and card is not None and wanted and self._told,
+        )
         servers = daemon.pids("get_server_list") if pid else ()
         if not pid or servers is None:
             # Keep its last answer: the servers and clients of a daemon that is silent or dead may still exist.
@@ -178,13 +226,13 @@ class Supervisor:
         except OSError as error:
             log.warning("the MPS daemon's files could not be set up", extra={"gpu": uuid, "reason": str(error)})
 
-    def _do(self, uuid: str, action: Action) -> None:
+    def _do(self, uuid: str, action: Action, card: Card | None = None) -> None:
         daemon = self._daemon(uuid)
         try:
             match action:
                 case Action.START:
                     self._starts[uuid] = self._starts.get(uuid, 0) + 1
-                    daemon.start(*(("-multiuser-server",) if self._multiuser and knows_multiuser(self._driver) else ()))
+                    daemon.start(*self._flags(uuid, card))
                 case Action.QUIT:
                     daemon.quit()
                 case Action.KILL:
@@ -200,6 +248,10 @@ class Supervisor:
             log.warning(
                 "action on the MPS daemon failed", extra={"what": str(action), "gpu": uuid, "reason": str(error)}
             )
+
+    def _flags(self, uuid: str, card: Card | None) -> tuple[str, ...]:
+        multiuser = ("-multiuser-server",) if self._multiuser and knows_multiuser(self._driver) else ()
+        return (*multiuser, *((FLAG,) if self._partitions(uuid, card) else ()))
 
     def _set_mode(self, uuid: str, *, exclusive: bool) -> bool:
         trouble = self._library.set_exclusive(uuid, exclusive)

@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from contract.metrics import metrics_of
-from contract.model import SHARE_KIND, Allocation, ContainerAllocation, Delivery, Gpu, GpuShare, Inventory
+from contract.model import (
+    PARTITION_KIND,
+    SHARE_KIND,
+    Allocation,
+    ContainerAllocation,
+    Delivery,
+    Gpu,
+    GpuShare,
+    Inventory,
+)
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
@@ -23,7 +32,7 @@ from nodeagent.isolation.mps import MpsState, judged, without_servers
 from nodeagent.isolation.preload import Library
 from nodeagent.isolation.probing import Prober
 from nodeagent.machine import Machine
-from nodeagent.mps.exchange import GpuReport, MpsPaths, Report, report_to_text, wanted_from_text
+from nodeagent.mps.exchange import GpuReport, MpsPaths, Report, report_to_text, shares_from_text, wanted_from_text
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.sharing.residents import Residents
 from runtime.metrics import Metrics
@@ -63,16 +72,28 @@ class Node:
             (root / name).mkdir()
         self.places, self.preload, self.cdi = MpsPaths(root / "mps"), root / "preload", root / "cdi"
         self.now, self.allocations = 1000.0, []  # type: tuple[float, list[Allocation]]
+        self.known = True
         self.limiters = self.made()
 
-    def made(self, *, mps: bool = True, preload: bool = True, cdi: bool = True, host_paths: bool = False) -> Limiters:
+    def made(
+        self,
+        *,
+        mps: bool = True,
+        preload: bool = True,
+        cdi: bool = True,
+        host_paths: bool = False,
+        partitions: bool = False,
+    ) -> Limiters:
         settings = LimiterSettings(
             mps=str(self.places.root) if mps else "",
             preload=str(self.preload) if preload else "",
             cdi=str(self.cdi) if cdi else "",
             host_paths=host_paths,
+            partitions=partitions,
         )
-        self.limiters = Limiters(settings, lambda: self.allocations, patience=30.0, wall=lambda: self.now)
+        self.limiters = Limiters(
+            settings, lambda: self.allocations, patience=30.0, wall=lambda: self.now, known=lambda: self.known
+        )
         return self.limiters
 
     def reports(self, **gpus: GpuReport) -> None:
@@ -379,3 +400,115 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     writes = len(cluster.network.writes)
     agent.step()
     assert len(cluster.network.writes) == writes, "what stands as it should is left alone"
+
+
+# -- cores that are reserved ------------------------------------------------------------------------------------------
+
+
+PARTITIONED = replace(SERVING, partitioned=True, chunks=10)
+OWN = replace(BY_CDI, mounts="cdi", partitions=True).kinds
+
+
+def pod(name: str, cores: int, *, cdi: str = OWN, gpu: str = "GPU-0", claim: str = "") -> Allocation:
+    share = GpuShare(gpu, 0, MIB, cores, 100 * MIB, cdi=cdi)
+    return Allocation(name, "n1", (ContainerAllocation("main", (share,)),), claim)
+
+
+def reserving(node: Node) -> Limiters:
+    return node.made(partitions=True)
+
+
+def own_devices(node: Node) -> dict[str, str]:
+    """The partition that each pod's device names; empty for none."""
+    text = json.loads((node.cdi / cdi.PARTITION_FILE).read_text())
+    assert text["kind"] == PARTITION_KIND
+    found = {device["name"]: device["containerEdits"]["env"] for device in text["devices"]}
+    return {
+        name: dict(each.split("=", 1) for each in env).get("CUDA_MPS_SM_PARTITION", "") for name, env in found.items()
+    }
+
+
+def shares(node: Node) -> dict[str, dict[str, int]]:
+    return {uuid: dict(keys) for uuid, keys in shares_from_text(node.places.wanted.read_text()).items()}
+
+
+def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(node: Node) -> None:
+    limiters = reserving(node)
+    assert node.round(BY_CDI, gpu())[0] == replace(BY_CDI, mounts="cdi"), "no daemon gives out partitions yet"
+    assert shares(node) == {"GPU-0": {}}
+    node.reports(GPU_0=PARTITIONED)
+    delivery, levels = node.round(BY_CDI, gpu())
+    assert (delivery, levels) == (replace(BY_CDI, mounts="cdi", single=True, partitions=True), ("mps",))
+    node.allocations = [pod("a", 50), pod("b", 0)]
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {"GPU-0": {"GPU-0.a": 50, "": 0}}
+    assert own_devices(node) == {}, "a container without its device does not start"
+    node.reports(GPU_0=replace(PARTITIONED, partitions={"GPU-0.a": "D/x1", "": "D/x2"}))
+    node.round(BY_CDI, gpu())
+    assert own_devices(node) == {"GPU-0.a": "GPU-0/D/x1", "GPU-0.b": "GPU-0/D/x2"}
+    assert limiters.conditions()[-1].kind == "PreloadedLibrary"
+    assert [each for each in limiters.conditions() if each.kind == "CoresReserved"] == [
+        Condition(
+            True,
+            "Partitioned",
+            "each GPU has 10 chunks of multiprocessors; a pod's cores are whole chunks of its own",
+            "CoresReserved",
+        )
+    ]
+    node.allocations = []
+    node.round(BY_CDI, gpu())
+    assert (shares(node), (node.cdi / cdi.PARTITION_FILE).exists()) == ({"GPU-0": {}}, False)
+
+
+def test_a_gpu_with_pods_keeps_its_mode_until_they_are_gone(node: Node) -> None:
+    node.allocations = [pod("old", 50, cdi=replace(BY_CDI, mounts="cdi").kinds)]
+    node.reports(GPU_0=SERVING)
+    limiters = reserving(node)
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {}
+    condition = next(each for each in limiters.conditions() if each.kind == "CoresReserved")
+    assert (condition.ready, condition.reason) == (False, "Capped")
+    node.allocations = []
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {"GPU-0": {}}
+    node.allocations = [pod("a", 50)]
+    node.round(BY_CDI, gpu())
+    node.made()
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {"GPU-0": {"GPU-0.a": 50}}, "switched off, and a pod still has its partition"
+    node.allocations = []
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {}
+
+
+def test_a_pod_with_its_own_device_starts_also_where_its_gpu_has_no_partitions(node: Node) -> None:
+    reserving(node)
+    node.reports(GPU_0=PARTITIONED, GPU_1=SERVING)
+    node.allocations = [pod("a", 50, gpu="GPU-1")]
+    node.round(BY_CDI, gpu(0), gpu(1))
+    assert own_devices(node) == {"GPU-1.a": ""}
+
+
+def test_all_pods_of_a_claim_have_one_partition(node: Node) -> None:
+    reserving(node)
+    node.round(BY_CDI, gpu())
+    node.allocations = [pod("a", 50, claim="share-x"), pod("b", 50, claim="share-x")]
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {"GPU-0": {"GPU-0.share-x": 50}}
+
+
+def test_while_the_pods_are_not_known_partitions_stay(node: Node) -> None:
+    reserving(node)
+    node.round(BY_CDI, gpu())
+    node.allocations = [pod("a", 50)]
+    node.round(BY_CDI, gpu())
+    node.known, node.allocations = False, []
+    node.round(BY_CDI, gpu())
+    assert shares(node) == {"GPU-0": {"GPU-0.a": 50}}
+
+
+def test_where_gpus_come_without_cdi_cores_are_capped(node: Node) -> None:
+    limiters = reserving(node)
+    node.round(PLAIN, gpu())
+    condition = next(each for each in limiters.conditions() if each.kind == "CoresReserved")
+    assert (shares(node), condition.reason) == ({}, "NeedsCdi")

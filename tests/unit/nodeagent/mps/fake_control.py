@@ -16,6 +16,13 @@ every command from `fake.json` in its pipe directory, so that a test changes its
     status: FAULT       of every server; ACTIVE otherwise
     servers: {"71": [72, 73]}    servers and their clients, by process id
     spawn: true         start a process that stands for a server, and outlives the daemon
+    using: ["Dx1"]      partitions with clients
+
+With `-S` it gives out partitions of a card of ten chunks of eight multiprocessors, as NVIDIA's documentation of MPS
+shows it (release 615, "Using Static SM Partitioning"), and with `-v` it says 13010. Neither was read off a real one:
+
+    version: 12090      what it says instead; then it does not know `-S`
+    sentence: true      the answer to `sm_partition add` is a sentence around the partition's name
 """
 
 import fcntl
@@ -27,6 +34,8 @@ import subprocess
 import sys
 from typing import Any
 
+CHUNKS, CHUNK = 10, 8
+partitions: dict[str, int] = {}
 PIPE = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
 PID = "nvidia-cuda-mps-control.pid"
 
@@ -49,7 +58,34 @@ def answer(words: list[str], said: dict[str, Any]) -> str:
             return said.get("status", "ACTIVE") + "\n" if pid in servers else f"Server {pid} not found\n"
         case ["get_client_list", pid]:
             return "".join(f"{client}\n" for client in servers.get(pid, ())) or f"Server {pid} not found\n"
+        case ["lspart"] if "-S" in sys.argv:
+            return listed(said)
+        case ["sm_partition", "add", gpu, chunks] if "-S" in sys.argv:
+            return added(gpu, int(chunks), said)
+        case ["sm_partition", "rm", _, name] if "-S" in sys.argv:
+            if name in said.get("using", ()):
+                return f"Partition {name} in use. Terminate all clients before removing.\n"
+            return "" if partitions.pop(name, 0) else f"Partition {name} not found\n"
     return f'Unknown command "{words[0]}"\n'
+
+
+def listed(said: dict[str, Any]) -> str:
+    gpu, used = os.environ["CUDA_VISIBLE_DEVICES"][:12], sum(partitions.values())
+    rows = ["GPU Partition free used free used clients", "chunk chunk SM SM"]
+    rows.append(f"{gpu} - {CHUNKS - used} {used} {(CHUNKS - used) * CHUNK + 4} {used * CHUNK} -")
+    for name, chunks in partitions.items():
+        rows.append(f"{gpu} {name} - {chunks} - {chunks * CHUNK} {'Yes' if name in said.get('using', ()) else 'No'}")
+    return "".join(f"{row}\n" for row in rows)
+
+
+def added(gpu: str, chunks: int, said: dict[str, Any]) -> str:
+    if not 0 < chunks <= CHUNKS - sum(partitions.values()):
+        error = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"
+        return f"Failed to fulfill the requested SM partition of {chunks} chunks, error {error}\n"
+    number = next(number for number in range(CHUNKS) if f"D/x{number}A{'A' * 28}" not in partitions)
+    name = f"D/x{number}A{'A' * 28}"
+    partitions[name] = chunks
+    return f"Partition {gpu}/{name} created\n" if said.get("sentence") else f"{gpu}/{name}\n"
 
 
 def listening(name: str) -> socket.socket:
@@ -121,8 +157,11 @@ def ask() -> None:
                     sys.stdout.write(line)
 
 
-KNOWN = {"-f"} if script().get("old") else {"-f", "-multiuser-server"}
-if not set(sys.argv[1:]) <= KNOWN:
+VERSION = script().get("version", 13010)
+KNOWN = {"-f"} if script().get("old") else {"-f", "-multiuser-server", "-v", *(("-S",) if VERSION >= 13010 else ())}
+if sys.argv[1:] == ["-v"] and "-v" in KNOWN:
+    print(VERSION)
+elif not set(sys.argv[1:]) <= KNOWN:
     sys.exit("Cannot find MPS control daemon process")
 elif "-f" in sys.argv:
     serve()

@@ -26,7 +26,7 @@ import pytest
 from contract import names
 from contract.encoding.codec import container_annotations
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from nodeagent.isolation.cdi import Preloaded, description
+from nodeagent.isolation.cdi import Preloaded, Way, description
 from nodeagent.mps.exchange import MpsPaths
 from webhook.admission.containers import CACHE_FOLDER, CACHE_VARIABLE, Volumes, with_volumes
 
@@ -71,7 +71,7 @@ class Container:
         ours |= {item["name"]: item["value"].replace(CACHE_FOLDER, str(self.folder)) for item in container["env"]}
         assert ours[CACHE_VARIABLE] == str(self.cache)
         preloaded = Preloaded(Path(self.library), Path("ld.so.preload"))
-        spec = json.loads(description(["GPU-0"], mps=(), places=MpsPaths(Path("/mps")), preloaded=preloaded))
+        spec = json.loads(description(["GPU-0"], Way((), MpsPaths(Path("/mps")), preloaded)))
         ours |= dict(entry.split("=", 1) for entry in spec["devices"][0]["containerEdits"]["env"])
         if self.library:
             # In a container: /etc/ld.so.preload, and the place where the library looks for itself.
