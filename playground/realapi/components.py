@@ -8,8 +8,11 @@ suit a test. Everything else is what Kubernetes does by default, admission plugi
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import re
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ NEEDED = ("etcd", "kube-apiserver")
 CONTROLLERS = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KUBELETS = "kubemark"
+_TOKENS_OF_NODES_OFF = 30
 _QPS = ("--kube-api-qps=500", "--kube-api-burst=1000")
 _UNSERVED = ("--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false")
 
@@ -51,6 +55,20 @@ class Assets:
     def program(self, name: str, flags: Sequence[str], directory: Path) -> Program:
         path = str(self.folder / name)
         return Program(name, flags, log=directory / f"{name}.log", environment={}, command=(path,))
+
+    def minor(self) -> int:
+        """The minor version of this Kubernetes 1, as kube-apiserver says it; 0 if it says none."""
+        return _minor(self.folder / "kube-apiserver")
+
+
+@functools.cache
+def _minor(program: Path) -> int:
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except OSError:
+        return 0  # its start will say more
+    found = re.match(r"Kubernetes v1\.([0-9]{1,4})\.", said)
+    return int(found[1]) if found else 0
 
 
 def assets_of(environment: Mapping[str, str]) -> Assets | str:
@@ -145,6 +163,12 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
     yield from ("--kubelet-preferred-address-types=ExternalIP", f"--kubelet-certificate-authority={files['ca.crt']}")
     yield from (f"--kubelet-client-certificate={files['to-kubelets.crt']}",)
     yield from (f"--kubelet-client-key={files['to-kubelets.key']}",)
+
+
+def gates(minor: int) -> Iterator[str]:
+    """What is tested of tokens that are bound to a node is off by default in this version, and on in later ones."""
+    if minor == _TOKENS_OF_NODES_OFF:
+        yield "--feature-gates=ServiceAccountTokenNodeBinding=true"
 
 
 def plugins(verb: str, names: Sequence[str]) -> Iterator[str]:

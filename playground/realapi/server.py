@@ -11,7 +11,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,13 @@ class RealServer:
         """Start both; the API server answers when this returns. Raises `NotReady`."""
         self.files.write()
         self.add("etcd", components.etcd_flags(self.ports, self.directory / "etcd")).start()
-        self.add("kube-apiserver", [*components.apiserver_flags(self.ports, self.files), *self._flags]).start()
+        self.add("kube-apiserver", self._apiserver_flags()).start()
         self._await_ready()
+
+    def _apiserver_flags(self) -> Iterator[str]:
+        yield from components.apiserver_flags(self.ports, self.files)
+        yield from components.gates(self.assets.minor())
+        yield from self._flags
 
     def stop(self) -> None:
         """End every program, and remove the directory."""

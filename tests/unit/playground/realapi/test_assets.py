@@ -33,3 +33,20 @@ def test_a_folder_with_what_is_needed_and_nothing_more(tmp_path: Path) -> None:
     found = assets_of({"KUBEBUILDER_ASSETS": str(tmp_path)})
     assert found == Assets(tmp_path)
     assert not Assets(tmp_path).has("kube-scheduler")
+
+
+SAYS: dict[str, tuple[str, int]] = {
+    "a release": ("echo Kubernetes v1.30.14", 30),
+    "a build of a distribution": ("echo Kubernetes v1.36.0-rc.1+abc", 36),
+    "something else": ("echo hello", 0),
+    "nothing": ("exit 1", 0),
+}
+
+
+@pytest.mark.parametrize("case", SAYS.values(), ids=SAYS.keys())
+def test_the_program_says_its_version(tmp_path: Path, case: tuple[str, int]) -> None:
+    script, minor = case
+    for name in ("etcd", "kube-apiserver"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert Assets(tmp_path).minor() == minor
