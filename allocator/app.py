@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allocator.cache.cache import Cache
+from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
 from allocator.kueue.judge import TemplateReading
+from allocator.metering.meter import Meter
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import QueueWeighed
@@ -32,6 +34,7 @@ from allocator.workers.informers import Follows, Informers
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
+from allocator.workers.metering import MeteringWorker
 from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
@@ -109,7 +112,14 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     elected = _leader(settings, kube, woken)
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted)
+    journal = Journal()
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal)
+    metering = MeteringWorker(
+        controller=controller,
+        meter=Meter(_limits(settings).capacity),
+        clock=time.monotonic,
+        covered=elected.covered if elected else None,
+    )
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
@@ -144,7 +154,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     ]
     health = None
     if settings.listen:
-        figures = gauges.AllocatorGauges(controller, metrics, leading)
+        figures = gauges.AllocatorGauges(controller, metrics, leading, metering.counted)
         host, port = settings.listen.rsplit(":", 1)
         routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
         health = serve_probes(gauges.scraped(routes, figures.refresh), (host, int(port)), name="health")
@@ -178,6 +188,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if elected is not None:
         elected.start()
     process.supervise("scheduling", lambda: loop.run(process.stop))
+    process.supervise("metering", lambda: metering.run(process.stop))
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     process.supervise("pools", lambda: pools.run(process.stop))
@@ -330,6 +341,7 @@ def _controller(
     metrics: Metrics,
     teaching: LearningWorker,
     faulted: Faulted,
+    journal: Journal,
 ) -> Controller:
     engine = Engine(
         limits=_limits(settings),
@@ -337,7 +349,7 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cache=Cache(engine=engine, faulted=faulted),
+        cache=Cache(engine=engine, faulted=faulted, journal=journal),
         options=SchedulerOptions(
             placement=settings.placement.pin,
             protects=settings.placement.scale_down == "block",
@@ -364,6 +376,8 @@ def _controller(
         asked=teaching.see,
         faulted=faulted,
         give_way=functools.partial(time.sleep, 0),
+        journal=journal,
+        wall=time.time,
     )
 
 

@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import reserved
-from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState, is_overcommitted, usage_of
+from allocator.cache.ledger import (
+    OWN,
+    CardsChanged,
+    Journal,
+    Ledger,
+    Reservation,
+    ReservationState,
+    is_overcommitted,
+    usage_of,
+)
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.engine import reference
@@ -112,12 +121,16 @@ class Pending:
 class Cache:
     """The state. Not thread-safe: one owner calls it."""
 
-    def __init__(self, *, engine: Engine, faulted: Faulted = surfaced) -> None:
-        """`faulted` is called with a node whose state cannot be made, which then counts as one that is not there."""
+    def __init__(self, *, engine: Engine, faulted: Faulted = surfaced, journal: Journal | None = None) -> None:
+        """
+        `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
+        `journal` is told of every share that comes or goes, and of every node whose cards change.
+        """
         self._faulted = faulted
         self._suspect: dict[str, frozenset[str]] = {}
         """Nodes on which a pod may hold a share that cannot be counted, by that pod or claim."""
-        self.ledger = Ledger()
+        self._journal = journal
+        self.ledger = Ledger(journal)
         self.engine = engine
         """Given every node state that changes, so that it may be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
@@ -271,7 +284,16 @@ class Cache:
             return self._release(uid)
         changed = False
         if request is not None and allocation is not None:
-            holding = Reservation(uid, pod.key, request, allocation, _NOTHING, ReservationState.CONFIRMED, now)
+            holding = Reservation(
+                uid,
+                pod.key,
+                request,
+                allocation,
+                _NOTHING,
+                ReservationState.CONFIRMED,
+                now,
+                held_since=pod.held_since,
+            )
             before = self.ledger.holding(uid)
             changed = self.ledger.confirm(holding)
             if before is not None and before.allocation.node != allocation.node:
@@ -461,8 +483,8 @@ class Cache:
     def _make(self, name: str) -> bool:
         before = self._snapshot.get(name)
         after = self._state(name)
-        if before is None or after is None or before.gpus is not after.gpus:
-            self._totals = None
+        if before is not after and (before is None or after is None or before.gpus is not after.gpus):
+            self._cards_changed(name, before, after)
         self.gpus += (len(after.gpus) if after is not None else 0) - (len(before.gpus) if before is not None else 0)
         if after is None:
             self._snapshot.pop(name, None)
@@ -476,8 +498,14 @@ class Cache:
         self.engine.put(self._shown(after))
         return True
 
-    def _without(self, name: str) -> None:
+    def _cards_changed(self, name: str, before: NodeState | None, after: NodeState | None) -> None:
         self._totals = None
+        if self._journal is not None:
+            since = self._facts[name].created if before is None and name in self._facts else 0.0
+            self._journal.note(CardsChanged(name, after.gpus if after is not None else (), since))
+
+    def _without(self, name: str) -> None:
+        self._cards_changed(name, self._snapshot.get(name), None)
         self._snapshot.pop(name, None)
         self._overcommitted.pop(name, None)
         self.engine.abandon(name)

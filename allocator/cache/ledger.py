@@ -23,6 +23,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from allocator.engine.pinning import Judged
 from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
@@ -65,6 +66,64 @@ class Reservation:
     """What it was decided by, where that was at admission and no pod has been seen."""
     pin: str = ""
     """The pin that admission was answered."""
+    held_since: float = 0.0
+    """Since when its pod has the share by what the pod says, in seconds since 1970; 0 where it does not say."""
+
+
+class ShareMoved(NamedTuple):
+    """A share of one card is new, changed or, with `demand` None, not held any more."""
+
+    node: str
+    uuid: str
+    key: str
+    """Of the reservation, or of the claim for all its users."""
+    namespace: str
+    dialect: str
+    demand: Demand | None
+    since: float = 0.0
+    """Since when by what its pod says, in seconds since 1970; 0 where it does not say."""
+
+
+class CardsChanged(NamedTuple):
+    """The cards of a node are these now."""
+
+    node: str
+    gpus: tuple[Gpu, ...]
+    since: float = 0.0
+    """Since when by what the node says, in seconds since 1970; 0 where it does not say."""
+
+
+Change = ShareMoved | CardsChanged
+
+
+class Journal:
+    """
+    The shares of pods and claims that came and went, and the nodes whose cards changed, until somebody takes them.
+
+    Reservations whose pod was not seen are not in it. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self) -> None:
+        self._new: list[Change] = []
+        self._stamped: list[tuple[float, Change]] = []
+
+    def note(self, change: Change) -> None:
+        """Something changed."""
+        self._new.append(change)
+
+    def stamp(self, now: float, wall: float) -> None:
+        """
+        What was noted since the last call is known from now on, and was so since what its object says. `now` is by the
+        injected clock, `wall` the same moment in seconds since 1970.
+        """
+        for change in self._new:
+            self._stamped.append((now - max(0.0, wall - change.since) if change.since else now, change))
+        self._new.clear()
+
+    def take(self) -> list[tuple[float, Change]]:
+        """What was stamped since the last call, each with its time by the injected clock; in the order of notes."""
+        taken, self._stamped = self._stamped, []
+        return taken
 
 
 def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float) -> Reservation:
@@ -84,7 +143,9 @@ def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float
 class Ledger:
     """Reservations by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
+        """`journal` is told of every share that comes or goes."""
+        self._journal = journal
         self._holdings: dict[str, Reservation] = {}
         self._by_node: dict[str, dict[str, Reservation]] = {}
         self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
@@ -304,8 +365,16 @@ class Ledger:
                 self._count_shared(holding, uuid)
             else:
                 gpus.setdefault(uuid, {})[holding.key] = demand
+                if holding.state is ReservationState.CONFIRMED:
+                    self._note(holding, uuid, holding.key, demand)
         if not holding.allocation.claim:
             self._count(holding, taken.values())
+
+    def _note(self, holding: Reservation, uuid: str, key: str, demand: Demand | None) -> None:
+        if self._journal is not None:
+            node, dialect = holding.allocation.node, holding.request.dialect
+            since = holding.held_since if demand is not None else 0.0
+            self._journal.note(ShareMoved(node, uuid, key, _namespace(holding), dialect, demand, since))
 
     def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
         return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
@@ -317,6 +386,8 @@ class Ledger:
         before = gpus.get(uuid, {}).get(_group(claim))
         after = functools.reduce(Demand.beside, held.values()) if held else None
         self._count(holding, *((each,) if each is not None else () for each in (after, before)))
+        if after != before:
+            self._note(holding, uuid, _group(claim), after)
         if after is not None:
             gpus.setdefault(uuid, {})[_group(claim)] = after
             return
@@ -340,6 +411,8 @@ class Ledger:
                 self._count_shared(holding, uuid)
             else:
                 del gpus[uuid][holding.key]
+                if holding.state is ReservationState.CONFIRMED:
+                    self._note(holding, uuid, holding.key, None)
             if not gpus[uuid]:
                 del gpus[uuid]
         if not gpus:

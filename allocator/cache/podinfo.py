@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from allocator.cache.ledger import Reservation
 from contract import names, pods
-from contract.encoding import codec, quantity
+from contract.encoding import codec, moments, quantity
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import needs as scheduling
 from contract.scheduling import protection
@@ -108,6 +108,8 @@ class PodInfo(NamedTuple):
     """Where our gate holds it."""
     behind: str = ""
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
+    held_since: float = 0.0
+    """Since when it has its share, as far as it tells, in seconds since 1970; 0 where it does not tell."""
     protected: tuple[str, ...] = ()
     """Annotations against scale-down that we wrote beside the share of such a pod."""
 
@@ -190,6 +192,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
+        held_since=_held_since(pod) if allocation is not None else 0.0,
         protected=protection.written(annotations) if gates and allocation is not None else (),
     )
 
@@ -236,6 +239,21 @@ def stands(pod: Mapping[str, Any]) -> LastReported | None:
         if each.get("type") == names.ALLOCATED_CONDITION:
             return LastReported(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
     return None
+
+
+def _held_since(pod: Mapping[str, Any]) -> float:
+    """
+    The first moment at which a condition says that the pod is placed; its creation where no condition ever said that
+    it is not.
+
+    Both conditions come after the placement, our own by a moment or by a change of the leader.
+    """
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    told = [each for each in conditions if each.get("type") in (names.ALLOCATED_CONDITION, "PodScheduled")]
+    if not told:
+        return moments.seconds(str((pod.get("metadata") or {}).get("creationTimestamp", ""))) or 0.0
+    placed = (str(each.get("lastTransitionTime", "")) for each in told if each.get("status") == "True")
+    return min((found for found in map(moments.seconds, placed) if found is not None), default=0.0)
 
 
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:

@@ -27,6 +27,7 @@ from typing import Any, get_args
 
 from allocator.cache.cache import Cache, FrozenCluster
 from allocator.cache.capacities import Capacities
+from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.claims.lifecycle import Step
@@ -115,6 +116,8 @@ class Controller:
         asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
         faulted: Faulted = surfaced,
         give_way: Callable[[], None] = lambda: None,
+        journal: Journal | None = None,
+        wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """
         `clock`: seconds from any start, never going back. `new_id`: an allocation's id, unique. `wake` is called when
@@ -124,7 +127,10 @@ class Controller:
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
         not get it where another takes it again at once.
+
+        `journal` is the cache's, which is stamped with the times of `clock` and of `wall`, seconds since 1970.
         """
+        self._journal, self._wall = journal, wall
         self._lock = threading.Lock()  # guards everything below
         self._options, self._clock, self._give_way = options, clock, give_way
         self._cache, self._queue, self._records = cache, SchedulingQueue(), PodRecords()
@@ -276,12 +282,30 @@ class Controller:
     def handle(self, event: Event) -> None:
         """Take in what happened. Its effects leave with the next `tick` or `schedule_pending`."""
         with self._lock:
-            self._taken_by[type(event)](event, self._clock())
+            now = self._clock()
+            self._taken_by[type(event)](event, now)
+            self._stamp(now)
 
     def tick(self, phase: TickPhase) -> list[Effect]:
         """What is to be done in this phase, each effect once; to be called about once a second."""
         with self._lock:
-            return self._phases[phase](self._clock())
+            now = self._clock()
+            effects = self._phases[phase](now)
+            self._stamp(now)
+            return effects
+
+    def _stamp(self, now: float) -> None:
+        if self._journal is not None:
+            self._journal.stamp(now, self._wall())
+
+    def take_changes(self) -> tuple[list[tuple[float, Change]], bool]:
+        """
+        The changes of shares and cards since the last call, each with its time; and whether all is known that was so
+        when this replica began to lead, if it leads.
+        """
+        with self._lock:
+            settled = not self._leadership.unready() and self._leadership.unlisted() is None
+            return self._journal.take() if self._journal is not None else [], settled
 
     def _take_over(self, now: float) -> list[Effect]:
         return [*self._housekeeping.relist(), *self._fence.tick()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from allocator.metering.meter import Counted
 from allocator.scheduler.core import Controller
 from contract.metrics import allocator as specs
 from contract.model import WHOLE, Usage
@@ -30,7 +31,14 @@ def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
 class AllocatorGauges:
     """Sets every gauge of the allocator from its controller."""
 
-    def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        metrics: Metrics,
+        leading: Callable[[], bool],
+        counted: Callable[[], Counted] = Counted,
+    ) -> None:
+        """`counted` gives what was counted of the cards' time."""
         self._controller, self._leading = controller, leading
         self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
         self._reservations = metrics.gauge(specs.RESERVATIONS)
@@ -46,6 +54,9 @@ class AllocatorGauges:
         metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
         metrics.rows(specs.ELASTIC_GPUS, self._of_shares)
         metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
+        metrics.rows(specs.SHARE_HELD_SECONDS, lambda: counted().held.items())
+        metrics.rows(specs.SHARE_IDLE_SECONDS, lambda: counted().idle.items())
+        metrics.rows(specs.GPU_FREE_SECONDS, lambda: _of_free(counted()))
 
     def refresh(self) -> None:
         """Read the controller."""
@@ -69,3 +80,8 @@ class AllocatorGauges:
         for node in self._controller.nodes():
             for gpu, usage in zip(node.gpus, node.usage, strict=True):
                 yield (node.name, gpu.uuid), figure(usage)
+
+
+def _of_free(counted: Counted) -> Iterator[tuple[tuple[str, ...], float]]:
+    for account, seconds in counted.free.items():
+        yield (account.model, "open" if account.takes_pods else "closed"), seconds

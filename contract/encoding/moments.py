@@ -16,9 +16,17 @@ _FINE = 120
 """Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
 
 
-def at(seconds: float) -> str:
+def at(moment: float) -> str:
     """`at 2026-01-05T08:00:00Z`, of seconds since 1970."""
-    return f"at {datetime.fromtimestamp(int(seconds), UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+    return f"at {datetime.fromtimestamp(int(moment), UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+
+
+def seconds(stamp: str) -> float | None:
+    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
 
 
 def spoken(text: str, now: float) -> str:
@@ -26,16 +34,15 @@ def spoken(text: str, now: float) -> str:
     return _AT.sub(lambda found: _age(found[1], now) or found[0], text)
 
 
-def duration(seconds: float) -> str:
-    """`40 s`, `5 min`, `3 h`, `2 d`: the largest unit of which there are enough, rounded down."""
-    whole = max(0, int(seconds))
+def duration(length: float) -> str:
+    """`40 s`, `5 min`, `3 h`, `2 d`, of seconds: the largest unit of which there are enough, rounded down."""
+    whole = max(0, int(length))
     size, name = next((unit for unit in _UNITS if whole >= max(unit[0] * 2, _FINE) and unit[0] > 1), _UNITS[-1])
     return f"{whole // size} {name}"
 
 
 def _age(stamp: str, now: float) -> str:
-    try:
-        seconds = now - datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
+    then = seconds(stamp)
+    if then is None:
         return ""
-    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    return f"{duration(now - then)} ago" if now >= then else f"in {duration(then - now)}"

@@ -176,6 +176,23 @@ GPU_SHARERS = PROGRAM.gauge(
     "Pods that hold a share of the GPU.",
     labels=("node", "gpu"),
 )
+SHARE_HELD_SECONDS = PROGRAM.counter(
+    "gpufraction_share_held_seconds_total",
+    "Seconds times the part of a card that shares held: the larger of their parts of its memory and of its cores. Of "
+    "the replica that led; add the replicas up. Held and free seconds together are the cards' time.",
+    labels=("namespace", "model", "dialect"),
+)
+SHARE_IDLE_SECONDS = PROGRAM.counter(
+    "gpufraction_share_idle_seconds_total",
+    "Of gpufraction_share_held_seconds_total what was held while the share computed nothing, where that is known.",
+    labels=("namespace", "model", "dialect"),
+)
+GPU_FREE_SECONDS = PROGRAM.counter(
+    "gpufraction_gpu_free_seconds_total",
+    "Seconds times the part of a card that no share held, by whether the card took new pods (open) or not (closed: "
+    "unhealthy, cordoned or not shared). Of the replica that led.",
+    labels=("model", "state"),
+)
 KUEUE_ANSWERS = PROGRAM.counter(
     "gpufraction_kueue_answers_total",
     "Answers to Kueue's check gpufraction.io/fits that were written, by state (Ready, Retry, Rejected).",

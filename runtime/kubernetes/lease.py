@@ -61,6 +61,23 @@ class Observed:
     changed_at: float = 0.0
     leads_until: float | None = None  # on the local clock; None: not leading
     transitions: int = 0  # of the term that leads_until belongs to
+    looked_at: float | None = None  # when the record was last read
+    renewed_at: float | None = None  # when the record was renewed, on the local clock
+    covers_from: float | None = None  # since when our renewals cover the time without a gap; None: another's do
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """
+    Which time this candidate answers for, in seconds before now: from the renewal that another made last until the
+    one of ours that was acknowledged last. `since` is None where another candidate renews; `until` is its renewal.
+
+    Each renewal moves the record's renewTime on, and who wrote it answers for the time between the two. So of all
+    candidates, whenever they start and end, exactly one answers for each moment up to the last renewal.
+    """
+
+    since: float | None
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +98,16 @@ def step(
 ) -> tuple[Observed, Follow | LeaseWrite]:
     """What to do about the Lease just read (None: there is none). Pure.
 
-    now: the local monotonic clock, in seconds. wall: the time to write into the record, for people only.
+    now: the local monotonic clock, in seconds. wall: the time to write into the record. No leader is chosen by it; what
+    it is good for is the length of the time between two leaders (`Covered`).
     """
     if lease is None:
         return observed, LeaseWrite("create", {"spec": _spec(me, {}, wall=wall, timing=timing)})
     spec = lease.get("spec") or {}
     # Only the record counts: an edited label of the Lease must not prolong a term.
     if observed.spec != spec:
-        observed = replace(observed, spec=spec, changed_at=now)
+        observed = replace(observed, spec=spec, changed_at=now, renewed_at=_renewed_at(spec, observed, now, wall))
+    observed = replace(observed, looked_at=now)
     holder = spec.get("holderIdentity") or ""
     duration = _duration_of(spec, timing)
     if holder not in ("", me) and now < observed.changed_at + duration:
@@ -101,6 +120,25 @@ def _duration_of(spec: JSON, timing: LeaseTiming) -> float:
     """How long the record's holder may believe that it leads: no shorter than the record states."""
     stated = spec.get("leaseDurationSeconds")
     return max(timing.lease_duration, float(stated) if isinstance(stated, int) else 0.0)
+
+
+def _renewed_at(spec: JSON, observed: Observed, now: float, wall: str) -> float:
+    """
+    When the record just read was renewed, on the local clock; by the two wall clocks, but not before the last look at
+    the record that it followed. Where it does not say, now.
+    """
+    stamp, at = _seconds(spec.get("renewTime")), _seconds(wall)
+    if stamp is None or at is None:
+        return now
+    since_then = observed.looked_at if observed.spec is not None and observed.looked_at is not None else float("-inf")
+    return max(now - max(0.0, at - stamp), since_then)
+
+
+def _seconds(stamp: object) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(str(stamp)).timestamp()
+    except ValueError:
+        return None
 
 
 def _spec(me: str, before: JSON, *, wall: str, timing: LeaseTiming) -> JSON:
@@ -147,7 +185,7 @@ def campaign(
     lease = yield Read()
     observed, action = step(lease, me, observed, now=clock(), wall=wall(), timing=timing)
     if isinstance(action, Follow):
-        return replace(observed, leads_until=None)
+        return replace(observed, leads_until=None, covers_from=None)
     asked_at = clock()
     written = yield action
     if lease is not None and action.body["spec"] == lease.get("spec"):
@@ -159,7 +197,18 @@ def campaign(
         changed_at=clock(),
         leads_until=asked_at + timing.renew_deadline,
         transitions=spec.get("leaseTransitions") or 0,
+        looked_at=asked_at,
+        renewed_at=asked_at,
+        covers_from=_covers_from(me, lease, observed, asked_at),
     )
+
+
+def _covers_from(me: str, before: JSON | None, observed: Observed, asked_at: float) -> float:
+    """From when on our renewals cover the time: without a gap while the record stays ours, else from the one before."""
+    holder = (before.get("spec") or {}).get("holderIdentity") if before is not None else me
+    if holder == me and observed.covers_from is not None:
+        return observed.covers_from
+    return min(asked_at, observed.renewed_at if observed.renewed_at is not None else asked_at)
 
 
 def identity(pod: str) -> str:
@@ -219,6 +268,14 @@ class Leader:
     def is_leader(self) -> bool:
         """Whether this process may decide, right now."""
         return self.token() is not None
+
+    def covered(self) -> Covered | None:
+        """The time that our renewals cover, or at which another's was; None where no record was seen."""
+        observed, now = self._observed, self._clock()
+        if observed.renewed_at is None:
+            return None
+        since = None if observed.covers_from is None else now - observed.covers_from
+        return Covered(since, now - observed.renewed_at)
 
     def holder(self) -> str:
         """The leader in the record that was seen last; empty if there is none."""

@@ -1,0 +1,299 @@
+"""
+How long shares held how much of the cards: seconds times the part of a card.
+
+The part of a card that a share holds is the larger of its parts of the memory that the card may promise and of the
+cores; all of it where the share is exclusive. Where the shares of a card hold more than the card together, because one
+has much memory and another many cores, each counts for less in proportion. So what is held of a card and what is free
+add up to the time for which the card was there, in any history, exactly: amounts are whole numbers, millionths of a
+card times microseconds.
+
+Of several replicas each sees every change, and only who answers for a moment counts it (`Span`). What changed is kept
+until it is known who answers for that time, so a replica that begins to lead counts the time from where the leader
+before it stopped, by what it saw meanwhile; and where it saw nothing yet, by what pods say of themselves.
+
+An event costs what it changes: a reading costs one step for each account, whatever the cluster holds. Pure: times are
+passed in. Not thread-safe: one owner calls it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from allocator.cache.ledger import CardsChanged, Change, ShareMoved
+from contract.model import WHOLE, Gpu
+from contract.scheduling.demand import Demand
+
+CARD = 1_000_000
+"""All of a card."""
+_SECOND = 1_000_000
+_LONG = 3600 * _SECOND
+"""For which an account is kept that nobody holds a share of: Prometheus has read it long since."""
+MOST_ACCOUNTS = 10_000
+A = TypeVar("A", bound=tuple[object, ...])
+OTHERS = "(others)"
+"""The namespace of what comes once there are that many; no namespace has such a name."""
+
+
+class Span(NamedTuple):
+    """
+    The time that this replica answers for: from `since` until `until`, by the injected clock. Another one answers for
+    the time before `until` where `since` is None.
+    """
+
+    since: float | None
+    until: float
+
+
+class Account(NamedTuple):
+    """Whose shares are counted together."""
+
+    namespace: str
+    model: str
+    dialect: str
+
+
+class FreeAccount(NamedTuple):
+    """Which cards are counted together: `takes_pods` is false for unhealthy and withheld ones."""
+
+    model: str
+    takes_pods: bool
+
+
+_NO_ACCOUNT, _NO_CARD = Account("", "", ""), FreeAccount("", False)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Seconds of a card: what shares held, what of it while idle; and what was free."""
+
+    held: dict[Account, float] = field(default_factory=dict)
+    idle: dict[Account, float] = field(default_factory=dict)
+    free: dict[FreeAccount, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Flow:
+    """What an account holds now, and what that came to until `at` on the clock of the time that is answered for."""
+
+    rate: int = 0
+    total: int = 0
+    at: int = 0
+    changed: int = 0
+
+    def turn(self, by: int, run: int, now: int) -> None:
+        self.total += self.rate * (run - self.at)
+        self.rate += by
+        self.at, self.changed = run, now
+
+    def until(self, run: int) -> float:
+        return (self.total + self.rate * (run - self.at)) / (CARD * _SECOND)
+
+    def ended(self, now: int) -> bool:
+        return not self.rate and now - self.changed > _LONG
+
+
+@dataclass(slots=True)
+class _Share:
+    namespace: str
+    dialect: str
+    demand: Demand
+    number: int
+    """Of the change that brought it."""
+    part: int
+    idle: bool = False
+    account: Account = _NO_ACCOUNT
+    """In which it is counted now."""
+
+
+@dataclass(slots=True)
+class _Card:
+    number: int = -1
+    """Of the change that brought it."""
+    model: str = ""
+    takes_pods: bool = False
+    capacity: int | None = None
+    """Bytes that it may promise; None while it is not there, and then nobody holds anything of it."""
+    shares: dict[str, _Share] = field(default_factory=dict)
+    parts: int = 0
+    """Of all its shares; they may come to more than the card."""
+    free: FreeAccount = _NO_CARD
+    """In which it is counted now."""
+
+
+class Meter:
+    """The account. `capacity` gives the bytes that a card may promise in all."""
+
+    def __init__(self, capacity: Callable[[Gpu], int], *, most: int = MOST_ACCOUNTS) -> None:
+        self._capacity, self._most = capacity, most
+        self._pending: list[tuple[int, int, Change]] = []
+        self._number = 0
+        self._now: int | None = None
+        """Up to when every change was taken in; None before the first span."""
+        self._run = 0
+        """Microseconds that this replica answered for in all."""
+        self._cards: dict[str, dict[str, _Card]] = {}
+        self._held: dict[Account, _Flow] = {}
+        self._idle: dict[Account, _Flow] = {}
+        self._free: dict[FreeAccount, _Flow] = {}
+
+    def advance(self, changes: Iterable[tuple[float, Change]], span: Span | None) -> None:
+        """
+        Take in what changed and when, and count up to the end of the span. Without a span only remember it.
+
+        A change from before the end of the last span counts from there.
+        """
+        for at, change in changes:
+            self._number += 1
+            heapq.heappush(self._pending, (_whole(at), self._number, change))
+        if span is None:
+            return
+        since, until = None if span.since is None else _whole(span.since), _whole(span.until)
+        if self._now is None:
+            self._now = until if since is None else min(since, until)
+        while self._pending and self._pending[0][0] <= max(until, self._now):
+            at, number, change = heapq.heappop(self._pending)
+            self._pass(since, at)
+            if isinstance(change, CardsChanged):
+                self._change_cards(change, number)
+            else:
+                self._move(change, number)
+        self._pass(since, until)
+
+    def counted(self) -> Counted:
+        """What was counted so far. Forgets the accounts that ended long ago."""
+        now = self._now or 0
+        _forget(self._held, now)
+        _forget(self._idle, now)
+        _forget(self._free, now)
+        return Counted(
+            {account: flow.until(self._run) for account, flow in self._held.items()},
+            {account: flow.until(self._run) for account, flow in self._idle.items()},
+            {account: flow.until(self._run) for account, flow in self._free.items()},
+        )
+
+    def answered(self) -> float:
+        """Seconds that this replica answered for in all."""
+        return self._run / _SECOND
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _pass(self, since: int | None, to: int) -> None:
+        now = self._now
+        if now is None or to <= now:
+            return
+        if since is not None and since < to:
+            self._run += to - max(now, since)
+        self._now = to
+
+    def _change_cards(self, change: CardsChanged, number: int) -> None:
+        cards, found = self._cards.setdefault(change.node, {}), {gpu.uuid: gpu for gpu in change.gpus}
+        for uuid in cards.keys() | found.keys():
+            card = cards.setdefault(uuid, _Card())
+            if number < card.number:
+                continue
+            self._count(card, -1)
+            gpu = found.get(uuid)
+            card.number, card.capacity = number, None if gpu is None else self._capacity(gpu)
+            if gpu is not None:
+                card.model, card.takes_pods = gpu.model, gpu.healthy
+            for share in card.shares.values():
+                share.part = _part(share.demand, card.capacity)
+            card.parts = sum(share.part for share in card.shares.values())
+            self._count(card, 1)
+        for uuid in tuple(cards):
+            self._tidy(change.node, uuid)
+
+    def _move(self, change: ShareMoved, number: int) -> None:
+        card = self._cards.setdefault(change.node, {}).setdefault(change.uuid, _Card())
+        known, came = card.shares.get(change.key), None
+        if known is not None and number < known.number:
+            return
+        if change.demand is not None:
+            part, idle = _part(change.demand, card.capacity), known is not None and known.idle
+            came = _Share(change.namespace, change.dialect, change.demand, number, part, idle)
+        after = card.parts + (came.part if came is not None else 0) - (known.part if known is not None else 0)
+        if max(card.parts, after) <= CARD:
+            # All others count as before, so a change costs the same however many they are.
+            self._swap(card, change.key, known, came)
+            self._turn(self._free, card.free, card.parts - after)
+            card.parts = after
+        else:
+            self._count(card, -1)
+            card.shares.pop(change.key, None)
+            if came is not None:
+                card.shares[change.key] = came
+            card.parts = after
+            self._count(card, 1)
+        self._tidy(change.node, change.uuid)
+
+    def _swap(self, card: _Card, key: str, known: _Share | None, came: _Share | None) -> None:
+        if known is not None:
+            self._add(known, -known.part)
+            del card.shares[key]
+        if came is not None:
+            came.account = self._account(card, came)
+            self._add(came, came.part)
+            card.shares[key] = came
+
+    def _count(self, card: _Card, sign: int) -> None:
+        """Add what is held and free of the card to what the accounts hold, or take it away."""
+        if card.capacity is None:
+            return
+        whole, before = max(CARD, card.parts), 0
+        for share in card.shares.values():
+            # Each bound is rounded, not each part, so that the parts add up to the card.
+            part = (before + share.part) * CARD // whole - before * CARD // whole
+            before += share.part
+            if sign > 0:
+                share.account = self._account(card, share)
+            self._add(share, sign * part)
+        if sign > 0:
+            card.free = self._free_account(card)
+        self._turn(self._free, card.free, sign * (CARD - min(CARD, card.parts)))
+
+    def _add(self, share: _Share, by: int) -> None:
+        self._turn(self._held, share.account, by)
+        if share.idle:
+            self._turn(self._idle, share.account, by)
+
+    def _turn(self, flows: dict[A, _Flow], account: A, by: int) -> None:
+        if by:
+            flows.setdefault(account, _Flow()).turn(by, self._run, self._now or 0)
+
+    def _account(self, card: _Card, share: _Share) -> Account:
+        account = Account(share.namespace, card.model, share.dialect)
+        full = account not in self._held and len(self._held) >= self._most
+        return Account(OTHERS, OTHERS, OTHERS) if full else account
+
+    def _free_account(self, card: _Card) -> FreeAccount:
+        account = FreeAccount(card.model, card.takes_pods)
+        full = account not in self._free and len(self._free) >= self._most
+        return FreeAccount(OTHERS, False) if full else account
+
+    def _tidy(self, node: str, uuid: str) -> None:
+        card = self._cards[node][uuid]
+        if card.capacity is None and not card.shares:
+            del self._cards[node][uuid]
+            if not self._cards[node]:
+                del self._cards[node]
+
+
+def _forget(flows: dict[A, _Flow], now: int) -> None:
+    for account in [account for account, flow in flows.items() if flow.ended(now)]:
+        del flows[account]
+
+
+def _whole(seconds: float) -> int:
+    return int(seconds * _SECOND)
+
+
+def _part(demand: Demand, capacity: int | None) -> int:
+    """The part of a card with this capacity that the demand holds, in millionths."""
+    if capacity is None:
+        return 0
+    if demand.exclusive or capacity <= 0:
+        return CARD
+    return min(CARD, max(demand.memory * CARD // capacity, demand.cores * CARD // WHOLE))
