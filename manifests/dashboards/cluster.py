@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.metrics import allocator, nodeagent, webhook
 from manifests.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row
-from manifests.dashboards.promql import increase, over, quantile, rate, series
+from manifests.dashboards.promql import hours, increase, over, quantile, rate, series
 
 _TOTAL = over("sum", nodeagent.GPU_MEMORY_TOTAL)
 _PROMISED = over("sum", nodeagent.GPU_MEMORY_PROMISED)
@@ -146,6 +146,49 @@ _ROOM = Row(
     ),
 )
 
+_HOURS = Row(
+    "Card hours",
+    (
+        Panel(
+            "Cards held and free",
+            "How many whole cards all shares come to, each by the larger of its memory and its cores; of them what "
+            "computed nothing; and what no share held. When much is idle, look in the namespace dashboard whose it is. "
+            "When little is free and pods wait, add nodes.",
+            "short",
+            (
+                Query(rate(allocator.SHARE_HELD_SECONDS), "held"),
+                Query(rate(allocator.SHARE_IDLE_SECONDS), "held and idle"),
+                Query(rate(allocator.GPU_FREE_SECONDS, where='state="open"'), "free"),
+                Query(rate(allocator.GPU_FREE_SECONDS, where='state="closed"'), "free, and closed to new pods"),
+            ),
+        ),
+        Panel(
+            "Card hours of the time shown, by namespace",
+            "What each team held: hours of a whole card. When one holds most of them, give it a quota. The page on "
+            "tenants makes a bill of it.",
+            "h",
+            (Query(f"topk(20, {hours(allocator.SHARE_HELD_SECONDS, 'namespace')})", "{{namespace}}"),),
+            kind="bargauge",
+        ),
+        Panel(
+            "Free card hours of the time shown, by model",
+            "When one model is mostly free and pods wait for another, see whether they must ask for that other one.",
+            "h",
+            (Query(hours(allocator.GPU_FREE_SECONDS, "model"), "{{model}}"),),
+            kind="bargauge",
+            height=6,
+        ),
+        Panel(
+            "Card hours of the time shown, by dialect",
+            "In whose words the pods ask that hold cards. When one is at 0 for long, nobody needs its names any more.",
+            "h",
+            (Query(hours(allocator.SHARE_HELD_SECONDS, "dialect"), "{{dialect}}"),),
+            kind="bargauge",
+            height=6,
+        ),
+    ),
+)
+
 _PODS = Row(
     "Pods and their placement",
     (
@@ -245,5 +288,5 @@ PAGE = Dashboard(
     uid="gpufraction-cluster",
     title="gpufraction / Cluster",
     description="How much GPU the cluster has, how much shares hold, and who waits.",
-    rows=(_NOW, _ROOM, _PODS, _AROUND),
+    rows=(_NOW, _ROOM, _HOURS, _PODS, _AROUND),
 )

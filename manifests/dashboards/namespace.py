@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contract.metrics import nodeagent
+from contract.metrics import allocator, nodeagent
 from contract.metrics.spec import MetricSpec
 from manifests.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row, Variable
-from manifests.dashboards.promql import over, series
+from manifests.dashboards.promql import hours, over, rate, series
 
 _OURS = 'namespace=~"$namespace"'
 _USED, _LIMIT = nodeagent.SHARE_MEMORY_USED, nodeagent.SHARE_MEMORY_LIMIT
@@ -81,6 +81,44 @@ _HELD = Row(
     ),
 )
 
+_HOURS = Row(
+    "Card hours",
+    (
+        Panel(
+            "Cards held, by namespace",
+            "How many whole cards the namespace's shares come to, each by the larger of its memory and its cores. When "
+            "it is more than the team needs, make the shares smaller.",
+            "short",
+            (Query(rate(allocator.SHARE_HELD_SECONDS, "namespace", where=_OURS), "{{namespace}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Part of the held time that was idle",
+            "Of the card hours that were held, those in which the share computed nothing. When it is high for days, "
+            "ask the team whether its shares are needed. None where the driver does not tell of processes.",
+            "percentunit",
+            (
+                Query(
+                    f"{rate(allocator.SHARE_IDLE_SECONDS, 'namespace', where=_OURS)} / on (namespace) "
+                    f"{rate(allocator.SHARE_HELD_SECONDS, 'namespace', where=_OURS)}",
+                    "{{namespace}}",
+                ),
+            ),
+            thresholds=((0.5, YELLOW),),
+            most=1,
+        ),
+        Panel(
+            "Card hours of the time shown, by model",
+            "What a bill is made of; see the page on tenants. When a costly model leads, see whether a cheaper one "
+            "would do.",
+            "h",
+            (Query(hours(allocator.SHARE_HELD_SECONDS, "namespace", "model", where=_OURS), "{{namespace}} {{model}}"),),
+            kind="bargauge",
+            width=24,
+        ),
+    ),
+)
+
 _PODS = Row(
     "Pods",
     (
@@ -151,7 +189,7 @@ PAGE = Dashboard(
     uid="gpufraction-namespace",
     title="gpufraction / Namespace",
     description="What the shares of namespaces hold, what they use of it, and how they are held to it.",
-    rows=(_HELD, _PODS),
+    rows=(_HELD, _HOURS, _PODS),
     variables=(Variable("namespace", _LIMIT.name, "namespace", several=True),),
     since="24h",
     refresh="5m",

@@ -11,6 +11,8 @@ from contract.metrics.spec import MetricSpec
 
 RATE = "$__rate_interval"
 """The shortest span over which Grafana can show a rate at this zoom."""
+RANGE = "$__range"
+"""The time that the page shows."""
 _OF_EACH_REPLICA = (LEADER, ALLOCATOR_OPTIONS_REFUSED)
 """Gauges of the allocator that say something of the replica, not of the cluster."""
 
@@ -43,6 +45,11 @@ def rate(spec: MetricSpec, *by: str, where: str = "") -> str:
 def increase(spec: MetricSpec, *by: str, where: str = "") -> str:
     """What a counter counted in a step of the graph, of all replicas together."""
     return _aggregated("sum", f"increase({series(spec, where)}[{RATE}])", spec, by)
+
+
+def hours(spec: MetricSpec, *by: str, where: str = "") -> str:
+    """What a counter of seconds counted in the time that the page shows, in hours, of all replicas together."""
+    return f"{_aggregated('sum', f'increase({series(spec, where)}[{RANGE}])', spec, by)} / 3600"
 
 
 def quantile(part: float, spec: MetricSpec) -> str:

@@ -49,7 +49,8 @@ def labels_of_metrics() -> dict[str, frozenset[str]]:
 
 def in_grafana(expression: str) -> str:
     """A panel's expression with values in place of Grafana's variables, so that it is PromQL."""
-    return re.sub(r"\$(?:node|gpu|namespace)\b", ".+", expression.replace("$__rate_interval", "5m"))
+    spans = expression.replace("$__rate_interval", "5m").replace("$__range", "20m")
+    return re.sub(r"\$(?:node|gpu|namespace)\b", ".+", spans)
 
 
 @dataclass

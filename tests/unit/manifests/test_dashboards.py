@@ -30,7 +30,7 @@ MONITORING = MANIFESTS / "components" / "monitoring"
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.uid)
 PANELS = [(page, panel) for page in PAGES for panel in page.panels()]
 every_panel = pytest.mark.parametrize(("page", "panel"), PANELS, ids=[f"{p.uid}: {q.title}" for p, q in PANELS])
-UNITS = {"short", "percentunit", "bytes", "ops", "s", "d", "watt", "celsius"}
+UNITS = {"short", "percentunit", "bytes", "ops", "s", "h", "d", "watt", "celsius"}
 """Ids of units that Grafana has; a unit that it does not know is shown as a text behind the number."""
 ACTS = re.compile(r"\b(When|Above|Below|Near|At \d|Any|Make|Its panel|Low for days)\b")
 """How a sentence begins that says what looks bad, or what to do."""
