@@ -355,15 +355,21 @@ class QueueOrder:
 
     def is_behind(self, pod: QueuedPodInfo) -> bool:
         """Whether a pod of equal priority waits whose namespace holds less for its weight, as of the last cycle."""
-        if not self.fair or pod.ask.request.claim:
+        return not pod.ask.request.claim and self._holds_more(_place(pod))
+
+    def will_be_behind(self, ask: SchedulingRequest, priority: int, namespace: str) -> bool:
+        """The same for a pod that is not stored yet."""
+        return self._holds_more(QueuePlace(_tier(ask, priority), namespace, ""))
+
+    def _holds_more(self, place: QueuePlace) -> bool:
+        if not self.fair:
             return False
-        tier, namespace = _place(pod).tier, namespace_of(pod)
-        least = self._least.get(tier)
+        least = self._least.get(place.tier)
         if least is None:
-            competing = self._waiting.get(tier, Counter()).items()
+            competing = self._waiting.get(place.tier, Counter()).items()
             least = min((self._share(each) for each, left in competing if left > 0), default=math.inf)
-            self._least[tier] = least
-        return least < self._share(namespace)
+            self._least[place.tier] = least
+        return least < self._share(place.namespace)
 
     def _share(self, namespace: str) -> int:
         return self._now().of(namespace, self._cache.ledger.held(namespace))
@@ -376,7 +382,11 @@ class QueueOrder:
 
 
 def _place(pod: QueuedPodInfo) -> QueuePlace:
-    return QueuePlace((-pod.priority, -pod.ask.request.priority), namespace_of(pod), pod.created)
+    return QueuePlace(_tier(pod.ask, pod.priority), namespace_of(pod), pod.created)
+
+
+def _tier(ask: SchedulingRequest, priority: int) -> Tier:
+    return -priority, -ask.request.priority
 
 
 def _asks(pod: QueuedPodInfo, card: int) -> Held:

@@ -24,6 +24,7 @@ from allocator.scheduler.leadership import SchedulerState
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest
 from contract.scheduling import needs
+from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
 
@@ -49,6 +50,7 @@ class Admission:
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
+        self._order = state.order
         self._pools, self._unconfirmed, self._options = pools, unconfirmed, options
         self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
 
@@ -101,7 +103,7 @@ class Admission:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
         decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace))
         if not isinstance(decision, Placement):
-            return self._refuse(ask, decision)
+            return self._refuse(ask, decision, seen.priority, question.namespace)
         if not decides:
             return messages.wait_for_leader(ask.request, smallest)
         if not ask.needs.node_name and self._somebody_is_before(seen.priority, question.namespace):
@@ -163,14 +165,17 @@ class Admission:
                 return holding
         return None
 
-    def _refuse(self, ask: SchedulingRequest, decision: Unschedulable) -> Answer:
+    def _refuse(self, ask: SchedulingRequest, decision: Unschedulable, priority: int, namespace: str) -> Answer:
         if self._options.unsatisfiable == "deny":
             never = self._cache.engine.could_ever(ask)
             if never is not None and not self._pools.could_ever(ask):
                 nodes = self._cache.snapshot.values()
                 return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
         pool = self._pools.only(ask, decision, self._cache.engine)
-        return messages.wait(decision, ask.request, self._smallest, pool)
+        answer = messages.wait(decision, ask.request, self._smallest, pool)
+        if self._order.will_be_behind(ask, priority, namespace):
+            answer = replace(answer, reason=f"{answer.reason}; {BEHIND}")
+        return answer
 
     def _pin(self, seen: Judged, node: str) -> str:
         state = self._cache.snapshot.get(node)

@@ -19,10 +19,11 @@ from allocator.queue.queue import QueueOrder, SchedulingQueue
 from allocator.queue.reservation import ReservationBudget
 from allocator.scheduler.events import BindSucceeded, PodDeleted, QueueWeighed, TickPhase
 from contract import pods
+from contract.encoding.protocol import Wait
 from contract.model import Allocation
 from contract.nodes.attributes import facts, trim
 from tests.builders import PodBuilder, node, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 SECOND = "2030-01-01T00:00:{:02}Z"
 
@@ -154,6 +155,16 @@ def test_a_tenant_reads_that_a_namespace_is_before_its_own_and_not_which() -> No
     assert world.told["team-b/p000"].startswith("waiting: 0 of 1 GPU nodes fit")
     assert world.told["team-a/p000"] == f"{world.told['team-b/p000']}; behind a namespace that holds less", reason
     assert not any("team-b" in text for key, text in world.told.items())
+
+
+def test_a_pod_reads_at_its_creation_that_it_is_behind() -> None:
+    world = FairWorld(cards=8)
+    world.fill("a")
+    world.wait(*backlog("b", 1, at=1))
+    world.cycle()
+    answers = [world.controller.reserve(question(worker(f"{each}/new", at=2))) for each in ("a", "b")]
+    said = [each.reason for each in answers if isinstance(each, Wait)]
+    assert said == [f"{said[1]}; behind a namespace that holds less", said[1]]
 
 
 def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> None:

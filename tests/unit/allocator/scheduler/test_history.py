@@ -13,6 +13,7 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +71,12 @@ class Admission:
 
 
 class History(RuleBasedStateMachine):
+    """By age, in one namespace."""
+
+    order = "age"
+    namespaces: Mapping[str, str] = {}
+    """By a pod's name, where it is not default."""
+
     def __init__(self) -> None:
         super().__init__()
         self.api = ApiServer()
@@ -106,7 +113,7 @@ class History(RuleBasedStateMachine):
 
     def _start(self) -> None:
         self.generation += 1
-        options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True)
+        options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order)
         term = self.generation
         self.desk = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
         self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
@@ -134,9 +141,10 @@ class History(RuleBasedStateMachine):
 
     @rule(name=NAMES, size=SIZES, priority=st.integers(0, 2), twice=st.booleans(), appears=st.booleans())
     def admit(self, name: str, size: str, priority: int, twice: bool, appears: bool) -> None:
-        if f"default/{name}" in self.api.pods:
+        namespace = self.namespaces.get(name, "default")
+        if f"{namespace}/{name}" in self.api.pods:
             return
-        asked = pod(name).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        asked = pod(name, namespace).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
         if twice:  # the API server gave up on the first answer and asked again
             self.desk.controller.reserve(question(asked))
         made = self._admitted(asked)
@@ -356,7 +364,7 @@ class History(RuleBasedStateMachine):
         carried = self._carried()
         look = self.desk.controller.look()
         assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
-        again = SchedulerHarness(NODES, now=self.now)
+        again = SchedulerHarness(NODES, now=self.now, options=SchedulerOptions(queue_order=self.order))
         again.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         assert again.controller.look() == replace(look, reserved=0), "how long a pod has waited is not written anywhere"
         assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
@@ -375,5 +383,14 @@ def _name(state: Any) -> str:
     return str(state.name)
 
 
+class FairHistory(History):
+    """In the fair order, with two namespaces."""
+
+    order = "fair"
+    namespaces: Mapping[str, str] = {"z": "other"}
+
+
+TestFairHistory = FairHistory.TestCase
+TestFairHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestHistory = History.TestCase
 TestHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
