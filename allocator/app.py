@@ -154,7 +154,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     ]
     health = None
     if settings.listen:
-        figures = gauges.AllocatorGauges(controller, metrics, leading, metering.counted)
+        figures = gauges.AllocatorGauges(controller, metrics, leading)
+        gauges.CardHours(metrics, metering.counted, new=settings.card_hours_after, clock=time.monotonic)
         host, port = settings.listen.rsplit(":", 1)
         routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
         health = serve_probes(gauges.scraped(routes, figures.refresh), (host, int(port)), name="health")

@@ -286,6 +286,13 @@ class Settings:
         "The webhook's setting of this name, by which repair knows whether a pod that names only `nvidia.com/gpu` is "
         "one that the webhook should have seen.",
     )
+    card_hours_after: float = setting(
+        60.0,
+        "How long a new series of card hours reads 0 before it shows what was counted: at least twice the interval at "
+        "which Prometheus scrapes, which does not count what a series had when it was first seen.",
+        unit="duration",
+        minimum=0,
+    )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: PlacementSettings = field(default_factory=PlacementSettings)

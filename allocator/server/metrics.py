@@ -7,7 +7,7 @@ Which GPUs there are changes, so their gauges are read row by row and a node tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from allocator.metering.meter import Counted
 from allocator.scheduler.core import Controller
@@ -31,14 +31,7 @@ def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
 class AllocatorGauges:
     """Sets every gauge of the allocator from its controller."""
 
-    def __init__(
-        self,
-        controller: Controller,
-        metrics: Metrics,
-        leading: Callable[[], bool],
-        counted: Callable[[], Counted] = Counted,
-    ) -> None:
-        """`counted` gives what was counted of the cards' time."""
+    def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
         self._controller, self._leading = controller, leading
         self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
         self._reservations = metrics.gauge(specs.RESERVATIONS)
@@ -54,9 +47,6 @@ class AllocatorGauges:
         metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
         metrics.rows(specs.ELASTIC_GPUS, self._of_shares)
         metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
-        metrics.rows(specs.SHARE_HELD_SECONDS, lambda: counted().held.items())
-        metrics.rows(specs.SHARE_IDLE_SECONDS, lambda: counted().idle.items())
-        metrics.rows(specs.GPU_FREE_SECONDS, lambda: _of_free(counted()))
 
     def refresh(self) -> None:
         """Read the controller."""
@@ -80,6 +70,30 @@ class AllocatorGauges:
         for node in self._controller.nodes():
             for gpu, usage in zip(node.gpus, node.usage, strict=True):
                 yield (node.name, gpu.uuid), figure(usage)
+
+
+class CardHours:
+    """
+    The counters of card hours. `counted` gives what was counted, `new` for how many seconds a new series reads 0.
+
+    Prometheus does not count what a series had when it first saw it. Without the pause a short job would be missing
+    from the bill, and so would the time between two leaders, which the new one has when it begins.
+    """
+
+    def __init__(
+        self, metrics: Metrics, counted: Callable[[], Counted], *, new: float, clock: Callable[[], float]
+    ) -> None:
+        self._new, self._clock = new, clock
+        self._seen: dict[str, dict[tuple[str, ...], float]] = {}
+        """By metric and labels when each series was first shown."""
+        metrics.rows(specs.SHARE_HELD_SECONDS, lambda: self._settled("held", counted().held.items()))
+        metrics.rows(specs.SHARE_IDLE_SECONDS, lambda: self._settled("idle", counted().idle.items()))
+        metrics.rows(specs.GPU_FREE_SECONDS, lambda: self._settled("free", _of_free(counted())))
+
+    def _settled(self, what: str, rows: Iterable[tuple[tuple[str, ...], float]]) -> list[tuple[tuple[str, ...], float]]:
+        now, before, found = self._clock(), self._seen.get(what, {}), list(rows)
+        seen = self._seen[what] = {labels: before.get(labels, now) for labels, _ in found}
+        return [(labels, seconds if now - seen[labels] >= self._new else 0.0) for labels, seconds in found]
 
 
 def _of_free(counted: Counted) -> Iterator[tuple[tuple[str, ...], float]]:

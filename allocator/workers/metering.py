@@ -43,16 +43,20 @@ class MeteringWorker:
 
     def tick(self) -> None:
         """Take what changed to the meter, and count what this replica answers for."""
-        # Before the changes: what changes after it is known with the next span at the latest.
-        span = self._span()
-        changes, settled = self._controller.take_changes()
         with self._lock:
-            self._meter.advance(changes, span if settled else None)
+            self._advance()
 
     def counted(self) -> Counted:
-        """What was counted so far."""
+        """What was counted until now."""
         with self._lock:
+            self._advance()
             return self._meter.counted()
+
+    def _advance(self) -> None:
+        # Asked before the changes are taken: of what is counted until then, all is known by then.
+        span = self._span()
+        changes, settled = self._controller.take_changes()
+        self._meter.advance(changes, span if settled else None)
 
     def _span(self) -> Span | None:
         now = self._clock()
