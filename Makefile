@@ -100,7 +100,7 @@ bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of th
 
 bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's own, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
-	@$(RUN) -m benchmarks.bound $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(RUN) -m benchmarks.throughput $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)

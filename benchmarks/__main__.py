@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.admission import creation, latency
 from benchmarks.decisions import report, scale
+from benchmarks.latencies import coldstart, freed, nodes, stored_first
 from benchmarks.progress import say
-from benchmarks.throughput import coldstart, freed, nodes, stored_first
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,

@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.bound`: bound pods a second, and what each costs, beside kube-scheduler's own in the same run.
+`python -m benchmarks.throughput`: bound pods a second, and what each costs, beside kube-scheduler's own in the same run.
 
 It needs a real control plane (KUBEBUILDER_ASSETS). kube-scheduler alone works on a control plane of its own, without
 anything of gpufraction; all other sides on one with gpufraction. Sides take turns. No kubelet runs.
@@ -15,11 +15,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.bound import requests, sides
-from benchmarks.bound.plane import Nodes
-from benchmarks.bound.sides import KUBE_SCHEDULER, Bench, Measured, Side
 from benchmarks.figures import machine_line, table
 from benchmarks.progress import say
+from benchmarks.throughput import requests, sides
+from benchmarks.throughput.plane import Nodes
+from benchmarks.throughput.sides import KUBE_SCHEDULER, Bench, Measured, Side
 from playground.cluster import Cluster
 from playground.realapi import components
 from playground.realapi.components import Assets, assets_of
@@ -166,7 +166,7 @@ def _line(nodes: int, pods: int, side: Side, measured: Sequence[Measured], ratio
         "writes": f"{writes:.2f}",
         **({"by_cpu": f"{ratio.cpu:.2f}", "by_rate": f"{ratio.rate:.2f}"} if ratio else {}),
     }
-    return machine_line("bound", values)
+    return machine_line("throughput", values)
 
 
 def _cpu_ms(one: Measured, part: int) -> float:
@@ -180,7 +180,7 @@ def _median(values: Sequence[float]) -> float:
 def main() -> int:
     """Measure and print; the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.bound", description="Bound pods a second, beside kube-scheduler's own."
+        prog="python -m benchmarks.throughput", description="Bound pods a second, beside kube-scheduler's own."
     )
     parser.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="sizes of the cluster (%(default)s)")
     parser.add_argument("--pods", type=int, default=PODS, help="pods of each side in each round (%(default)s)")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.bound import plane, requests
 from benchmarks.progress import say
+from benchmarks.throughput import plane, requests
 from contract import names
 from playground.waiting import wait_for
 from runtime.kubernetes import paths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.bound import requests
+from benchmarks.throughput import requests
 
 _BEFORE = """
 # TYPE apiserver_request_total counter

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.bound import __main__ as bound
-from benchmarks.bound import plane, requests, sides
-from benchmarks.bound.sides import Measured, Work
+from benchmarks.throughput import __main__ as bound
+from benchmarks.throughput import plane, requests, sides
+from benchmarks.throughput.sides import Measured, Work
 from contract import names
 from playground.realapi.components import ENVIRONMENT
 
@@ -78,5 +78,5 @@ def test_the_report_has_every_side_and_a_line_for_each() -> None:
     text = "\n".join(bound.report(1000, 10, sides.SIDES, found))
     for side in sides.SIDES:
         assert side.title in text
-        assert f"bench bound side={side.name} nodes=1000 pods=10 " in text
+        assert f"bench throughput side={side.name} nodes=1000 pods=10 " in text
     assert "Of a gated pod's time: 5.0 ms until it waits, 5.0 ms once shares are free" in text
