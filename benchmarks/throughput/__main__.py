@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.throughput`: bound pods a second, and what each costs, beside kube-scheduler's own in the same run.
+`python -m benchmarks.throughput`: bound pods a second, and what each costs, beside kube-scheduler in the same run.
 
 It needs a real control plane (KUBEBUILDER_ASSETS). kube-scheduler alone works on a control plane of its own, without
 anything of gpufraction; all other sides on one with gpufraction. Sides take turns. No kubelet runs.
