@@ -29,7 +29,14 @@ import numpy.typing as npt
 
 from contract.model import WHOLE, Delivery, Gpu, NodeState, PoolSharing, Taint
 from contract.scheduling import needs as scheduling
-from contract.scheduling.filters import UNSCHEDULABLE, Limits, delivers, isolates, lasting_reason
+from contract.scheduling.filters import (
+    UNBOUNDED,
+    UNSCHEDULABLE,
+    WAYS,
+    Limits,
+    largest_limit,
+    lasting_reason,
+)
 from contract.scheduling.needs import PodNeeds, Requirement, Term
 from contract.scheduling.reasons import Code, of_withheld
 
@@ -54,7 +61,21 @@ _MENDED = 64
 _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
     **dict.fromkeys(
-        ("usable", "capacity", "free", "left", "free_cores", "sharers", "most_sharers", "model", "numa", "withheld"),
+        (
+            "usable",
+            "capacity",
+            "free",
+            "left",
+            "free_cores",
+            "sharers",
+            "most_sharers",
+            "model",
+            "numa",
+            "withheld",
+            "largest_limit",
+            "in_all",
+            "free_limits",
+        ),
         np.int64,
     ),
 }
@@ -97,6 +118,12 @@ class Columns:
     numa: Amounts
     withheld: Amounts
     """The code of why an unhealthy GPU takes no new pods; 0 of a healthy one."""
+    largest_limit: Amounts
+    """The largest memory limit above a request that the GPU can hold."""
+    in_all: Amounts
+    """What the memory limits of its pods may add up to."""
+    free_limits: Amounts
+    """What is left of that."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -119,6 +146,8 @@ class Columns:
         """All slots are less than this."""
         self.layout = 0
         """Changes whenever the sorts of GPUs are in other places."""
+        self.bounded = False
+        """Whether the sum of memory limits was ever bounded on a GPU; else `free_limits` need not be looked at."""
         self._free_slots: list[int] = []
         self._changes = 0
         self.nodes = sorted(nodes, key=lambda node: node.name)
@@ -210,6 +239,9 @@ class Columns:
         self.most_sharers[:width, row] = [self.limits.sharers(gpu) for gpu in gpus]
         self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
         self.numa[:width, row] = [gpu.numa for gpu in gpus]
+        self.largest_limit[:width, row] = [largest_limit(gpu) for gpu in gpus]
+        self.in_all[:width, row] = in_all = [self.limits.in_all(gpu) for gpu in gpus]
+        self.bounded = self.bounded or any(bound != UNBOUNDED for bound in in_all)
         self.gpus[row] = width
         self.layout += before != (self.model[:, row].tolist(), width)
         self.total[row] = sum(gpu.usable for gpu in gpus)
@@ -228,6 +260,7 @@ class Columns:
         self.exclusive[:width, row] = [u.exclusive for u in usage]
         self.free[:width, row] = self.capacity[:width, row] - memory
         self.left[:width, row] = self.usable[:width, row] - memory
+        self.free_limits[:width, row] = self.in_all[:width, row] - memory - [u.burst for u in usage]
         self.free_cores[:width, row] = [WHOLE - u.cores for u in usage]
         self.sharers[:width, row] = [u.sharers for u in usage]
         self.open[:width, row] = (
@@ -350,6 +383,7 @@ class NodeAttributes:
             runtime_class=needs.runtime_class,
             isolation=needs.isolation,
             several=needs.several,
+            bursts=needs.bursts,
         )
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):
@@ -394,7 +428,7 @@ class NodeAttributes:
         codes[~self._ready] = Code.NOT_READY
         if not any(toleration.tolerates(UNSCHEDULABLE) for toleration in needs.tolerations):
             codes[self._cordoned] = Code.CORDONED
-        for code, serves in ((Code.ISOLATION, isolates), (Code.DELIVERY, delivers)):
+        for code, serves in reversed(WAYS):
             refusing_ways = self._refusing_ways(needs, serves)
             if refusing_ways:
                 codes[_among(self._way, refusing_ways, len(self._ways))] = code

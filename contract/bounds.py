@@ -14,6 +14,7 @@ A refusal names the field, the number and what would work. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from contract import dialects
@@ -177,8 +178,10 @@ def _bytes(annotations: Mapping[str, str]) -> int:
 
 def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
     """The annotations of the share with the most characters."""
+    bursting = replace(_LONGEST_SHARE, burst=MOST_MEMORY)
     containers = tuple(
-        ContainerAllocation(fraction.container, (_LONGEST_SHARE,) * fraction.count) for fraction in request.containers
+        ContainerAllocation(each.container, (bursting if each.limit else _LONGEST_SHARE,) * each.count)
+        for each in request.containers
     )
     allocation = Allocation("f" * 32, _LONGEST_NODE, containers)
     return {

@@ -42,6 +42,8 @@ PINS = ("auto", "nodeName", "affinity")
 ISOLATION = ("driver", "mps", "preload", "watch")
 """The levels of isolation, the strongest first: the driver enforces memory limits; NVIDIA MPS does; a library does that
 is loaded into the container's programs; usage is watched, and pods are warned and evicted."""
+LIMITING = ISOLATION[:3]
+"""The levels that keep a container from using more memory than its limit; the last one finds out afterwards."""
 MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
 """By a CDI description of the node's agent, for which tenants need no right; or by a hostPath volume of the pod, which
 its namespace must allow."""
@@ -86,7 +88,9 @@ class FractionRequest:
 
     `memory` is bytes on each GPU; where it is 0, `percent` of each GPU's memory is asked instead (exactly one of the
     two is positive). `cores` is percent of each GPU's multiprocessors; 0 reserves none. `exclusive` shares the GPU
-    with no other pod, however little of it is used.
+    with no other pod, however little of it is used. `limit` is what the container may use of each GPU's memory while
+    nobody else needs it, in the unit of the request and above it; 0: no more than was requested. Only the request is
+    booked.
     """
 
     container: str
@@ -100,10 +104,18 @@ class FractionRequest:
     wishes: Wishes = ANY_GPU
     one_numa: bool = False
     """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
+    limit: int = 0
 
     def memory_on(self, gpu_memory: int) -> int:
         """Bytes of this share on a GPU with `gpu_memory` usable bytes; a percentage is rounded down."""
         return self.memory or gpu_memory * self.percent // WHOLE
+
+    def burst_on(self, gpu_memory: int) -> int:
+        """Bytes that the limit is above this share on a GPU with `gpu_memory` usable bytes."""
+        if not self.limit:
+            return 0
+        limit = self.limit if self.memory else gpu_memory * self.limit // WHOLE
+        return max(0, limit - self.memory_on(gpu_memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,11 @@ class PodRequest:
     def several(self) -> bool:
         """Whether a container asks for more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
+
+    @property
+    def bursts(self) -> bool:
+        """Whether a container has a memory limit above its request."""
+        return any(fraction.limit for fraction in self.containers)
 
     @property
     def excess(self) -> tuple[str, str] | None:
@@ -172,6 +189,13 @@ class GpuShare:
     as_whole: bool = False
     """Whether a container sees this share as all of the GPU's memory, by what limits it on the node; see
     `contract.scheduling.fit.shown_as_whole`."""
+    burst: int = 0
+    """Bytes above `memory` that the container may use while nobody else needs them."""
+
+    @property
+    def limit(self) -> int:
+        """Bytes beyond which the container gets no more memory of the GPU."""
+        return self.memory + self.burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +238,8 @@ class PoolSharing:
     """How many times its usable memory a GPU may promise."""
     cores_free: bool = False
     """Whether cores are counted and not enforced."""
+    limit_ratio: float = 0.0
+    """How many times its usable memory the limits of a GPU's pods may add up to. 0: any number of times."""
 
     def promised(self, usable: int) -> int:
         """Bytes that a GPU with `usable` bytes may promise: by the factor of these options, else all of them."""
@@ -318,12 +344,16 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What all pods take of one GPU. `exclusive`: one pod holds the whole GPU."""
+    """
+    What all pods take of one GPU. `exclusive`: one pod holds the whole GPU. `burst`: bytes above `memory` that their
+    limits add up to.
+    """
 
     memory: int = 0
     cores: int = 0
     sharers: int = 0
     exclusive: bool = False
+    burst: int = 0
 
 
 FREE = Usage()

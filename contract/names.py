@@ -92,6 +92,19 @@ GPU_PERCENT = Key(
     writer="tenant",
     doc="Percent of each GPU's memory, 1 to 100. Also the percent of its multiprocessors unless gpu-cores says other.",
 )
+GPU_MEMORY_LIMIT = Key(
+    f"{GROUP}/gpu-memory-limit",
+    on="container limits",
+    writer="tenant",
+    doc="Beside gpu-memory, and at least as much: what the container may use of each GPU's memory while nobody else "
+    "needs it. Nothing of it is booked or counted by quotas.",
+)
+GPU_PERCENT_LIMIT = Key(
+    f"{GROUP}/gpu-percent-limit",
+    on="container limits",
+    writer="tenant",
+    doc="The same beside gpu-percent: percent of each GPU's memory, up to 100.",
+)
 GPU_COUNT = Key(
     f"{GROUP}/gpu-count",
     on="container limits",
@@ -216,12 +229,17 @@ DEVICES_PREFIX = _of_container(
 )
 MEMORY_MIB_PREFIX = _of_container(
     "memory-mib",
-    "Memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` and "
-    "`_LIMIT` read it.",
+    "Booked memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` "
+    "reads it, and `_LIMIT` too where the share may not burst.",
+)
+MEMORY_LIMIT_MIB_PREFIX = _of_container(
+    "memory-limit-mib",
+    "The memory limit on each GPU in the same form, where it is above the booked memory: `NVIDIA_GPU_MEMORY_LIMIT` "
+    "reads it then.",
 )
 MEMORY_LIMIT_PREFIX = _of_container(
     "memory-limit",
-    "Memory on each GPU as `<MiB>m`, the only form that HAMi-core reads without ambiguity.",
+    "The memory limit on each GPU as `<MiB>m`, the only form that HAMi-core reads without ambiguity.",
 )
 CORES_LIMIT_PREFIX = _of_container(
     "cores-limit",
@@ -229,7 +247,8 @@ CORES_LIMIT_PREFIX = _of_container(
 )
 MPS_MEMORY_PREFIX = _of_container(
     "mps-memory",
-    "`0=<MiB>M,1=<MiB>M`: one key for each visible GPU, all alike, for `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
+    "`0=<MiB>M,1=<MiB>M`: the memory limit, with one key for each visible GPU, all alike, for "
+    "`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
 )
 MPS_THREADS_PREFIX = _of_container(
     "mps-threads",
@@ -237,12 +256,13 @@ MPS_THREADS_PREFIX = _of_container(
 )
 MEMORY_FRACTION_PREFIX = _of_container(
     "memory-fraction",
-    "The share's part of the memory that the container sees on each GPU, a decimal above 0 and at most 1, rounded down "
-    "to six places; the smallest over the GPUs. 1 where the share is shown as the whole.",
+    "The booked part of the memory that the container sees on each GPU, a decimal above 0 and at most 1, rounded down "
+    "to six places; the smallest over the GPUs. 1 where the share is shown as the whole and may not burst.",
 )
 CONTAINER_PREFIXES = (
     DEVICES_PREFIX,
     MEMORY_MIB_PREFIX,
+    MEMORY_LIMIT_MIB_PREFIX,
     MEMORY_LIMIT_PREFIX,
     CORES_LIMIT_PREFIX,
     MPS_MEMORY_PREFIX,
@@ -432,6 +452,8 @@ ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     (MEMORY_FRACTION, MEMORY_FRACTION_PREFIX),
 )
 """Environment of a container with a share: the variable, and the prefix of the annotation that it reads."""
+BURST_ENVIRONMENT: tuple[tuple[str, Key], ...] = (("NVIDIA_GPU_MEMORY_LIMIT", MEMORY_LIMIT_MIB_PREFIX),)
+"""What is different where the container's memory limit is above its request."""
 
 RESERVED_ENVIRONMENT = (
     "NVIDIA_VISIBLE_DEVICES",

@@ -7,13 +7,14 @@ The administrator's options: the document that has them, and what they mean for 
         nodeSelector:
           matchLabels: {pool: notebooks}
         deviceMemoryScaling: 2
+        memoryLimitRatio: 3         # memory limits above requests add up to three times a GPU's memory at most
         node: {gpus: 4, gpuMemory: 15Gi, cpu: 16, memory: 60Gi, max: 10}    # what a new node has: nodes.templates
         spare: 1                    # empty nodes that are kept
 
 `pool_options` reads the whole document into `PoolOptions`; `vgpu_options` reads the options of the cluster or of one
 pool. Names and units are those of the older vGPU systems (the chart values of 4paradigm's scheduler and HAMi), so that
-an administrator can move them as they are; two names are our own. Selectors are Kubernetes'. `Options` is what applies
-when one pod is read.
+an administrator can move them as they are; three names are our own. Selectors are Kubernetes'. `Options` is what
+applies when one pod is read.
 
 A document with one error is refused as a whole: half of a change would be a state that nobody chose, and a misspelt
 limit is no limit. Pure. Must not: read files, or know what a program does with an option.
@@ -95,6 +96,8 @@ class VgpuOptions:
     reserve_percent: int | None = None
     """The same in percent of the GPU's memory; the greater of the two counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
+    memory_limit_ratio: float | None = None
+    """How many times its memory the memory limits of a GPU's pods may add up to."""
 
     @property
     def renamed(self) -> tuple[str, ...]:
@@ -113,6 +116,7 @@ class VgpuOptions:
             "deviceMemoryScaling": self.device_memory_scaling,
             "deviceSplitCount": self.device_split_count,
             "disablecorelimit": self.disable_core_limit,
+            "memoryLimitRatio": self.memory_limit_ratio,
             "migStrategy": self.mig_strategy,
             "reserveMem": None if self.reserve is None else quantity.mib(self.reserve),
             "reserveMemPercentage": self.reserve_percent,
@@ -202,6 +206,7 @@ _MEBIBYTES = _number(0, quantity.mib(MOST_MEMORY), quantity.MIB)
 _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "deviceSplitCount": ("device_split_count", _number(1, 1024)),
     "deviceMemoryScaling": ("device_memory_scaling", _factor),
+    "memoryLimitRatio": ("memory_limit_ratio", _factor),
     "defaultMem": ("default_mem", _MEBIBYTES),
     "defaultCores": ("default_cores", _number(0, WHOLE)),
     "disablecorelimit": ("disable_core_limit", _flag),

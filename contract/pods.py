@@ -13,7 +13,7 @@ from typing import Any
 from contract import bounds, names
 from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed
-from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
+from contract.model import WHOLE, Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.scheduling import needs, node_pin, protection
 
 JSON = dict[str, Any]
@@ -294,7 +294,8 @@ def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
     """
     Whether a container's shares are what it asked for: no quota would count more, and less would hide a user of a GPU.
 
-    A percentage is one of the card's usable memory, which is at most its whole memory.
+    A percentage is one of the card's usable memory, which is at most its whole memory. A limit may be missing: a leader
+    of an earlier version gives none.
     """
     if (given.container, len(given.shares)) != (fraction.container, fraction.count):
         return False
@@ -302,6 +303,13 @@ def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
 
 
 def _is_share(fraction: FractionRequest, share: GpuShare) -> bool:
+    if share.burst and share.limit > (fraction.limit if fraction.memory else _percent(fraction.limit, share)):
+        return False
     if fraction.memory:
         return share.memory == fraction.memory
     return 0 < share.memory <= fraction.memory_on(share.gpu_memory)
+
+
+def _percent(percent: int, share: GpuShare) -> int:
+    """Bytes of a percentage of the share's GPU."""
+    return share.gpu_memory * percent // WHOLE

@@ -171,9 +171,10 @@ def outcome(example: Example) -> str:
 def described(fraction: FractionRequest) -> str:
     """A container's share in words."""
     gpus = "1 GPU" if fraction.count == 1 else f"{fraction.count} GPUs, on each"
-    memory = format_bytes(fraction.memory) if fraction.memory else f"{fraction.percent} %"
+    memory = _amount(fraction, fraction.memory or fraction.percent)
+    limit = f", up to {_amount(fraction, fraction.limit)} while nobody else needs it" if fraction.limit else ""
     cores = f"{fraction.cores} % of the cores" if fraction.cores else "no cores reserved"
-    words = f"{gpus}: {memory} of memory, {cores}"
+    words = f"{gpus}: {memory} of memory{limit}, {cores}"
     wished = fraction.wishes
     for verb, wanted, between in (
         ("models", wished.use_models, ", then " if wished.ordered else " or "),
@@ -183,6 +184,10 @@ def described(fraction: FractionRequest) -> str:
     words += f", cards of {format_bytes(wished.least_memory)} or more" if wished.least_memory else ""
     words += ", all on one NUMA node" if fraction.one_numa else ""
     return f"{words}, shared with no other pod" if fraction.exclusive else words
+
+
+def _amount(fraction: FractionRequest, amount: int) -> str:
+    return format_bytes(amount) if fraction.memory else f"{amount} %"
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -203,7 +203,7 @@ def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...]) -> WaitingPod:
     if request is None:
         return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=too_much or _DISAGREES)
     foreign = tuple(gate for gate in gates if gate != names.GATE)
-    needs = scheduling.needs_of(pod, several=request.several)
+    needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
     return WaitingPod(request, needs, pods.outline(pod), foreign)
 
 

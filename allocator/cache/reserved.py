@@ -139,6 +139,7 @@ def _most(one: Usage, other: Usage) -> Usage:
         max(one.cores, other.cores),
         max(one.sharers, other.sharers),
         one.exclusive or other.exclusive,
+        max(one.memory + one.burst, other.memory + other.burst) - max(one.memory, other.memory),
     )
 
 

@@ -83,12 +83,18 @@ def add_compute(found: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
 
 
 def add_gpus(
-    found: FirstReasons, columns: Columns, fraction: FractionRequest, wanted: Amounts, bears: Flags, wished: Wished
+    found: FirstReasons,
+    columns: Columns,
+    fraction: FractionRequest,
+    wanted: Amounts,
+    limit: Amounts,
+    bears: Flags,
+    wished: Wished,
 ) -> None:
     """Nodes on which too few GPUs take the share, with the reason of the GPU on which the pod came furthest."""
     short = np.count_nonzero(bears, axis=0) < fraction.count
     found.add(short & (columns.gpus < fraction.count), Code.TOO_FEW_GPUS, fraction.count, columns.gpus)
-    found.add(short, *_furthest(columns, fraction, wanted, wished))
+    found.add(short, *_furthest(columns, fraction, wanted, limit, wished))
 
 
 def add_numa(found: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
@@ -99,41 +105,56 @@ def add_numa(found: FirstReasons, columns: Columns, fraction: FractionRequest, b
 
 
 def _furthest(
-    columns: Columns, fraction: FractionRequest, wanted: Amounts, wished: Wished
+    columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Per node the furthest code among GPUs that do not take the share, what was wanted, and the most free there."""
     by_uuid, by_model = wished
-    cores = fraction.cores or 1
-    height = len(columns.nodes)
-    want, most = (np.zeros(height, np.int64) for _ in range(2))
-    code: Amounts = columns.withheld.max(axis=0)
-    left = columns.exists & columns.healthy  # GPUs for which no reason was found yet
-    for stage, refuses, amount in (
-        (Code.UUID, None if by_uuid is None else ~by_uuid, 0),
-        (Code.MODEL, None if by_model is None else ~by_model, 0),
-        (Code.EXCLUSIVE, columns.exclusive, 0),
-        (Code.BUSY, columns.sharers > 0 if fraction.exclusive else None, 0),
-        (Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers),
-    ):
-        if refuses is not None:
-            refused = left & refuses
-            here = refused.any(axis=0)
-            code[here], want[here] = stage, np.where(refused, amount, 0).max(axis=0)[here]
-            left &= ~refuses
-    short_memory = left & (columns.free < wanted)
-    here = short_memory.any(axis=0)
-    code[here] = Code.MEMORY
-    free = np.where(short_memory[:, here], np.maximum(columns.free[:, here], 0), -1)
-    most[here] = free.max(axis=0)
-    if wanted.ndim:  # of GPUs with the same room, the one of which more was wanted
-        want[here] = np.where(free == most[here], wanted[:, here], 0).max(axis=0)
-    else:
-        want[here] = int(wanted)
-    short_cores = left & ~short_memory & (columns.free_cores < cores)
-    here = short_cores.any(axis=0)
-    code[here], want[here] = Code.CORES, cores
-    most[here] = np.where(short_cores[:, here], np.maximum(columns.free_cores[:, here], 0), -1).max(axis=0)
-    return code, want, most
+    found = _Furthest(columns)
+    if by_uuid is not None:
+        found.refuse(Code.UUID, ~by_uuid)
+    if by_model is not None:
+        found.refuse(Code.MODEL, ~by_model)
+    if fraction.limit:
+        too_large = (limit > wanted) & (limit > columns.largest_limit)
+        found.refuse(Code.LIMIT_TOO_LARGE, too_large, limit, columns.largest_limit)
+    found.refuse(Code.EXCLUSIVE, columns.exclusive)
+    if fraction.exclusive:
+        found.refuse(Code.BUSY, columns.sharers > 0)
+    found.refuse(Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers)
+    found.refuse(Code.MEMORY, columns.free < wanted, wanted, columns.free)
+    if columns.bounded:
+        found.refuse(Code.LIMITS_IN_ALL, columns.free_limits < limit, limit, columns.free_limits)
+    cores = np.array(fraction.cores or 1, np.int64)
+    found.refuse(Code.CORES, columns.free_cores < cores, cores, columns.free_cores)
+    return found.code, found.want, found.most
+
+
+_NONE: Amounts = np.array(0, np.int64)
+
+
+class _Furthest:
+    """The reasons of the GPUs of each node, stage by stage in the order of `filters.gpu_reason`; a later one counts."""
+
+    def __init__(self, columns: Columns) -> None:
+        height = len(columns.nodes)
+        self.code: Amounts = columns.withheld.max(axis=0)
+        self.want: Amounts = np.zeros(height, np.int64)
+        self.most: Amounts = np.zeros(height, np.int64)
+        self._left: Flags = columns.exists & columns.healthy
+        """GPUs for which no reason was found yet."""
+
+    def refuse(self, code: Code, refuses: Flags, wanted: Amounts = _NONE, free: Amounts = _NONE) -> None:
+        """These GPUs have this reason. Of those with the same room, the one of which more was wanted counts."""
+        refused = self._left & refuses
+        here = refused.any(axis=0)
+        self._left &= ~refuses
+        if not here.any():
+            return
+        at = refused[:, here]
+        room = np.where(at, np.maximum(free[:, here] if free.ndim else free, 0), -1)
+        most = room.max(axis=0)
+        self.code[here], self.most[here] = code, most
+        self.want[here] = np.where(room == most, wanted[:, here] if wanted.ndim else wanted, 0).max(axis=0)
 
 
 def add_together(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:

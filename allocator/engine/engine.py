@@ -48,6 +48,8 @@ class ShareQuery:
     fraction: FractionRequest
     wanted: Amounts
     """Bytes of each GPU; one number for all of them where the share is asked in bytes."""
+    limit: Amounts
+    """Bytes of each GPU up to its memory limit; `wanted` where that is the limit."""
     wished: Wished
     bears: Flags
     """GPUs that take the share."""
@@ -273,8 +275,13 @@ class Engine:
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> ShareQuery:
         wanted = _wanted(columns, fraction)
+        limit = _limit(columns, fraction, wanted)
         wished = self._wished_uuids(columns, fraction), self._wished_models(columns, fraction)
         bears: Flags = columns.open & (columns.free >= wanted) & (columns.free_cores >= (fraction.cores or 1))
+        if fraction.limit:
+            bears &= (limit <= columns.largest_limit) | (limit == wanted)
+        if columns.bounded:
+            bears &= columns.free_limits >= limit
         if fraction.exclusive:
             bears &= columns.sharers == 0
         for accepted in wished:
@@ -283,7 +290,7 @@ class Engine:
         enough: Flags = bears.sum(axis=0, dtype=np.int16) >= fraction.count
         if fraction.one_numa:
             enough &= columns.most_on_one_numa(bears) >= fraction.count
-        return ShareQuery(fraction, wanted, wished, bears, enough)
+        return ShareQuery(fraction, wanted, limit, wished, bears, enough)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
         use, avoid = fraction.wishes.use_uuids, fraction.wishes.avoid_uuids
@@ -366,7 +373,7 @@ def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
     found.add_ports(asked.conflicts)
     diagnosis.add_compute(found, columns, needs)
     for share in asked.shares:
-        diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.bears, share.wished)
+        diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)
         diagnosis.add_numa(found, columns, share.fraction, share.bears)
     diagnosis.add_together(found, columns, asked.ask.request.containers)
     return Unschedulable(found.counts())
@@ -391,6 +398,16 @@ def _wanted(columns: Columns, fraction: FractionRequest) -> Amounts:
         return np.array(fraction.memory, np.int64)
     wanted: Amounts = columns.usable * fraction.percent // WHOLE
     return wanted
+
+
+def _limit(columns: Columns, fraction: FractionRequest, wanted: Amounts) -> Amounts:
+    """`wanted` with `FractionRequest.burst_on`."""
+    if not fraction.limit:
+        return wanted
+    if fraction.memory:
+        return np.array(max(fraction.limit, fraction.memory), np.int64)
+    limit: Amounts = np.maximum(columns.usable * fraction.limit // WHOLE, wanted)
+    return limit
 
 
 def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Policy) -> int:

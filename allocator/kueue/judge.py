@@ -172,8 +172,9 @@ def _existing(
     """
     before = needs.needs_of(pod_set.template)
     for ask in waiting:
-        if alone or replace(ask.needs, several=before.several, isolation=before.isolation) == before:
-            after = needs.needs_of(pod, several=ask.needs.several)
+        as_before = replace(ask.needs, several=before.several, bursts=before.bursts, isolation=before.isolation)
+        if alone or as_before == before:
+            after = needs.needs_of(pod, several=ask.needs.several, bursts=ask.needs.bursts)
             return replace(ask, needs=replace(after, isolation=ask.needs.isolation))
     return None
 
@@ -194,7 +195,7 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     )
     if refusal is not None:
         return refusal
-    found = needs.needs_of(standard, several=request.several)
+    found = needs.needs_of(standard, several=request.several, bursts=request.bursts)
     if reading.runtime_class and not found.runtime_class:
         found = replace(found, runtime_class=reading.runtime_class)
     return SchedulingRequest(replace(request, warnings=()), found)

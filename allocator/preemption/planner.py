@@ -28,7 +28,7 @@ _NODES = 100
 """Nodes with a way to make room that are compared, those first that lack least; kube-scheduler compares as many."""
 _TARGETS = 256
 """Choices of a node's GPUs that are compared; 8 GPUs have 70 choices of 4."""
-_NOTHING = (0, 0, 0, 0)
+_NOTHING = (0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +183,9 @@ def _gain(node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand]) -
     gain: list[int] = []
     for position in target:
         demand = sharer.demands.get(node.gpus[position].uuid)
-        gain += _NOTHING if demand is None else (demand.memory, demand.cores, 1, int(demand.exclusive))
+        if demand is None:
+            gain += _NOTHING
+        else:
+            gain += demand.memory, demand.cores, 1, demand.memory + demand.burst, int(demand.exclusive)
     compute = sharer.compute
     return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods]

@@ -31,7 +31,7 @@ from allocator.queue.records import PodRecords
 from contract.backoff import backoff
 from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
 from contract.scheduling import filters, fit
-from contract.scheduling.demand import Demand
+from contract.scheduling.demand import demand_of
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
@@ -276,9 +276,10 @@ def shortage(node: NodeState, ask: SchedulingRequest, limits: Limits) -> int | N
 
 
 def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> int:
-    alone = Demand(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
-    memory, cores, sharers = filters.shortage(gpu, usage, alone, limits)
+    alone = demand_of(fraction, gpu.usable)
+    memory, cores, sharers, in_all = filters.shortage(gpu, usage, alone, limits)
     lack = max(memory * FINE // max(limits.capacity(gpu), 1), cores * FINE // WHOLE, 0)
+    lack = max(lack, in_all * FINE // max(limits.in_all(gpu), 1))
     lack = max(lack, sharers * FINE // limits.sharers(gpu))
     if usage.exclusive or (fraction.exclusive and usage.sharers):
         # All pods on it must end, however little they use.

@@ -56,7 +56,10 @@ class Admission:
 
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""
-        ask = SchedulingRequest(question.request, needs.needs_of(question.pod, several=question.request.several))
+        ask = SchedulingRequest(
+            question.request,
+            needs.needs_of(question.pod, several=question.request.several, bursts=question.request.bursts),
+        )
         return pinning.judged(question.pod, ask, self._options.placement)
 
     def answer(self, question: Question, seen: Judged) -> Answer:

@@ -43,6 +43,7 @@ class AllocatorGauges:
         self._quarantined = metrics.gauge(specs.QUARANTINED_PODS)
         self._leader = metrics.gauge(specs.LEADER)
         metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
+        metrics.rows(specs.GPU_MEMORY_LIMITS, lambda: self._of_gpus(lambda usage: usage.memory + usage.burst))
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
         metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
         metrics.rows(specs.ELASTIC_GPUS, self._of_shares)

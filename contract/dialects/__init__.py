@@ -392,7 +392,7 @@ _TENANTS = tuple(
 )
 _LONGEST = 100
 """Characters that are compared. A valid name has at most 63, but admission comes before validation."""
-_RESOURCES = tuple(str(key) for key in (names.GPU_MEMORY, names.GPU_CORES, names.GPU_PERCENT, names.GPU_COUNT))
+_RESOURCES = native.DIALECT.resources
 _PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *names.DEVICE_ANNOTATION_PREFIXES)
 
 

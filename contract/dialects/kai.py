@@ -5,11 +5,18 @@ One container gets the share: the first app container, or the one that `gpu-frac
 an init container. `gpu-fraction-num-devices` asks for the same share of several cards. Fraction and memory exclude each
 other, and whole cards by `nvidia.com/gpu` exclude both, as in that system's own admission. It counts no cores, so none
 are reserved. Names are those of its `pkg/common/constants/constants.go`. A fraction is rounded down to whole percents.
+
+Since release 0.18 an annotation may name the container and give a Kubernetes quantity, with a limit above the request
+(`nvidia.com/container.<container>.gpu-memory.request` and `.limit`); a limit alone is the request too. The limits
+`gpu-memory.limit` and `gpu-fraction.limit` are short for those of the container that has the share. Two spellings of
+one amount must agree, since that system writes the longer one beside the shorter.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from fractions import Fraction
 
 from contract.dialects.base import (
     ANNOTATION,
@@ -29,52 +36,179 @@ from contract.encoding.reading import shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
+FRACTION_LIMIT, MEMORY_LIMIT = "gpu-fraction.limit", "gpu-memory.limit"
 DEVICES, CONTAINER = "gpu-fraction-num-devices", "gpu-fraction-container-name"
+BY_CONTAINER, PORTION_BY_CONTAINER = "nvidia.com/container.", "kai.scheduler/container."
+_REQUEST, _LIMIT, _PORTION_LIMIT = ".gpu-memory.request", ".gpu-memory.limit", ".gpu-memory.portion.limit"
+_GIVEN_DEVICES = ".gpus.devices"
 SCHEDULER = "kai-scheduler"
 _MOST_MIB = quantity.mib(MOST_MEMORY)
+_AMOUNT = "give an amount, or remove the annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The annotations that name their container; each empty where it is absent."""
+
+    container: str = ""
+    request: str = ""
+    limit: str = ""
+    portion: str = ""
+
+    @property
+    def any(self) -> str:
+        """One of them."""
+        return self.request or self.limit or self.portion
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """An amount, and the annotation that has it."""
+
+    key: str
+    value: int
 
 
 def _read(context: PodReader) -> PodRequest | None:
-    named = [key for key in (FRACTION, MEMORY) if context.annotation(key)]
-    if len(named) > 1:
-        raise ReadingRefused(annotation_field(MEMORY), f"beside {FRACTION}", "keep one of the two")
-    if not named:
-        for key in (FRACTION, MEMORY):
-            if key in context.annotations:
-                raise ReadingRefused(
-                    annotation_field(key), shown(context.annotation(key)), "give an amount, or remove the annotation"
-                )
+    named, warnings = _named(context), list[str]()
+    percent = _agreeing(context, _percents(context, (FRACTION,), warnings))
+    memory = _agreeing(context, [*_mebibytes(context, MEMORY), *_quantities(context, (named.request,))])
+    part = _agreeing(context, _percents(context, (FRACTION_LIMIT, named.portion), warnings))
+    limit = _agreeing(context, _quantities(context, (MEMORY_LIMIT, named.limit)))
+    if memory is None and percent is None and limit is not None and limit.key == named.limit:
+        memory = limit
+    if memory is not None and percent is not None:
+        raise ReadingRefused(annotation_field(memory.key), f"beside {percent.key}", "keep one of the two")
+    request = memory or percent
+    if request is None:
+        _refuse_alone(context, part or limit)
         return None
-    warnings: list[str] = []
-    percent = _percent(context, warnings) if named == [FRACTION] else 0
-    memory = 0 if percent else _number(context, MEMORY, _MOST_MIB, "MiB, such as 4000") * quantity.MIB
+    limits = (limit, part, MEMORY_LIMIT) if memory else (part, limit, FRACTION_LIMIT)
     count = _number(context, DEVICES, MOST_GPUS, f"GPUs from 1 to {MOST_GPUS}") if context.annotation(DEVICES) else 1
-    asking = _container(context)
+    asking = _container(context, named)
     fraction = FractionRequest(
         container=asking.name,
         count=count,
-        memory=memory,
-        percent=percent,
+        memory=memory.value if memory else 0,
+        percent=percent.value if percent else 0,
         init=asking.init,
         wishes=wishes(context, asking),
+        limit=_above(context, request, *limits),
     )
     return pod_request("kai", context, [fraction], warnings=warnings)
 
 
-def _percent(context: PodReader, warnings: list[str]) -> int:
-    text, cure = context.annotation(FRACTION), "give a number between 0 and 1, from 0.01 up, such as 0.5"
+def _named(context: PodReader) -> _Named:
+    """The annotations with a container's name; all must name one. Raises `ReadingRefused`."""
+    found: dict[str, dict[str, str]] = {}
+    for key in sorted(context.annotations):
+        for prefix, suffix, field in (
+            (BY_CONTAINER, _REQUEST, "request"),
+            (BY_CONTAINER, _LIMIT, "limit"),
+            (PORTION_BY_CONTAINER, _PORTION_LIMIT, "portion"),
+        ):
+            if key.startswith(prefix) and key.endswith(suffix) and len(key) > len(prefix) + len(suffix):
+                found.setdefault(key[len(prefix) : -len(suffix)], {})[field] = key
+        if key.startswith(BY_CONTAINER) and key.endswith(_GIVEN_DEVICES):
+            raise ReadingRefused(
+                annotation_field(key), shown(context.annotation(key)), "remove it: only a scheduler chooses the GPUs"
+            )
+    if len(found) > 1:
+        first, second, *_ = found
+        other = next(iter(found[second].values()))
+        raise ReadingRefused(annotation_field(other), f"beside an amount of container {first}", "name one container")
+    return next((_Named(container, **keys) for container, keys in found.items()), _Named())
+
+
+def _said(context: PodReader, amount: _Amount) -> str:
+    return shown(context.annotation(amount.key))
+
+
+def _agreeing(context: PodReader, amounts: list[_Amount]) -> _Amount | None:
+    """The one amount, None for none. Raises `ReadingRefused` where two spellings of it differ."""
+    for other in amounts[1:]:
+        if other.value != amounts[0].value:
+            found = f"{_said(context, other)} beside {amounts[0].key}, which is {_said(context, amounts[0])}"
+            raise ReadingRefused(annotation_field(other.key), found, "the two mean the same: keep one")
+    return amounts[0] if amounts else None
+
+
+def _refuse_alone(context: PodReader, limit: _Amount | None) -> None:
+    """Raises `ReadingRefused` for a limit without a request, and for an empty request."""
+    if limit is not None:
+        request = MEMORY if limit.key == MEMORY_LIMIT else FRACTION
+        raise ReadingRefused(
+            annotation_field(limit.key),
+            f"{_said(context, limit)} without {request}",
+            f"give {request} too: it is what is booked",
+        )
+    for key in (FRACTION, MEMORY):
+        if key in context.annotations:
+            raise ReadingRefused(annotation_field(key), shown(context.annotation(key)), _AMOUNT)
+
+
+def _above(context: PodReader, request: _Amount, limit: _Amount | None, other: _Amount | None, cure: str) -> int:
+    """The limit above the request, 0 for none. `other`: the limit in the other unit. Raises `ReadingRefused`."""
+    if other is not None:
+        raise ReadingRefused(annotation_field(other.key), f"beside {request.key}", f"give {cure} instead")
+    if limit is None or limit.value == request.value:
+        return 0
+    if limit.value < request.value:
+        raise ReadingRefused(
+            annotation_field(limit.key),
+            f"{_said(context, limit)}, less than {request.key}, which is {_said(context, request)}",
+            f"give at least {request.key}, or remove the limit",
+        )
+    return limit.value
+
+
+def _percents(context: PodReader, keys: tuple[str, ...], warnings: list[str]) -> list[_Amount]:
+    found = []
+    for key in keys:
+        text = context.annotation(key) if key else ""
+        if text or (key != FRACTION and key in context.annotations):
+            exact = _part(key, text)
+            percent = math.floor(exact)
+            found.append(_Amount(key, percent))
+            if percent != exact:
+                warnings.append(
+                    f"{annotation_field(key)}: {shown(text)} is served as {percent} percent of the card's memory"
+                )
+    return found
+
+
+def _part(key: str, text: str) -> Fraction:
+    cure = "give a number between 0 and 1, from 0.01 up, such as 0.5"
     try:
         exact = quantity.parse(text) * WHOLE
     except quantity.BadQuantity:
-        raise ReadingRefused(annotation_field(FRACTION), shown(text), cure) from None
+        raise ReadingRefused(annotation_field(key), shown(text), cure) from None
     if not 1 <= exact < WHOLE:
-        raise ReadingRefused(annotation_field(FRACTION), shown(text), cure)
-    percent = math.floor(exact)
-    if percent != exact:
-        warnings.append(
-            f"{annotation_field(FRACTION)}: {shown(text)} is served as {percent} percent of the card's memory"
-        )
-    return percent
+        raise ReadingRefused(annotation_field(key), shown(text), cure)
+    return exact
+
+
+def _quantities(context: PodReader, keys: tuple[str, ...]) -> list[_Amount]:
+    """Memory with its unit."""
+    found = []
+    for key in keys:
+        if key and key in context.annotations:
+            text = context.annotation(key)
+            value = quantity.integer_or(text, 0)
+            if value > MOST_MEMORY:
+                largest = too_large(quantity.format_bytes(MOST_MEMORY))
+                raise ReadingRefused(annotation_field(key), shown(text), largest)
+            if value < quantity.MIB or text.isdigit():
+                cure = "give memory with its unit, from 1Mi up, such as 8Gi"
+                raise ReadingRefused(annotation_field(key), shown(text), cure)
+            found.append(_Amount(key, value))
+    return found
+
+
+def _mebibytes(context: PodReader, key: str) -> list[_Amount]:
+    if not context.annotation(key):
+        return []
+    return [_Amount(key, _number(context, key, _MOST_MIB, "MiB, such as 4000") * quantity.MIB)]
 
 
 def _number(context: PodReader, key: str, most: int, what: str) -> int:
@@ -89,15 +223,20 @@ def _number(context: PodReader, key: str, most: int, what: str) -> int:
     return number
 
 
-def _container(context: PodReader) -> Asking:
+def _container(context: PodReader, named: _Named) -> Asking:
     wanted, all_of_them = context.annotation(CONTAINER), tuple(context.containers())
+    if wanted and named.container not in ("", wanted):
+        raise ReadingRefused(
+            annotation_field(CONTAINER), f"{shown(wanted)} beside {named.any}", "name the container once"
+        )
+    field, wanted = (CONTAINER, wanted) if wanted else (named.any or CONTAINER, named.container)
     if not wanted:
         found = [asking for asking in all_of_them if asking.path.startswith("spec.containers")]
     else:
         found = [asking for asking in all_of_them if asking.name == wanted]
     if not found:
         raise ReadingRefused(
-            annotation_field(CONTAINER), shown(wanted) if wanted else "nothing", "name one of the pod's containers"
+            annotation_field(field), shown(wanted) if wanted else "nothing", "name one of the pod's containers"
         )
     return found[0]
 
@@ -106,7 +245,8 @@ DIALECT = Dialect(
     name="kai",
     title="KAI-Scheduler",
     resources=(),
-    annotations=(FRACTION, MEMORY),
+    annotations=(FRACTION, MEMORY, FRACTION_LIMIT, MEMORY_LIMIT),
+    annotation_prefixes=(BY_CONTAINER, PORTION_BY_CONTAINER),
     read=_read,
     schedulers=(SCHEDULER,),
     about=__doc__ or "",
@@ -115,14 +255,34 @@ DIALECT = Dialect(
         Word(MEMORY, ANNOTATION, "MiB on the card, a plain number"),
         Word(DEVICES, ANNOTATION, f"number of distinct GPUs, 1 to {MOST_GPUS}, with that share of each; 1 if absent"),
         Word(CONTAINER, ANNOTATION, "the container that has the share; the first app container if absent"),
+        Word(FRACTION_LIMIT, ANNOTATION, "beside `gpu-fraction`: the memory limit, at least as much and less than 1"),
+        Word(MEMORY_LIMIT, ANNOTATION, "beside `gpu-memory`: the memory limit with its unit, at least as much: `8Gi`"),
+        Word(f"{BY_CONTAINER}<container>{_REQUEST}", ANNOTATION, "memory on the card, a quantity such as `8Gi`"),
+        Word(
+            f"{BY_CONTAINER}<container>{_LIMIT}",
+            ANNOTATION,
+            "the memory limit, a quantity; the request too where there is none",
+        ),
+        Word(
+            f"{PORTION_BY_CONTAINER}<container>{_PORTION_LIMIT}",
+            ANNOTATION,
+            "the same as `gpu-fraction.limit`",
+        ),
     ),
     examples=(
         Example({}, annotations={FRACTION: "0.5"}),
         Example({}, annotations={MEMORY: "4000"}),
         Example({}, annotations={FRACTION: "0.25", DEVICES: "2"}),
         Example({}, annotations={FRACTION: "0.333"}),
+        Example({}, annotations={MEMORY: "4000", MEMORY_LIMIT: "8Gi"}),
+        Example({}, annotations={FRACTION: "0.25", FRACTION_LIMIT: "0.6"}),
+        Example(
+            {},
+            annotations={f"{BY_CONTAINER}main{_REQUEST}": "8Gi", f"{BY_CONTAINER}main{_LIMIT}": "24Gi"},
+        ),
         Example({}, annotations={FRACTION: "1"}),
         Example({}, annotations={FRACTION: "0.5", CONTAINER: "other"}),
+        Example({}, annotations={FRACTION: "0.5", FRACTION_LIMIT: "0.25"}),
         Example({"nvidia.com/gpu": "1"}, annotations={FRACTION: "0.5"}),
     ),
 )

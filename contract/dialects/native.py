@@ -3,7 +3,8 @@ Our own dialect: quantities with units, percent or bytes, cores, count, per cont
 
 It expresses all that the older systems can, in the units of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by
 percent takes that percent of memory and of cores, unless `gpu-cores` gives another; cores alone take memory in
-proportion; a count alone takes whole GPUs. Each amount is per GPU.
+proportion; a count alone takes whole GPUs. Each amount is per GPU. A limit beside the memory or the percent lets the
+container use more of the card while nobody else needs it; nothing of that is booked.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRe
 
 _MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
 _PERCENT_CURE = "give a whole number from 1 to 100"
+_LIMITS = {names.GPU_MEMORY_LIMIT: names.GPU_MEMORY, names.GPU_PERCENT_LIMIT: names.GPU_PERCENT}
+"""The limit above each request, in its unit."""
 
 
 def _read(context: PodReader) -> PodRequest | None:
@@ -40,21 +43,15 @@ def _asks(asking: Asking) -> bool:
 
 def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
     count = asking.amount(names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
-    memory = asking.amount(
-        names.GPU_MEMORY,
-        least=quantity.MIB,
-        most=MOST_MEMORY,
-        cure=_MEMORY_CURE,
-        largest=quantity.format_bytes(MOST_MEMORY),
-    )
-    percent = asking.amount(names.GPU_PERCENT, least=1, most=WHOLE, cure=_PERCENT_CURE)
-    cores = asking.amount(names.GPU_CORES, least=1, most=WHOLE, cure=_PERCENT_CURE)
+    memory, percent = _memory(asking, names.GPU_MEMORY), _percent(asking, names.GPU_PERCENT)
+    cores = _percent(asking, names.GPU_CORES)
     if memory is not None and percent is not None:
         raise ReadingRefused(
             asking.field(names.GPU_PERCENT),
             f"{percent} beside {names.GPU_MEMORY}",
             f"give either {names.GPU_PERCENT} or {names.GPU_MEMORY}",
         )
+    limit = _limit(asking)
     if memory is None and percent is None:
         percent = cores if cores is not None else WHOLE
     if cores is None:
@@ -68,19 +65,56 @@ def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
         exclusive=percent == WHOLE and cores == WHOLE,
         init=asking.init,
         wishes=wished,
+        limit=limit,
     )
+
+
+def _memory(asking: Asking, resource: str) -> int | None:
+    largest = quantity.format_bytes(MOST_MEMORY)
+    return asking.amount(resource, least=quantity.MIB, most=MOST_MEMORY, cure=_MEMORY_CURE, largest=largest)
+
+
+def _percent(asking: Asking, resource: str) -> int | None:
+    return asking.amount(resource, least=1, most=WHOLE, cure=_PERCENT_CURE)
+
+
+def _limit(asking: Asking) -> int:
+    """The memory limit above the request, in the request's unit; 0 where there is none, or it is the request."""
+    for limit, request in _LIMITS.items():
+        read = _memory if limit == names.GPU_MEMORY_LIMIT else _percent
+        found, asked = read(asking, limit), read(asking, request)
+        if found is None:
+            continue
+        said = quantity.written(asking.found(limit))
+        if asked is None:
+            others = [other for other in _LIMITS if other != limit and asking.asks(_LIMITS[other])]
+            cure = f"give {others[0]} instead" if others else f"give {request} too: it is what is booked"
+            raise ReadingRefused(asking.field(limit), f"{said} without {request}", cure)
+        if found < asked:
+            below = f"{said}, less than {request}, which is {quantity.written(asking.found(request))}"
+            raise ReadingRefused(asking.field(limit), below, f"give at least {request}, or remove the limit")
+        return found if found > asked else 0
+    return 0
 
 
 DIALECT = Dialect(
     name="native",
     title=names.GROUP,
-    resources=(names.GPU_MEMORY, names.GPU_PERCENT, names.GPU_CORES, names.GPU_COUNT),
+    resources=(
+        names.GPU_MEMORY,
+        names.GPU_PERCENT,
+        names.GPU_CORES,
+        names.GPU_COUNT,
+        names.GPU_MEMORY_LIMIT,
+        names.GPU_PERCENT_LIMIT,
+    ),
     read=_read,
     stems=(f"{names.GROUP}/",),
     charges=lambda options: (
         Charge(names.GPU_MEMORY, memory=1, times=names.GPU_COUNT),
         Charge(names.GPU_CORES, cores=1, times=names.GPU_COUNT),
         Charge(names.GPU_COUNT),
+        Charge(names.GPU_MEMORY_LIMIT),
     ),
     about=__doc__ or "",
     glossary=(
@@ -88,6 +122,13 @@ DIALECT = Dialect(
         Word(names.GPU_PERCENT, LIMITS, "percent of each GPU's memory and of its cores, 1 to 100"),
         Word(names.GPU_CORES, LIMITS, "percent of each GPU's multiprocessors, 1 to 100"),
         Word(names.GPU_COUNT, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent"),
+        Word(
+            names.GPU_MEMORY_LIMIT,
+            LIMITS,
+            "beside `gpu-memory` and at least as much: what the container may use of each GPU while nobody else needs "
+            "it; the pod goes to a node that enforces such a limit, or waits with that reason",
+        ),
+        Word(names.GPU_PERCENT_LIMIT, LIMITS, "the same beside `gpu-percent`, in percent of each GPU's memory"),
         Word(
             names.ISOLATION,
             ANNOTATION,
@@ -114,6 +155,8 @@ DIALECT = Dialect(
         Example({names.GPU_PERCENT: "25"}),
         Example({names.GPU_PERCENT: "25", names.GPU_CORES: "50"}),
         Example({names.GPU_CORES: "40"}),
+        Example({names.GPU_MEMORY: "8Gi", names.GPU_MEMORY_LIMIT: "24Gi"}),
+        Example({names.GPU_PERCENT: "25", names.GPU_PERCENT_LIMIT: "60"}),
         Example({names.GPU_COUNT: "2"}),
         Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "mps"}),
@@ -122,5 +165,7 @@ DIALECT = Dialect(
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2 hours"}),
         Example({names.GPU_MEMORY: "8"}),
         Example({names.GPU_MEMORY: "8Gi", names.GPU_PERCENT: "25"}),
+        Example({names.GPU_MEMORY: "24Gi", names.GPU_MEMORY_LIMIT: "8Gi"}),
+        Example({names.GPU_MEMORY_LIMIT: "24Gi"}),
     ),
 )

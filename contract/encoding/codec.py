@@ -87,6 +87,7 @@ def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
         "leastMemory": fraction.wishes.least_memory,
         "modelsInOrder": fraction.wishes.ordered,
         "oneNuma": fraction.one_numa,
+        "limit": fraction.limit,
     }
     document.update({key: value for key, value in optional.items() if value})
     return document
@@ -114,6 +115,8 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     together = top.flag("sameGpus")
     if together and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
         raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
+    if together and any(fraction.limit for fraction in containers):
+        raise Malformed("request.sameGpus is beside a memory limit above the request")
     request = PodRequest(
         dialect=top.text("dialect"),
         containers=containers,
@@ -158,6 +161,7 @@ def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest
             item.flag("modelsInOrder"),
         ),
         one_numa=item.flag("oneNuma"),
+        limit=item.amount("limit", 0, most=MOST_MEMORY),
     )
     if by_claim:
         if fraction != FractionRequest(fraction.container):
@@ -165,6 +169,10 @@ def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest
         return fraction
     if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
         raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
+    if fraction.limit and not max(fraction.memory, fraction.percent) < fraction.limit <= (
+        MOST_MEMORY if fraction.memory else WHOLE
+    ):
+        raise Malformed(f"request of container {shown(fraction.container)} has a limit that is not above the request")
     if fraction.exclusive and fraction.cores != WHOLE:
         # An exclusive share without all cores would take a whole GPU, and no quota would count all of it.
         raise Malformed(f"request of container {shown(fraction.container)} is exclusive without all cores")
@@ -198,6 +206,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
                         **({"nri": True} if share.nri else {}),
                         **({"coresFree": True} if share.cores_free else {}),
                         **({"asWhole": True} if share.as_whole else {}),
+                        **({"burst": share.burst} if share.burst else {}),
                     }
                     for share in container.shares
                 ],
@@ -228,6 +237,7 @@ def allocation_from_json(document: object) -> Allocation:
                 nri=gpu.flag("nri"),
                 cores_free=gpu.flag("coresFree"),
                 as_whole=gpu.flag("asWhole"),
+                burst=gpu.amount("burst", 0, most=MOST_MEMORY),
             )
             for gpu in item.objects("gpus", most=MOST_GPUS)
         )
@@ -263,27 +273,32 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
 
     The limiters number a container's GPUs in their own order, or have one limit for all. So where the shares differ (a
     percentage of unequal cards), every GPU gets the smallest, since no limit may exceed its share. To limiters 0 means
-    no limit, so a share below one MiB is written as 1.
+    no limit, so a share below one MiB is written as 1. Limiters get the limit of a share that may burst, and the
+    program its booked part: what it takes at its start must be there.
     """
     values: dict[str, str] = {}
     for container in allocation.containers:
         shares, name = container.shares, container.container
         smallest = max(1, mib(min(share.memory for share in shares)))
+        limit = max(1, mib(min(share.limit for share in shares)))
         cores = min(0 if share.cores_free else share.cores for share in shares)
         devices = ",".join(_visible(allocation, share) for share in shares)
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):
             values[names.nri_annotation(name)] = devices
         # The driver refuses a limit above its card's memory, which an oversubscribed card may promise.
-        held = min([smallest, *(max(1, mib(share.gpu_memory)) for share in shares if share.gpu_memory)])
+        cards = [max(1, mib(share.gpu_memory)) for share in shares if share.gpu_memory]
+        held = min([smallest, *cards])
         values[names.per_container(names.MEMORY_MIB_PREFIX, name)] = str(held)
-        values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{smallest}m"
+        if any(share.burst for share in shares):
+            values[names.per_container(names.MEMORY_LIMIT_MIB_PREFIX, name)] = str(min([limit, *cards]))
+        values[names.per_container(names.MEMORY_LIMIT_PREFIX, name)] = f"{limit}m"
         values[names.per_container(names.CORES_LIMIT_PREFIX, name)] = str(cores)
         values[names.per_container(names.MPS_MEMORY_PREFIX, name)] = ",".join(
-            f"{position}={smallest}M" for position in range(len(shares))
+            f"{position}={limit}M" for position in range(len(shares))
         )
         values[names.per_container(names.MPS_THREADS_PREFIX, name)] = str(cores or WHOLE)
-        values[names.per_container(names.MEMORY_FRACTION_PREFIX, name)] = _fraction_text(shares, held, smallest)
+        values[names.per_container(names.MEMORY_FRACTION_PREFIX, name)] = _fraction_text(shares, held, limit)
     return values
 
 

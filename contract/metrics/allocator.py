@@ -166,6 +166,11 @@ GPU_MEMORY_ALLOCATED = PROGRAM.gauge(
     "GPU memory held by shares.",
     labels=("node", "gpu"),
 )
+GPU_MEMORY_LIMITS = PROGRAM.gauge(
+    "gpufraction_gpu_memory_limits_bytes",
+    "What the memory limits of a GPU's pods add up to; as much as is allocated where none may burst.",
+    labels=("node", "gpu"),
+)
 GPU_CORES_ALLOCATED = PROGRAM.gauge(
     "gpufraction_gpu_cores_allocated_ratio",
     "Part of a GPU's cores held by shares; 1 is the whole GPU.",

@@ -43,7 +43,12 @@ SHARE_MEMORY_USED = PROGRAM.gauge(
 )
 SHARE_MEMORY_LIMIT = PROGRAM.gauge(
     "gpufraction_share_memory_limit_bytes",
-    "GPU memory that a container's share gives it, on one of its GPUs.",
+    "GPU memory that a container's share gives it, on one of its GPUs: its memory limit where it may burst.",
+    labels=("namespace", "pod", "container", "gpu"),
+)
+SHARE_MEMORY_REQUEST = PROGRAM.gauge(
+    "gpufraction_share_memory_request_bytes",
+    "GPU memory that is booked for a container, on one of its GPUs.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 SHARE_CORES = PROGRAM.gauge(

@@ -120,14 +120,16 @@ def sharing_of(options: Mapping[str, str]) -> PoolSharing:
     """How GPUs are shared, from options by name. Raises `Malformed`."""
     try:
         sharers = quantity.integer(options.get("deviceSplitCount", "0"))
-        factor = float(quantity.parse(options.get("deviceMemoryScaling", "0")))
+        factor, ratio = (
+            float(quantity.parse(options.get(name, "0"))) for name in ("deviceMemoryScaling", "memoryLimitRatio")
+        )
     except quantity.BadQuantity as error:
         raise Malformed(f"status.options: {error}") from error
     except OverflowError:
-        factor = math.inf  # more than a float holds is more than a GPU can bear
-    if not 0 <= sharers <= 1024 or not (factor == 0 or 1 <= factor <= 10):
-        raise Malformed("status.options asks for sharers or scaling beyond what a GPU can bear")
-    return PoolSharing(sharers, factor, options.get("disablecorelimit") == "true")
+        factor = ratio = math.inf  # more than a float holds is more than a GPU can bear
+    if not 0 <= sharers <= 1024 or not all(times == 0 or 1 <= times <= 10 for times in (factor, ratio)):
+        raise Malformed("status.options asks for sharers, scaling or limits beyond what a GPU can bear")
+    return PoolSharing(sharers, factor, options.get("disablecorelimit") == "true", ratio)
 
 
 def _gpu_from_json(item: Reader, sharing: PoolSharing) -> Gpu:

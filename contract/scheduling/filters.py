@@ -7,9 +7,10 @@ kube-scheduler never sees a pod that is pinned by nodeName.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from contract.model import ISOLATION, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
+from contract.model import ISOLATION, LIMITING, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
@@ -35,7 +36,18 @@ class Limits:
         """Pods that the GPU may have in all."""
         return gpu.sharing.max_sharers or self.max_sharers
 
+    def in_all(self, gpu: Gpu) -> int:
+        """
+        Bytes that the memory limits of the GPU's pods may add up to; `UNBOUNDED` without an option about it.
 
+        Never less than the GPU may promise, so that the option refuses nothing on a GPU where no pod bursts.
+        """
+        ratio = gpu.sharing.limit_ratio
+        return max(self.capacity(gpu), int(gpu.usable * ratio)) if ratio else UNBOUNDED
+
+
+UNBOUNDED = 1 << 62
+"""More bytes than the limits of any number of pods add up to, within 64 bits with any of them added."""
 DEFAULT_LIMITS = Limits()
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -52,10 +64,9 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
         return Reason(Code.NO_GPUS)
     if needs.node_name and needs.node_name != node.name:
         return Reason(Code.NODE_NAME)
-    if not delivers(node, needs):
-        return Reason(Code.DELIVERY)
-    if needs.isolation and not isolates(node, needs):
-        return Reason(Code.ISOLATION)
+    for code, serves in WAYS:
+        if not serves(node, needs):
+            return Reason(code)
     if node.cordoned and not any(t.tolerates(UNSCHEDULABLE) for t in needs.tolerations):
         return Reason(Code.CORDONED)
     if not node.ready:
@@ -88,6 +99,24 @@ def isolates(node: NodeState, needs: PodNeeds) -> bool:
     return any(level in enough for level in node.isolation)
 
 
+def holds_limits(node: NodeState, needs: PodNeeds) -> bool:
+    """Whether the node keeps the pod's containers at their memory limits, where those are above the requests."""
+    return not needs.bursts or any(level in LIMITING for level in node.isolation)
+
+
+WAYS: tuple[tuple[Code, Callable[[NodeState, PodNeeds], bool]], ...] = (
+    (Code.DELIVERY, delivers),
+    (Code.ISOLATION, isolates),
+    (Code.LIMIT_NOT_HELD, holds_limits),
+)
+"""What is asked of how GPUs reach containers on a node and what limits them there, in the order of the checks."""
+
+
+def largest_limit(gpu: Gpu) -> int:
+    """The largest memory limit above a request that a GPU can hold; 0 on a slice, on which no limiter works."""
+    return 0 if gpu.parent else gpu.usable
+
+
 def compute_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
     """What the node lacks of CPU, memory, ephemeral storage or pod slots."""
     has, taken, wanted = node.allocatable, node.requested, needs.compute
@@ -116,30 +145,38 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
         return Reason(Code.UUID)
     if wishes_for_kind(fraction) and not kind_accepted(gpu.model, gpu.memory, fraction):
         return Reason(Code.MODEL)
+    wanted = fraction.memory_on(gpu.usable)
+    limit = wanted + fraction.burst_on(gpu.usable)
+    if limit > wanted and limit > largest_limit(gpu):
+        return Reason(Code.LIMIT_TOO_LARGE, limit, largest_limit(gpu))
     if usage.exclusive:
         return Reason(Code.EXCLUSIVE)
     if fraction.exclusive and usage.sharers:
         return Reason(Code.BUSY)
     if usage.sharers >= limits.sharers(gpu):
         return Reason(Code.SHARERS, limits.sharers(gpu), 0)
-    wanted, free = fraction.memory_on(gpu.usable), limits.capacity(gpu) - usage.memory
+    free = limits.capacity(gpu) - usage.memory
     if wanted > free:
         return Reason(Code.MEMORY, wanted, max(0, free))
+    left = limits.in_all(gpu) - usage.memory - usage.burst
+    if limit > left:
+        return Reason(Code.LIMITS_IN_ALL, limit, max(0, left))
     cores = fraction.cores or 1
     if usage.cores + cores > WHOLE:
         return Reason(Code.CORES, cores, max(0, WHOLE - usage.cores))
     return None
 
 
-def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[int, int, int]:
+def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[int, int, int, int]:
     """
-    What must be released on the GPU before the demand fits, by the rules of `gpu_reason`: bytes, percent of cores, and
-    pods. A figure <= 0 needs no release. A pod that holds the whole GPU is not considered.
+    What must be released on the GPU before the demand fits, by the rules of `gpu_reason`: bytes, percent of cores,
+    pods, and bytes of memory limits. A figure <= 0 needs no release. A pod that holds the whole GPU is not considered.
     """
     return (
         usage.memory + demand.memory - limits.capacity(gpu),
         usage.cores + (demand.cores or 1) - WHOLE,
         usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
+        usage.memory + usage.burst + demand.memory + demand.burst - limits.in_all(gpu),
     )
 
 

@@ -114,6 +114,7 @@ def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShar
         nri,
         gpu.sharing.cores_free,
         shown_as_whole(node, gpu),
+        fraction.burst_on(gpu.usable),
     )
 
 
@@ -171,9 +172,8 @@ def _fit_together(node: NodeState, request: PodRequest, limits: Limits, score: G
 def combined(request: PodRequest) -> FractionRequest:
     """The sum of the shares of containers on the same GPUs; all ask by bytes, or all by percent."""
     by_bytes = bool(request.containers[0].memory)
-    demand = per_gpu(request, ((f.container, "all", f.memory if by_bytes else f.percent) for f in request.containers))[
-        "all"
-    ]
+    each = ((f, f.memory if by_bytes else f.percent) for f in request.containers)
+    demand = per_gpu(request, ((f.container, "all", asked, max(0, f.limit - asked)) for f, asked in each))["all"]
     return replace(
         request.containers[0],
         memory=demand.memory if by_bytes else 0,
@@ -181,6 +181,7 @@ def combined(request: PodRequest) -> FractionRequest:
         cores=demand.cores,
         exclusive=demand.exclusive,
         init=False,
+        limit=demand.memory + demand.burst if demand.burst else 0,
     )
 
 
@@ -189,9 +190,10 @@ def joined(request: PodRequest) -> PodRequest | None:
     The pod with its containers on the same GPUs; None where that is not possible.
 
     It is possible if all ask for the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
+    A container with a memory limit above its request is one share that a GPU must hold, and stays one.
     """
     containers = request.containers
-    if len(containers) < 2 or request.same_gpus:
+    if len(containers) < 2 or request.same_gpus or request.bursts:
         return None
     if len({(f.count, f.wishes, bool(f.memory)) for f in containers}) > 1:
         return None
@@ -336,7 +338,8 @@ class _Load:
         for position, known in before.items():
             running = known.copy() if known is not None else ConcurrentDemand()
             memory = fraction.memory_on(self._node.gpus[position].usable)
-            running.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive)
+            burst = fraction.burst_on(self._node.gpus[position].usable)
+            running.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive, burst=burst)
             self._running[position] = running
             if not _bears(self._node, position, running.demand(), self._limits):
                 self._restore(before)
@@ -359,9 +362,9 @@ def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[
     """What the pod takes of each chosen GPU, by the GPU's position."""
     positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
     placed = (
-        (fraction.container, node.gpus[position].uuid, fraction.memory_on(node.gpus[position].usable))
+        (fraction.container, gpu.uuid, fraction.memory_on(gpu.usable), fraction.burst_on(gpu.usable))
         for fraction, taken in zip(request.containers, chosen, strict=True)
-        for position in taken
+        for gpu in map(node.gpus.__getitem__, taken)
     )
     return {positions[uuid]: demand for uuid, demand in per_gpu(request, placed).items()}
 
@@ -369,9 +372,10 @@ def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[
 def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bool:
     """Whether the pod's containers together fit on the GPU; each alone was checked before."""
     # The rule of `filters.shortage`, written out: this is the innermost step of the search.
-    usage = node.usage[position]
+    usage, gpu = node.usage[position], node.gpus[position]
     return (
-        usage.memory + demand.memory <= limits.capacity(node.gpus[position])
+        usage.memory + demand.memory <= limits.capacity(gpu)
+        and usage.memory + usage.burst + demand.memory + demand.burst <= limits.in_all(gpu)
         and usage.cores + max(demand.cores, 1) <= WHOLE
         and not (demand.exclusive and usage.sharers)
     )

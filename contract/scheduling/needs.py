@@ -146,11 +146,13 @@ class PodNeeds:
     """The least isolation that the node must enforce; empty for any."""
     several: bool = False
     """Whether a container needs more than one GPU."""
+    bursts: bool = False
+    """Whether a container has a memory limit above its request."""
 
 
-def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
+def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False) -> PodNeeds:
     """
-    Read a pod's needs; `several` is its request's.
+    Read a pod's needs; `several` and `bursts` are its request's.
 
     Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
     """
@@ -165,6 +167,7 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False) -> PodNeeds:
         runtime_class=spec.get("runtimeClassName") or "",
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
         several=several,
+        bursts=bursts,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
-from contract.scheduling.demand import Demand, per_gpu
+from contract.scheduling.demand import Demand, per_gpu, shares_of
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 
@@ -45,8 +45,7 @@ def plus(one: Compute, other: Compute) -> Compute:
 
 def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[ContainerAllocation]) -> NodeState:
     """The node with the pod on it, on these GPUs."""
-    placed = ((container.container, share.uuid, share.memory) for container in containers for share in container.shares)
-    return holding(node, [(per_gpu(ask.request, placed), ask.needs)])
+    return holding(node, [(per_gpu(ask.request, shares_of(containers)), ask.needs)])
 
 
 def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds]]) -> NodeState:
@@ -86,4 +85,5 @@ def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iter
         taken.cores - sum(demand.cores for demand in back),
         taken.sharers - len(back),
         taken.exclusive and (held_whole or unknown),
+        taken.burst - sum(demand.burst for demand in back),
     )

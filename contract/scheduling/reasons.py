@@ -27,27 +27,30 @@ class Code(IntEnum):
     NODE_NAME = 2
     DELIVERY = 3
     ISOLATION = 4
-    CORDONED = 5
-    NOT_READY = 6
-    TAINT = 7
-    SELECTOR = 8
-    PORTS = 9
-    CPU = 10
-    MEMORY_OF_NODE = 11
-    STORAGE = 12
-    PODS = 13
-    TOO_FEW_GPUS = 14
-    UNHEALTHY = 15
-    NOT_SHARED = 16
-    GPU_CORDONED = 17
-    UUID = 18
-    MODEL = 19
-    EXCLUSIVE = 20
-    BUSY = 21
-    SHARERS = 22
-    MEMORY = 23
-    CORES = 24
-    NUMA = 25
+    LIMIT_NOT_HELD = 5
+    CORDONED = 6
+    NOT_READY = 7
+    TAINT = 8
+    SELECTOR = 9
+    PORTS = 10
+    CPU = 11
+    MEMORY_OF_NODE = 12
+    STORAGE = 13
+    PODS = 14
+    TOO_FEW_GPUS = 15
+    UNHEALTHY = 16
+    NOT_SHARED = 17
+    GPU_CORDONED = 18
+    UUID = 19
+    MODEL = 20
+    LIMIT_TOO_LARGE = 21
+    EXCLUSIVE = 22
+    BUSY = 23
+    SHARERS = 24
+    MEMORY = 25
+    LIMITS_IN_ALL = 26
+    CORES = 27
+    NUMA = 28
     RESERVED = 99
 
 
@@ -96,6 +99,7 @@ _PLAIN: Mapping[Code, str] = {
     Code.DELIVERY: "that cannot deliver GPUs to the pod: its runtime class, or several GPUs under MPS "
     "(see status.delivery of the GPUNode)",
     Code.ISOLATION: "that do not enforce the isolation asked for (gpufraction.io/isolation)",
+    Code.LIMIT_NOT_HELD: "that enforce no memory limit above the request (it takes the level driver, mps or preload)",
     Code.CORDONED: "cordoned",
     Code.NOT_READY: "not ready",
     Code.SELECTOR: "not matching the pod's node selector or affinity",
@@ -110,11 +114,19 @@ _PLAIN: Mapping[Code, str] = {
 }
 
 
+_OF_BYTES: Mapping[Code, tuple[str, str]] = {
+    Code.MEMORY: ("short of memory", "largest free"),
+    Code.LIMIT_TOO_LARGE: ("with GPUs that cannot hold the memory limit", "largest"),
+    Code.LIMITS_IN_ALL: ("on whose GPUs the memory limits would add up to too much", "most left"),
+    Code.MEMORY_OF_NODE: ("short of node memory", "most free"),
+    Code.STORAGE: ("short of ephemeral storage", "most free"),
+}
+"""What a node is short of, and what its figure is the amount of."""
+
+
 def _sentence(found: ReasonCount) -> str:
     count, wanted, most = found.nodes, found.wanted, found.most
     match found.code:
-        case Code.MEMORY:
-            return f"{count} short of memory (largest free {mib(most)} MiB, wanted {mib(wanted)})"
         case Code.CORES:
             return f"{count} short of cores (most free {most} %, wanted {wanted} %)"
         case Code.SHARERS:
@@ -125,10 +137,6 @@ def _sentence(found: ReasonCount) -> str:
             return f"{count} without enough such GPUs on one NUMA node (most {most}, wanted {wanted})"
         case Code.CPU:
             return f"{count} short of CPU (most free {most / 1000:g}, wanted {wanted / 1000:g})"
-        case Code.MEMORY_OF_NODE:
-            return f"{count} short of node memory (most free {mib(most)} MiB, wanted {mib(wanted)})"
-        case Code.STORAGE:
-            return f"{count} short of ephemeral storage (most free {mib(most)} MiB, wanted {mib(wanted)})"
         case Code.PODS:
             return f"{count} full of pods"
         case Code.TAINT:
@@ -136,6 +144,9 @@ def _sentence(found: ReasonCount) -> str:
             return f"{count} with a taint that the pod does not tolerate ({found.what}{until})"
         case Code.PORTS:
             return f"{count} with the host port in use ({found.what})"
+    if found.code in _OF_BYTES:
+        short, room = _OF_BYTES[found.code]
+        return f"{count} {short} ({room} {mib(most)} MiB, wanted {mib(wanted)})"
     return f"{count} {_PLAIN[found.code]}"
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
-from contract.scheduling.demand import Demand
+from contract.scheduling.demand import Demand, demand_of
 from contract.scheduling.filters import gpu_reason, shortage
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
@@ -234,10 +234,10 @@ def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[D
         return len(shares)
     if used.exclusive:
         return 1
-    alone = Demand(fraction.memory_on(gpu.usable), fraction.cores, fraction.exclusive)
-    memory, cores, _ = shortage(gpu, used, alone, NO_LIMITS)
+    memory, cores, _, in_all = shortage(gpu, used, demand_of(fraction, gpu.usable), NO_LIMITS)
     by_memory = _fewest(memory, sorted((each.memory for each in shares), reverse=True))
-    return max(by_memory, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))
+    by_limits = _fewest(in_all, sorted((each.memory + each.burst for each in shares), reverse=True))
+    return max(by_memory, by_limits, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))
 
 
 def _fewest(lack: int, amounts: Sequence[int]) -> int:

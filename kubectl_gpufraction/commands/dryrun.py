@@ -115,7 +115,11 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
 
 def _wanted(pod: JSON) -> RoomRequest | None:
     request = podfields.admitted(pod)
-    return None if request is None else RoomRequest(request, hosts.unpinned(needs_of(pod, several=request.several)))
+    return (
+        None
+        if request is None
+        else RoomRequest(request, hosts.unpinned(needs_of(pod, several=request.several, bursts=request.bursts)))
+    )
 
 
 def _indexes(allocation: Allocation) -> tuple[int, ...]:

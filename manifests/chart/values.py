@@ -164,6 +164,7 @@ def _whole(least: int, most: int) -> JSON:
 _OF_NODES: JSON = {
     "deviceSplitCount": _whole(1, 1024),
     "deviceMemoryScaling": {"type": "number", "minimum": 1, "maximum": 10},
+    "memoryLimitRatio": {"type": "number", "minimum": 1, "maximum": 10},
     "defaultMem": {"type": "integer", "minimum": 0},
     "defaultCores": _whole(0, 100),
     "disablecorelimit": {"type": "boolean"},

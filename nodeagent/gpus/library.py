@@ -57,6 +57,17 @@ class LibraryBroken(GpuLibraryError):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """
+    What a driver holds a control group to on one GPU, in bytes. `hard`: no allocation beyond it succeeds. `soft`: what
+    it keeps for the group when others want it; 0: nothing.
+    """
+
+    hard: int
+    soft: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """
     One GPU as the driver reports it now.

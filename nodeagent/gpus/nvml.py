@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from nodeagent.gpus.library import Card, GpuLibraryError, LibraryBroken
+from nodeagent.gpus.library import Card, GpuLibraryError, LibraryBroken, MemoryLimit
 from nodeagent.gpus.nvml_calls import (
     FATAL,
     NvmlFailure,
@@ -97,18 +97,17 @@ class Nvml:
             self._fixed = {present: {uuid: fixed_of(nvml, uuid, handles) for uuid in present}}
         return self._fixed[present]
 
-    def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
+    def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
         """
         See `nodeagent.isolation.driver.DriverLimits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, in bytes;
-        all bits set mean no limit. The soft limit stays 0: it is a guarantee, which must be returned before the group
-        ends.
+        all bits set mean no limit. Only the hard limit is read back: without the soft one a group is still held.
         """
-        hard = _NO_LIMIT if limit is None else limit
+        hard, soft = (_NO_LIMIT, 0) if limit is None else (limit.hard, limit.soft)
 
         def change(nvml: Any) -> str:
             handle = call(nvml, "nvmlDeviceGetHandleByUUID", uuid)
             name = group.encode()
-            asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=hard)
+            asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=soft, hardLimit=hard)
             call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
             limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
             call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)

@@ -1,6 +1,10 @@
 """
 Memory limits by the driver: one for each container on each of its GPUs, by the container's control group.
 
+A container's hard limit is its memory limit. Where a share of the GPU may burst, each container there has its booked
+memory as soft limit, which the driver keeps for it. Elsewhere no container can take what another has booked, so there
+is none: it is a guarantee that outlasts its group in the counts of the groups above it (NVML, `memory limits`).
+
 The driver of version 615 and later refuses an allocation by which a control group's processes would exceed their limit
 (NVML, `nvmlDeviceSetMemoryLimits_v1`; cgroup v2, no MIG). The agent sets the limit as soon as the container's group
 exists, reads it back, sets it again now and then, and removes it when the container has ended. It outlives the agent,
@@ -24,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from contract.model import GpuShare
+from nodeagent.gpus.library import MemoryLimit
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import container_of
 
@@ -43,8 +49,8 @@ class Group:
 class DriverLimits(Protocol):
     """The driver's part."""
 
-    def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
-        """Set a control group's bytes on one GPU, None for no limit, and read them back. The error, or empty."""
+    def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
+        """Set a control group's limit on one GPU, None for none, and read it back. The error, or empty."""
         ...
 
 
@@ -57,7 +63,7 @@ class Limiter:
 
     def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
         self._limits, self._groups = limits, groups
-        self._applied: dict[tuple[str, str], int] = {}
+        self._applied: dict[tuple[str, str], MemoryLimit] = {}
         self.trouble = ""
 
     def apply(self, residents: Iterable[Resident], *, again: bool = False) -> None:
@@ -80,15 +86,16 @@ class Limiter:
         self.trouble = failed
 
 
-def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], int]:
+def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], MemoryLimit]:
     """
-    Bytes by GPU and group; `groups` is by container id. A container without a group gets its limit in a later round.
+    Limits by GPU and group; `groups` is by container id. A container without a group gets its limit in a later round.
 
     A restarted container has a new id, and while the API server is away the pod's status still has the old one. So an
     id without a group counts as unknown.
     """
     by_uid = {resident.uid: resident for resident in residents}
-    wanted: dict[tuple[str, str], int] = {}
+    bursting = {share.uuid for resident in by_uid.values() for share in _shares(resident) if share.burst}
+    wanted: dict[tuple[str, str], MemoryLimit] = {}
     for cid, group in groups.items():
         resident = by_uid.get(group.pod)
         if resident is None or resident.allocation is None:
@@ -101,10 +108,21 @@ def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) ->
                 continue
             for share in container.shares:
                 key = (share.uuid, group.path)
-                # With oversubscription a share may exceed the card's memory; the driver refuses such a limit.
-                limit = min(share.memory, share.gpu_memory or share.memory)
-                wanted[key] = min(limit, wanted.get(key, limit))
+                limit = _limit(share, guaranteed=share.uuid in bursting)
+                least = wanted.get(key, limit)
+                wanted[key] = MemoryLimit(min(limit.hard, least.hard), min(limit.soft, least.soft))
     return wanted
+
+
+def _limit(share: GpuShare, *, guaranteed: bool) -> MemoryLimit:
+    # With oversubscription a share may exceed the card's memory; the driver refuses such a limit.
+    most = share.gpu_memory or share.limit
+    return MemoryLimit(min(share.limit, most), min(share.memory, most) if guaranteed else 0)
+
+
+def _shares(resident: Resident) -> Iterator[GpuShare]:
+    for container in resident.allocation.containers if resident.allocation is not None else ():
+        yield from container.shares
 
 
 def possible(driver: str, cgroup: str) -> str:

@@ -86,7 +86,8 @@ def usage_series(
     labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
     return {
         specs.SHARE_MEMORY_USED: {labels: use.used for labels, use in labelled},
-        specs.SHARE_MEMORY_LIMIT: {labels: use.share for labels, use in labelled},
+        specs.SHARE_MEMORY_LIMIT: {labels: use.limit for labels, use in labelled},
+        specs.SHARE_MEMORY_REQUEST: {labels: use.share for labels, use in labelled},
         specs.SHARE_CORES: {labels: use.cores / 100 for labels, use in labelled},
         specs.SHARE_UTILIZATION: {labels: use.busy / 100 for labels, use in labelled if use.busy is not None},
         specs.SHARE_ENFORCED: {(*labels, strongest): 1.0 for labels, _ in labelled},

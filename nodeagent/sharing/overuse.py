@@ -73,7 +73,7 @@ class OveruseMonitor:
         together = _by_claim(usage.uses)
         for use in usage.uses:
             others = together.get((_claim(use), use.gpu), use.used) - use.used
-            if not use.used or use.used + others <= use.share + self._rules.slack:
+            if not use.used or use.used + others <= use.limit + self._rules.slack:
                 continue
             key = (use.resident.uid, use.container, use.gpu)
             offence = self._offences.get(key, _Offence(now))
@@ -92,7 +92,7 @@ class OveruseMonitor:
         beside = f" and the others of its claim {mib(others)} MiB" if others else ""
         message = (
             f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
-            f"{mib(use.used + others - use.share)} MiB more than its share of {mib(use.share)} MiB"
+            f"{mib(use.used + others - use.limit)} MiB more than its {_bound(use)} of {mib(use.limit)} MiB"
         )
         if rules.evict_after and since >= rules.patience + rules.evict_after:
             return OveruseStep(use.resident, OVERUSE, f"{message}; the pod is evicted", evict=True), replace(
@@ -116,6 +116,11 @@ class OveruseMonitor:
             OveruseStep(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
             for resident, gpu in found.values()
         )
+
+
+def _bound(use: Use) -> str:
+    """What holds the container, in a tenant's words."""
+    return "memory limit" if use.burst else "share"
 
 
 def _claim(use: Use) -> str:

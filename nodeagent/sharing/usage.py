@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from contract.model import GpuShare
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.residents import Resident
 
@@ -43,6 +44,13 @@ class Use:
     """Percent of the GPU's multiprocessors; None if the driver does not report it."""
     active: bool | None = None
     """Whether it has used the GPU at all in the last seconds; None where that is not known."""
+    burst: int = 0
+    """Bytes above the share that it may use while nobody else needs them."""
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the container may use at most."""
+        return self.share + self.burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +98,13 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
                 by_container[key] = by_container.get(key, 0) + used
                 busy[key] = busy.get(key, 0) + percents.get(pid, 0)
         for resident in here:
-            for container, share, cores in _shares(resident, card.uuid):
+            for container, share in _shares(resident, card.uuid):
                 key = (resident.uid, container)
                 used = by_container.pop(key, 0)
                 percent = None if card.busy is None else busy.get(key, 0)
                 known = None if active is None else key in active
-                uses.append(Use(resident, container, card.uuid, share, cores, used, percent, known))
+                figures = share.memory, share.cores, used, percent, known, share.burst
+                uses.append(Use(resident, container, card.uuid, *figures))
         strangers.append((card.uuid, unknown + sum(by_container.values())))
     return NodeUsage(tuple(uses), tuple(strangers))
 
@@ -112,8 +121,8 @@ def _active(card: Card, owner_of: Callable[[int], _Container | None]) -> frozens
     return found if len(found) == len(owners) and (found or not card.utilisation) else None
 
 
-def _shares(resident: Resident, uuid: str) -> Iterable[tuple[str, int, int]]:
+def _shares(resident: Resident, uuid: str) -> Iterable[tuple[str, GpuShare]]:
     for container in resident.allocation.containers if resident.allocation else ():
         for share in container.shares:
             if share.uuid == uuid:
-                yield container.container, share.memory, share.cores
+                yield container.container, share

@@ -76,7 +76,7 @@ def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
     """The environment entries of a container with a share; a name that two systems use has one entry."""
     entries = {
         variable: env_from_annotation(variable, names.per_container(prefix, fraction.container))
-        for variable, prefix in names.ENVIRONMENT
+        for variable, prefix in (*names.ENVIRONMENT, *(names.BURST_ENVIRONMENT if fraction.limit else ()))
     }
     dialect = dialects.dialect_named(request.dialect)
     for entry in dialect.environment(request, fraction) if dialect else []:

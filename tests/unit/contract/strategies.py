@@ -39,17 +39,20 @@ JSON = st.recursive(
 def fractions(draw: st.DrawFn) -> FractionRequest:
     """One container's request as a dialect could make it."""
     cores = draw(st.integers(0, WHOLE))
-    by_percent = draw(st.booleans())
+    most = WHOLE if draw(st.booleans()) else MOST_MEMORY
+    asked = draw(st.integers(1, most))
+    limit = draw(st.integers(asked, most))
     return FractionRequest(
         container=draw(NAMES),
         count=draw(st.integers(1, MOST_GPUS)),
-        memory=0 if by_percent else draw(BYTES),
-        percent=draw(st.integers(1, WHOLE)) if by_percent else 0,
+        memory=0 if most == WHOLE else asked,
+        percent=asked if most == WHOLE else 0,
         cores=cores,
         exclusive=cores == WHOLE and draw(st.booleans()),
         init=draw(st.booleans()),
         wishes=draw(WISHES),
         one_numa=draw(st.booleans()),
+        limit=limit if limit > asked and draw(st.booleans()) else 0,
     )
 
 
@@ -57,7 +60,7 @@ def fractions(draw: st.DrawFn) -> FractionRequest:
 def requests(draw: st.DrawFn) -> PodRequest:
     """A pod's request as a dialect could make it."""
     made = draw(st.lists(fractions(), min_size=1, max_size=4, unique_by=lambda f: f.container))
-    could_share = all(f.memory for f in made) and len({f.count for f in made}) == 1
+    could_share = all(f.memory and not f.limit for f in made) and len({f.count for f in made}) == 1
     return PodRequest(
         dialect=draw(TEXT),
         containers=tuple(made),
@@ -81,6 +84,7 @@ _SHARES = st.builds(
     cdi=TEXT,
     nri=st.booleans(),
     as_whole=st.booleans(),
+    burst=st.just(0) | BYTES,
 )
 _GIVEN = st.builds(
     ContainerAllocation,
@@ -99,6 +103,7 @@ VGPU_OPTIONS = st.builds(
     VgpuOptions,
     device_split_count=st.none() | st.integers(1, 1024),
     device_memory_scaling=st.none() | st.floats(1, 10),
+    memory_limit_ratio=st.none() | st.floats(1, 10),
     disable_core_limit=st.none() | st.booleans(),
     mig_strategy=st.none() | st.sampled_from(("none", "single", "mixed")),
     reserve=st.none() | st.integers(0, 99).map(lambda mib: mib << 20),
@@ -161,4 +166,5 @@ def allocation_for(request: PodRequest, *, node: str = "n1", gpu_memory: int = M
 
 
 def _share(fraction: FractionRequest, node: str, position: int, gpu_memory: int) -> GpuShare:
-    return GpuShare(f"GPU-{node}-{position}", position, fraction.memory_on(gpu_memory), fraction.cores, gpu_memory)
+    memory, burst = fraction.memory_on(gpu_memory), fraction.burst_on(gpu_memory)
+    return GpuShare(f"GPU-{node}-{position}", position, memory, fraction.cores, gpu_memory, burst=burst)

@@ -25,6 +25,8 @@ PINNED = {
     "GPU_CORES": "gpufraction.io/gpu-cores",
     "GPU_PERCENT": "gpufraction.io/gpu-percent",
     "GPU_COUNT": "gpufraction.io/gpu-count",
+    "GPU_MEMORY_LIMIT": "gpufraction.io/gpu-memory-limit",
+    "GPU_PERCENT_LIMIT": "gpufraction.io/gpu-percent-limit",
     "FENCE": "gpufraction.io/fence",
     "PIN": "gpufraction.io/pin",
     "PROTECTED": "gpufraction.io/protected",
@@ -58,6 +60,7 @@ PINNED = {
     "DEVICES_PREFIX": "gpufraction.io/devices.",
     "MEMORY_MIB_PREFIX": "gpufraction.io/memory-mib.",
     "MEMORY_LIMIT_PREFIX": "gpufraction.io/memory-limit.",
+    "MEMORY_LIMIT_MIB_PREFIX": "gpufraction.io/memory-limit-mib.",
     "CORES_LIMIT_PREFIX": "gpufraction.io/cores-limit.",
     "MPS_MEMORY_PREFIX": "gpufraction.io/mps-memory.",
     "MPS_THREADS_PREFIX": "gpufraction.io/mps-threads.",
@@ -109,13 +112,15 @@ def test_the_environment_of_a_share() -> None:
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "gpufraction.io/mps-threads.",
         "GPUFRACTION_MEMORY_FRACTION": "gpufraction.io/memory-fraction.",
     }
-    assert {prefix for _, prefix in names.ENVIRONMENT} == set(names.CONTAINER_PREFIXES)
+    assert dict(names.BURST_ENVIRONMENT) == {"NVIDIA_GPU_MEMORY_LIMIT": "gpufraction.io/memory-limit-mib."}
+    read = {prefix for _, prefix in (*names.ENVIRONMENT, *names.BURST_ENVIRONMENT)}
+    assert read == set(names.CONTAINER_PREFIXES)
 
 
 def test_whatever_we_set_a_tenant_may_not() -> None:
     loose = [
         variable
-        for variable, _ in names.ENVIRONMENT
+        for variable, _ in (*names.ENVIRONMENT, *names.BURST_ENVIRONMENT)
         if variable not in names.RESERVED_ENVIRONMENT and not variable.startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
     ]
     assert loose == []
@@ -129,6 +134,8 @@ def test_the_older_systems_names() -> None:
             "gpufraction.io/gpu-percent",
             "gpufraction.io/gpu-cores",
             "gpufraction.io/gpu-count",
+            "gpufraction.io/gpu-memory-limit",
+            "gpufraction.io/gpu-percent-limit",
         ),
         "aliyun": ("aliyun.com/gpu-mem", "aliyun.com/gpu-count", "aliyun.com/gpu-core.percentage"),
         "elastic": (
@@ -159,10 +166,13 @@ def test_the_older_systems_names() -> None:
     )
     assert aliyun.ALLOCATION == "scheduler.framework.gpushare.allocation"
     assert {dialect.name: dialect.annotations for dialect in DIALECTS if dialect.annotations} == {
-        "kai": ("gpu-fraction", "gpu-memory")
+        "kai": ("gpu-fraction", "gpu-memory", "gpu-fraction.limit", "gpu-memory.limit")
     }
     prefixes = {dialect.name: dialect.annotation_prefixes for dialect in DIALECTS if dialect.annotation_prefixes}
-    assert prefixes == {"claims": ("egpuc.elasticgpu.io/",)}
+    assert prefixes == {
+        "claims": ("egpuc.elasticgpu.io/",),
+        "kai": ("nvidia.com/container.", "kai.scheduler/container."),
+    }
     assert (claims.ASSUMED, claims.CONTAINER_PREFIX) == (elastic.ASSUMED, elastic.CONTAINER_PREFIX)
     assert (kai.DEVICES, kai.CONTAINER) == ("gpu-fraction-num-devices", "gpu-fraction-container-name")
     assert (elastic.ASSUMED, elastic.CONTAINER_PREFIX) == ("elasticgpu.io/assumed", "elasticgpu.io/container-")

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.files import write_atomically
-from nodeagent.gpus.library import Card
+from nodeagent.gpus.library import Card, MemoryLimit
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import look
 from nodeagent.isolation.driver import possible
@@ -177,7 +177,7 @@ def test_the_driver_holds_a_control_group_to_its_limit(card: Card) -> None:
         pytest.skip(f"no limits by the driver: {why_not}")
     group.mkdir(exist_ok=True)
     try:
-        assert nvml.limit_memory(card.uuid, str(group), 2 * GIB) == ""
+        assert nvml.limit_memory(card.uuid, str(group), MemoryLimit(2 * GIB, GIB)) == ""
         with client(64 * GIB, inside=str(group), CUDA_VISIBLE_DEVICES=card.uuid) as held:
             print(f"\nin a group of 2 GiB: {held}")
             assert held["code"] == OUT_OF_MEMORY

@@ -18,7 +18,7 @@ from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
 from contract.encoding.quantity import GIB
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes
-from contract.scheduling.demand import per_gpu
+from contract.scheduling.demand import per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
 from tests.builders import node
@@ -54,16 +54,19 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
     by_bytes = draw(st.booleans())
     cores = draw(st.sampled_from((0, 0, 10, 30, 50, 100)))
     percent = 0 if by_bytes else draw(st.sampled_from((10, 33, 50, 100)))
+    memory = draw(st.sampled_from((1, 3, 7, 15, 40))) * GIB if by_bytes else 0
+    limit = draw(st.sampled_from((0, 0, 0, 14 * GIB, 18 * GIB, 40 * GIB) if by_bytes else (0, 0, 60, 99, 100)))
     return FractionRequest(
         container=name,
         count=draw(st.sampled_from((1, 1, 1, 2, 3))),
-        memory=draw(st.sampled_from((1, 3, 7, 15, 40))) * GIB if by_bytes else 0,
+        memory=memory,
         percent=percent,
         cores=cores,
         exclusive=percent == 100 and cores == 100,
         init=draw(st.integers(0, 4)) == 0,
         wishes=draw(wishes),
         one_numa=draw(st.integers(0, 4)) == 0,
+        limit=limit if limit > max(memory, percent) else 0,
     )
 
 
@@ -74,7 +77,7 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
     containers = [draw(fractions(name)) for name in names]
     if same:  # such a dialect asks by bytes, with one count
         containers = [
-            replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False)
+            replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False, limit=0)
             for f in containers
         ]
     policies = st.sampled_from(("", "binpack", "spread"))
@@ -89,7 +92,9 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
         runtime_class=draw(st.sampled_from(("", "", "nvidia"))),
     )
     request = PodRequest("any", tuple(containers), same, draw(policies), draw(policies))
-    return SchedulingRequest(request, replace(needs, several=request.several))
+    # Whether a node holds limits is asked of the node; without it the GPUs answer more often.
+    bursts = request.bursts and draw(st.booleans())
+    return SchedulingRequest(request, replace(needs, several=request.several, bursts=bursts))
 
 
 @st.composite
@@ -112,10 +117,23 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
     if draw(st.integers(0, 3)) == 0:
         made = made.port_taken(80)
     # The options of a pool are a node's; the engines look at each GPU.
-    pool = draw(
-        st.sampled_from((PoolSharing(), PoolSharing(), PoolSharing(2, 3.0), PoolSharing(5), PoolSharing(0, 1.5, True)))
+    pools = (
+        PoolSharing(),
+        PoolSharing(2, 3.0),
+        PoolSharing(5, limit_ratio=1.0),
+        PoolSharing(0, 1.5, True),
+        PoolSharing(limit_ratio=1.75),
     )
-    gpus = [replace(gpu, numa=draw(st.sampled_from((-1, 0, 0, 1))), sharing=pool) for gpu in made.state().gpus]
+    pool = draw(st.sampled_from(pools))
+    gpus = [
+        replace(
+            gpu,
+            numa=draw(st.sampled_from((-1, 0, 0, 1))),
+            sharing=pool,
+            parent=draw(st.sampled_from(("", "", "", "GPU-whole"))),
+        )
+        for gpu in made.state().gpus
+    ]
     ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True))
     return replace(
         made.state(),
@@ -171,10 +189,10 @@ class TwoEngines(RuleBasedStateMachine):
         for gpu in self.snapshot[name].gpus:
             taken = Usage()
             for ask, chosen in here:
-                placed = ((c.container, s.uuid, s.memory) for c in chosen.containers for s in c.shares)
-                demand = per_gpu(ask.request, placed).get(gpu.uuid)
+                demand = per_gpu(ask.request, shares_of(chosen.containers)).get(gpu.uuid)
                 taken = demand.added_to(taken) if demand else taken
             assert taken.memory <= LIMITS.capacity(gpu)
+            assert taken.memory + taken.burst <= LIMITS.in_all(gpu)
             assert taken.cores <= 100
             assert taken.sharers <= LIMITS.sharers(gpu)
             assert not taken.exclusive or taken.sharers == 1

@@ -42,6 +42,78 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         native(gpu_percent=25).annotated("gpufraction.io/isolation", "MPS"),
         Refusal("metadata.annotations[gpufraction.io/isolation]", "'MPS'", "give one of driver, mps, preload, watch"),
     ),
+    "a limit above the memory": (
+        native(gpu_memory="8Gi", gpu_memory_limit="24Gi"),
+        one("native", memory=8 * GIB, limit=24 * GIB),
+    ),
+    "a limit above the percent": (
+        native(gpu_percent=25, gpu_percent_limit=60),
+        one("native", percent=25, cores=25, limit=60),
+    ),
+    "a limit above the memory of each of two GPUs": (
+        native(gpu_memory="8Gi", gpu_memory_limit="24Gi", gpu_count=2),
+        one("native", memory=8 * GIB, limit=24 * GIB, count=2),
+    ),
+    "a limit that is the request": (
+        native(gpu_memory="8Gi", gpu_memory_limit="8192Mi"),
+        one("native", memory=8 * GIB),
+    ),
+    "all of a GPU has no room for a limit": (
+        native(gpu_percent=100, gpu_percent_limit=100),
+        one("native", percent=100, cores=100, exclusive=True),
+    ),
+    "a limit below the memory": (
+        native(gpu_memory="24Gi", gpu_memory_limit="8Gi"),
+        refused(
+            "gpufraction.io/gpu-memory-limit",
+            "'8Gi', less than gpufraction.io/gpu-memory, which is '24Gi'",
+            "give at least gpufraction.io/gpu-memory, or remove the limit",
+        ),
+    ),
+    "a limit below the percent": (
+        native(gpu_percent=60, gpu_percent_limit=25),
+        refused(
+            "gpufraction.io/gpu-percent-limit",
+            "'25', less than gpufraction.io/gpu-percent, which is '60'",
+            "give at least gpufraction.io/gpu-percent, or remove the limit",
+        ),
+    ),
+    "a limit without a request": (
+        native(gpu_memory_limit="24Gi"),
+        refused(
+            "gpufraction.io/gpu-memory-limit",
+            "'24Gi' without gpufraction.io/gpu-memory",
+            "give gpufraction.io/gpu-memory too: it is what is booked",
+        ),
+    ),
+    "a limit beside whole GPUs": (
+        native(gpu_count=2, gpu_percent_limit=50),
+        refused(
+            "gpufraction.io/gpu-percent-limit",
+            "'50' without gpufraction.io/gpu-percent",
+            "give gpufraction.io/gpu-percent too: it is what is booked",
+        ),
+    ),
+    "a limit in the other unit": (
+        native(gpu_percent=25, gpu_memory_limit="24Gi"),
+        refused(
+            "gpufraction.io/gpu-memory-limit",
+            "'24Gi' without gpufraction.io/gpu-memory",
+            "give gpufraction.io/gpu-percent-limit instead",
+        ),
+    ),
+    "a limit without a unit": (
+        native(gpu_memory="8Gi", gpu_memory_limit=24),
+        refused("gpufraction.io/gpu-memory-limit", "'24'", _MEMORY),
+    ),
+    "a limit beyond every machine": (
+        native(gpu_memory="8Gi", gpu_memory_limit="2Pi"),
+        refused("gpufraction.io/gpu-memory-limit", "'2Pi'", "too large, no GPU has as much: give at most 64Ti"),
+    ),
+    "a limit of more than a GPU in percent": (
+        native(gpu_percent=25, gpu_percent_limit=101),
+        refused("gpufraction.io/gpu-percent-limit", "'101'", _PERCENT),
+    ),
     "percent is of memory and cores": (native(gpu_percent=25), one("native", percent=25, cores=25)),
     "percent with other cores": (native(gpu_percent=25, gpu_cores=50), one("native", percent=25, cores=50)),
     "cores alone take memory in proportion": (native(gpu_cores=40), one("native", percent=40, cores=40)),

@@ -144,7 +144,7 @@ BESIDE = {
             "spec.containers[0].resources.limits[gpufraction.io/x]",
             "an unknown resource",
             "give one of gpufraction.io/gpu-memory, gpufraction.io/gpu-percent, gpufraction.io/gpu-cores, "
-            "gpufraction.io/gpu-count",
+            "gpufraction.io/gpu-count, gpufraction.io/gpu-memory-limit, gpufraction.io/gpu-percent-limit",
         ),
     ),
 }

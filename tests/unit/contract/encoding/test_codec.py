@@ -258,7 +258,11 @@ WRONG_GPUNODES: dict[str, tuple[Any, str]] = {
     ),
     "scaling beyond what a float holds": (
         {"metadata": {"name": "n1"}, "status": {"options": [{"name": "deviceMemoryScaling", "value": "1e999"}]}},
-        "status.options asks for sharers or scaling beyond what a GPU can bear",
+        "status.options asks for sharers, scaling or limits beyond what a GPU can bear",
+    ),
+    "limits below the memory": (
+        {"metadata": {"name": "n1"}, "status": {"options": [{"name": "memoryLimitRatio", "value": "0.5"}]}},
+        "status.options asks for sharers, scaling or limits beyond what a GPU can bear",
     ),
     "a GPU that is all GPUs": (
         {"metadata": {"name": "n1"}, "status": node("n1").gpu(uuid="all").gpunode()["status"]},
@@ -361,7 +365,8 @@ def test_a_container_gets_our_device_beside_the_vendors_and_by_annotation_where_
 def test_each_container_has_its_own_annotations(allocation: Allocation) -> None:
     found = container_annotations(allocation)
     ours = [key for key in found if key.startswith("gpufraction.io/")]
-    assert len(ours) == 7 * len(allocation.containers)
+    bursting = sum(any(share.burst for share in container.shares) for container in allocation.containers)
+    assert len(ours) == 7 * len(allocation.containers) + bursting
     for container in allocation.containers:
         alone = container_annotations(Allocation("x", "x", (container,)))
         assert {key: found[key] for key in alone} == alone
@@ -388,6 +393,9 @@ GIB = 1 << 30
         ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB, as_whole=True)], "0.8"),
         ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB)], "1"),
         ([GpuShare("GPU-0", 0, 8 * GIB, 0, 0)], "0.000001"),
+        # A program takes what is booked, however far it may burst.
+        ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, burst=4 * GIB)], "0.333333"),
+        ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, as_whole=True, burst=8 * GIB)], "0.5"),
     ],
 )
 def test_the_part_of_the_card(shares: list[GpuShare], wanted: str) -> None:
@@ -411,3 +419,40 @@ def test_a_program_that_takes_its_part_never_exceeds_its_share(cards: list[tuple
     exact = min(Fraction(min(share.memory, share.gpu_memory)) for share in shares)
     largest = max(share.gpu_memory for share in shares)
     assert part * largest > exact - MIB - Fraction(largest, 1_000_000)
+
+
+BURSTING = Allocation(
+    "a",
+    "n1",
+    (
+        ContainerAllocation("main", (GpuShare("GPU-0", 0, 8 * GIB, 0, 80 * GIB, burst=16 * GIB),)),
+        ContainerAllocation("side", (GpuShare("GPU-0", 0, 4 * GIB, 0, 80 * GIB),)),
+    ),
+)
+
+
+def test_limiters_get_the_limit_and_the_rest_what_is_booked() -> None:
+    found = container_annotations(BURSTING)
+    assert {key: value for key, value in found.items() if key.endswith(".main")} == {
+        "gpufraction.io/devices.main": "GPU-0",
+        "gpufraction.io/memory-mib.main": "8192",
+        "gpufraction.io/memory-limit-mib.main": "24576",
+        "gpufraction.io/memory-limit.main": "24576m",
+        "gpufraction.io/cores-limit.main": "0",
+        "gpufraction.io/mps-memory.main": "0=24576M",
+        "gpufraction.io/mps-threads.main": "100",
+        "gpufraction.io/memory-fraction.main": "0.1",
+    }
+    assert "gpufraction.io/memory-limit-mib.side" not in found
+
+
+def test_a_program_that_knows_no_limits_reads_what_is_booked() -> None:
+    """The version before this one ignores the fields; it then books the same, and gives the container no more."""
+    request = PodRequest("native", (FractionRequest("main", memory=8 * GIB, limit=24 * GIB),))
+    document = json.loads(request_to_text(request))
+    assert document["containers"][0].pop("limit") == 24 * GIB
+    assert request_from_text(json.dumps(document)) == PodRequest("native", (FractionRequest("main", memory=8 * GIB),))
+    allocation = json.loads(allocation_to_text(BURSTING))
+    assert allocation["containers"][0]["gpus"][0].pop("burst") == 16 * GIB
+    earlier = allocation_from_text(json.dumps(allocation))
+    assert [share.limit for container in earlier.containers for share in container.shares] == [8 * GIB, 4 * GIB]

@@ -292,7 +292,7 @@ EXPORT int nvmlDeviceSetComputeMode(Handle *device, int mode) {
 #ifndef WITHOUT_nvmlDeviceSetMemoryLimits_v1
 typedef struct { const char *group; unsigned long long soft, hard; } SetLimits;
 typedef struct { const char *group; unsigned long long soft, hard, used; } GetLimits;
-static struct { unsigned index; char group[256]; unsigned long long hard; } limits[64];
+static struct { unsigned index; char group[256]; unsigned long long soft, hard; } limits[64];
 static unsigned limited;
 
 EXPORT int nvmlDeviceSetMemoryLimits_v1(Handle *device, SetLimits *asked) {
@@ -305,7 +305,7 @@ EXPORT int nvmlDeviceSetMemoryLimits_v1(Handle *device, SetLimits *asked) {
     if (i == 64) return 7;
     if (i == limited) limited++;
     limits[i].index = device->index;
-    limits[i].hard = asked->hard;
+    limits[i].soft = asked->soft, limits[i].hard = asked->hard;
     snprintf(limits[i].group, sizeof limits[i].group, "%s", asked->group);
     return 0;
 }
@@ -314,7 +314,7 @@ EXPORT int nvmlDeviceGetMemoryLimits_v1(Handle *device, GetLimits *told_limits) 
     told_limits->soft = 0, told_limits->hard = ~0ull, told_limits->used = 0;
     for (unsigned i = 0; i < limited; i++)
         if (limits[i].index == device->index && !strcmp(limits[i].group, told_limits->group))
-            told_limits->hard = limits[i].hard;
+            told_limits->soft = limits[i].soft, told_limits->hard = limits[i].hard;
     return 0;
 }
 #endif

@@ -1,7 +1,7 @@
 """
 Looks at the library whose path is the first argument each time that a line `look` arrives, and prints what it saw.
-`limit UUID GROUP BYTES` limits memory instead, 0 for no limit, and prints the trouble. `exclusive UUID` prints whether
-the compute mode is; with `yes` or `no` behind it sets it and prints the trouble.
+`limit UUID GROUP BYTES SOFT` limits memory instead, 0 for no limit, and prints the trouble. `exclusive UUID` prints
+whether the compute mode is; with `yes` or `no` behind it sets it and prints the trouble.
 
 A process of its own for each library, since the bindings load one for a process's life.
 """
@@ -12,6 +12,7 @@ import json
 import sys
 from dataclasses import asdict
 
+from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import look
 
@@ -19,8 +20,9 @@ library = Nvml(path=sys.argv[1])
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "limit":
-        uuid, group, limit = rest
-        print(json.dumps(library.limit_memory(uuid, group, int(limit) or None)), flush=True)
+        uuid, group, hard, soft = rest
+        limit = MemoryLimit(int(hard), int(soft)) if int(hard) else None
+        print(json.dumps(library.limit_memory(uuid, group, limit)), flush=True)
     elif word == "exclusive":
         uuid, *wish = rest
         print(json.dumps(library.set_exclusive(uuid, wish == ["yes"]) if wish else library.exclusive(uuid)), flush=True)

@@ -87,8 +87,8 @@ class Machine:
         seen = json.loads(self._probe.stdout.readline())
         return Observation(**{**seen, "cards": tuple(map(card_from_json, seen["cards"]))})
 
-    def limit(self, uuid: str, group: str, limit: int) -> str:
-        return str(self._say(f"limit {uuid} {group} {limit}"))
+    def limit(self, uuid: str, group: str, limit: int, soft: int = 0) -> str:
+        return str(self._say(f"limit {uuid} {group} {limit} {soft}"))
 
     def exclusive(self, uuid: str, wish: str = "") -> Any:
         return self._say(f"exclusive {uuid} {wish}")
@@ -273,6 +273,7 @@ GROUP = "/sys/fs/cgroup/kubepods.slice/cri-containerd-a.scope"
 
 def test_memory_is_limited_per_group_and_read_back(machine: Machine) -> None:
     assert [machine.limit("GPU-aaaa", GROUP, limit) for limit in (2 << 30, 1 << 30, 0)] == ["", "", ""]
+    assert machine.limit("GPU-aaaa", GROUP, 2 << 30, 1 << 30) == ""
 
 
 NOT_LIMITED = {

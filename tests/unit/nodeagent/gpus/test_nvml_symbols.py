@@ -56,7 +56,7 @@ CALLED = {
 
 ASKED = """
 import json, sys
-from nodeagent.gpus.library import GpuLibraryError
+from nodeagent.gpus.library import GpuLibraryError, MemoryLimit
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.nvml_calls import bindings
 library = Nvml(path=sys.argv[1])
@@ -67,7 +67,7 @@ for ask in (library.driver_version, library.cuda_version, library.gpus):
     except GpuLibraryError as error:
         told.append([error.reason, str(error)])
 told.append([library.exclusive("GPU-aaaa"), library.set_exclusive("GPU-aaaa", True)])
-told.append(library.limit_memory("GPU-aaaa", "/sys/fs/cgroup/x", 1))
+told.append(library.limit_memory("GPU-aaaa", "/sys/fs/cgroup/x", MemoryLimit(1)))
 library.close()
 print(json.dumps([told, sorted(bindings()._nvmlGetFunctionPointer_cache)]))
 """

@@ -12,6 +12,7 @@ import pytest
 from contract import names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, GpuShare
+from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, Limiter, container_groups, possible, wanted_limits
 from nodeagent.isolation.levels import Isolation, sees_host_processes
@@ -22,6 +23,7 @@ from tests.unit.nodeagent.builders import BLIND, MIB, card
 from tests.unit.nodeagent.sharing.test_usage_and_overuse import ONE, TWO, P, Q, pod
 
 SHARE = 100 * MIB
+THREE = "c" * 64
 ALLOCATED = codec.allocation_to_text(
     Allocation("a", "n1", (ContainerAllocation("main", (GpuShare("GPU-0", 0, SHARE, 0, 1 << 34),)),))
 )
@@ -36,16 +38,18 @@ class Driver:
 
     refusal: str = ""
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
+    kept: dict[tuple[str, str], int] = field(default_factory=dict)
     calls: int = 0
 
-    def limit_memory(self, uuid: str, group: str, limit: int | None) -> str:
+    def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
         self.calls += 1
         if self.refusal:
             return self.refusal
         if limit is None:
             self.limits.pop((uuid, group), None)
+            self.kept.pop((uuid, group), None)
         else:
-            self.limits[uuid, group] = limit
+            self.limits[uuid, group], self.kept[uuid, group] = limit.hard, limit.soft
         return ""
 
 
@@ -107,10 +111,24 @@ def shares(*named: tuple[str, int]) -> Allocation:
 def test_a_share_beyond_the_cards_memory_is_limited_to_that() -> None:
     """Where memory is oversubscribed. The driver refuses a limit that the card does not have."""
     pod = Resident("uid", "team", "p", shares(("main", 150)))
-    assert wanted_limits((pod,), {ONE: Group("uid", "/one")}) == {("GPU-0", "/one"): 100}
+    assert wanted_limits((pod,), {ONE: Group("uid", "/one")}) == {("GPU-0", "/one"): MemoryLimit(100)}
 
 
-THREE = "c" * 64
+def test_what_is_booked_is_kept_for_all_on_a_gpu_where_one_may_burst() -> None:
+    driver = Driver()
+    bursting = GpuShare("GPU-0", 0, SHARE, 30, 1 << 34, burst=2 * SHARE)
+    allocation = Allocation("a", "n1", (ContainerAllocation("main", (bursting,)),))
+    burster = Resident("uid-r", "team", "r", allocation, containers=((THREE, "main"),))
+    groups = {ONE: Group("uid-p", "/one"), TWO: Group("uid-q", "/two"), THREE: Group("uid-r", "/three")}
+    limiter = Limiter(driver, lambda pods: groups)
+    limiter.apply((P, Q, burster))
+    on_first = {("GPU-0", "/one"): SHARE, ("GPU-0", "/two"): SHARE, ("GPU-0", "/three"): SHARE}
+    assert driver.limits == {**on_first, ("GPU-0", "/three"): 3 * SHARE, ("GPU-1", "/one"): SHARE}
+    assert driver.kept == {**on_first, ("GPU-1", "/one"): 0}
+    limiter.apply((P, Q))
+    assert set(driver.kept.values()) == {0}
+
+
 UNNAMED: dict[str, tuple[tuple[tuple[str, str], ...], dict[str, int]]] = {
     "nobody is named yet: each has the least": ((), {"/one": 10, "/two": 10, "/three": 10}),
     "one is named: the others have the least of the rest": (
@@ -133,7 +151,7 @@ def test_a_group_is_limited_before_its_container_is_named(
     pod = Resident("uid", "team", "p", shares(("small", 10), ("big", 20)), containers=named)
     groups = {cid: Group("uid", path) for cid, path in ((ONE, "/one"), (TWO, "/two"), (THREE, "/three"))}
     groups["e" * 64] = Group("another pod", "/four")
-    assert wanted_limits((pod,), groups) == {("GPU-0", path): limit for path, limit in want.items()}
+    assert wanted_limits((pod,), groups) == {("GPU-0", path): MemoryLimit(limit) for path, limit in want.items()}
 
 
 POD = "0a1b2c3d-0000-4000-8000-00000000000a"
