@@ -257,16 +257,16 @@ DIALECT = Dialect(
         Word(CONTAINER, ANNOTATION, "the container that has the share; the first app container if absent"),
         Word(FRACTION_LIMIT, ANNOTATION, "beside `gpu-fraction`: the memory limit, at least as much and less than 1"),
         Word(MEMORY_LIMIT, ANNOTATION, "beside `gpu-memory`: the memory limit with its unit, at least as much: `8Gi`"),
-        Word(f"{BY_CONTAINER}<container>{_REQUEST}", ANNOTATION, "memory on the card, a quantity such as `8Gi`"),
         Word(
-            f"{BY_CONTAINER}<container>{_LIMIT}",
+            f"{BY_CONTAINER}<key>",
             ANNOTATION,
-            "the memory limit, a quantity; the request too where there is none",
+            "`<container>.gpu-memory.request`: memory on the card, a quantity such as `8Gi`; "
+            "`<container>.gpu-memory.limit`: the memory limit, and the request too where there is none",
         ),
         Word(
-            f"{PORTION_BY_CONTAINER}<container>{_PORTION_LIMIT}",
+            f"{PORTION_BY_CONTAINER}<key>",
             ANNOTATION,
-            "the same as `gpu-fraction.limit`",
+            "`<container>.gpu-memory.portion.limit`: the same as `gpu-fraction.limit`",
         ),
     ),
     examples=(
@@ -280,6 +280,7 @@ DIALECT = Dialect(
             {},
             annotations={f"{BY_CONTAINER}main{_REQUEST}": "8Gi", f"{BY_CONTAINER}main{_LIMIT}": "24Gi"},
         ),
+        Example({}, annotations={FRACTION: "0.25", f"{PORTION_BY_CONTAINER}main{_PORTION_LIMIT}": "0.6"}),
         Example({}, annotations={FRACTION: "1"}),
         Example({}, annotations={FRACTION: "0.5", CONTAINER: "other"}),
         Example({}, annotations={FRACTION: "0.5", FRACTION_LIMIT: "0.25"}),
