@@ -1,7 +1,8 @@
 """
 The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
 
-1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone.
+1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone. Memory limits add up
+   to no more than the option allows, and are above a request only on whole cards that can hold them.
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
 3. A container sees exactly the GPUs of its allocation, and is told a part of them within its share; without one it
    sees none.
@@ -26,6 +27,7 @@ from contract import names, pods
 from contract.model import Allocation, Compute, PodRequest
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling import reasons
+from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.reasons import Code
 from playground import scenarios
 from playground.cluster import Cluster
@@ -154,6 +156,9 @@ def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
     known = {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
     assert {holding.allocation.node for holding in ledger} <= known.keys()
     assert [uuid for i in known.values() for uuid in ledger.overcommitted(i.node, i.gpus)] == []
+    used = [(gpu, ledger.usage(i.node, gpu.uuid)) for i in known.values() for gpu in i.gpus]
+    assert [gpu.uuid for gpu, usage in used if usage.memory + usage.burst > DEFAULT_LIMITS.in_all(gpu)] == []
+    assert [gpu.uuid for gpu, usage in used if usage.burst and gpu.parent] == []
 
 
 def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservation:
@@ -210,7 +215,9 @@ def _knows_its_part(cluster: Cluster, pod: JSON, name: str, text: str) -> None:
     allocation = _allocation(pod)
     assert allocation is not None
     (shares,) = (c.shares for c in allocation.containers if c.container == name)
-    right = len(parts) == 1 and all(0 < Fraction(parts[0]) * s.gpu_memory <= s.memory for s in shares)
+    right = len(parts) == 1 and all(
+        0 < Fraction(parts[0]) * (s.limit if s.as_whole else s.gpu_memory) <= s.memory for s in shares
+    )
     assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} has {shares} and is told {parts}"
 
 
