@@ -24,7 +24,7 @@ from allocator.kueue.judge import TemplateReading
 from allocator.metering.meter import Meter
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import QueueWeighed
+from allocator.scheduler.events import ConsentsListed, QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings
@@ -44,7 +44,7 @@ from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.options import Options as Reading
-from contract.scheduling import fairness
+from contract.scheduling import consent, fairness
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
@@ -235,7 +235,14 @@ def _namespace_labels(settings: Settings, controller: Controller) -> tuple[Names
         fairness.misread,
         lambda weights: controller.handle(QueueWeighed(weights)),
     )
-    return (weight,) if settings.queue.order == "fair" else ()
+    agreed = NamespaceLabel(
+        names.IDLE_AFTER,
+        consent.seconds_of,
+        consent.misread,
+        lambda namespaces: controller.handle(ConsentsListed(namespaces)),
+    )
+    wanted = ((weight, settings.queue.order == "fair"), (agreed, settings.idle.evict))
+    return tuple(label for label, on in wanted if on)
 
 
 def _faulted(metrics: Metrics) -> Faulted:
@@ -366,6 +373,8 @@ def _controller(
             claims=settings.claims,
             claim_memory=settings.claim_memory,
             preemption=settings.preemption,
+            idle_evict=settings.idle.evict,
+            idle_grace=settings.idle.grace,
             repair=settings.repair,
         ),
         clock=time.monotonic,

@@ -39,5 +39,9 @@ class SchedulerOptions:
     """Bytes that the claims of one namespace may have together; 0 for no bound."""
     preemption: bool = False
     """Whether a waiting pod may have sharers of lower priority evicted."""
+    idle_evict: bool = False
+    """Whether a waiting pod may have idle pods of at most its priority evicted that agreed to it."""
+    idle_grace: float = 300.0
+    """Seconds between an idle pod's warning and its eviction."""
     repair: str = "report"
     """`report` or `evict`: what becomes of the youngest pod on a GPU that is promised beyond what it has."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import reserved
+from allocator.cache.idle import IdleShares
 from allocator.cache.ledger import (
     OWN,
     CardsChanged,
@@ -135,6 +136,8 @@ class Cache:
         """Given every node state that changes, so that it may be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
+        self.idle_shares = IdleShares()
+        """Which pods compute nothing."""
         self.allocated = AllocatedPods()
         """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}

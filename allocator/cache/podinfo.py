@@ -20,8 +20,8 @@ from allocator.cache.ledger import Reservation
 from contract import names, pods
 from contract.encoding import codec, moments, quantity
 from contract.model import Allocation, Compute, PodRequest
+from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
-from contract.scheduling import protection
 from contract.scheduling.demand import demands
 from contract.scheduling.needs import ONE_POD, PodNeeds
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -110,6 +110,8 @@ class PodInfo(NamedTuple):
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
     held_since: float = 0.0
     """Since when it has its share, as far as it tells, in seconds since 1970; 0 where it does not tell."""
+    idle_after: int | None = None
+    """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
     """Annotations against scale-down that we wrote beside the share of such a pod."""
 
@@ -193,6 +195,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
         held_since=_held_since(pod) if allocation is not None else 0.0,
+        idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
         protected=protection.written(annotations) if gates and allocation is not None else (),
     )
 
@@ -365,6 +368,7 @@ class AllocatedPods:
             demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
             compute=pod.compute,
             ending=since if pod.deleting else None,
+            idle_after=pod.idle_after,
         )
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
         self._see_unbound(pod, node, now)

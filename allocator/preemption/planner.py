@@ -1,10 +1,10 @@
 """
-Choose the pods whose eviction makes room for a waiting pod of higher priority.
+Choose the pods whose eviction makes room for a waiting pod: pods of lower priority, or idle ones that agreed to it.
 
 Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few
-those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. Pods of
-the same priority are never evicted, and no pod is where that would not make enough room. The shares of pods that leave
-anyway are counted first.
+those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. No pod
+is evicted for one of lower priority, nor for one of the same unless it agreed to give way, and none where that would
+not make enough room. The shares of pods that leave anyway are counted first.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class PreemptionPlan:
     victims: tuple[AllocatedPod, ...]
     containers: tuple[ContainerAllocation, ...] = field(default=(), compare=False)
     """The shares that the pod is to have there, so that the next plan can count them as taken."""
+    idle: bool = field(default=False, compare=False)
+    """Whether the victims go because they are idle, and not because of their priority."""
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
@@ -57,6 +59,11 @@ class PreemptionRequest:
     """uids of pods that end anyway, so that their shares come back."""
     spared: Container[str] = ()
     """uids of pods that cannot be evicted now, such as for a disruption budget."""
+    idle: Container[str] | None = None
+    """
+    uids of idle pods that agreed to give way. Where it is given, these of at most the same priority are the candidates;
+    else all pods of lower priority are.
+    """
 
 
 def choose(
@@ -98,12 +105,11 @@ def _promising(
 
 
 def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
-    return (
-        sharer.priority < question.priority
-        and sharer.ending is None
-        and sharer.uid not in question.leaving
-        and sharer.uid not in question.spared
-    )
+    if question.idle is None:
+        goes = sharer.priority < question.priority
+    else:
+        goes = sharer.priority <= question.priority and sharer.uid in question.idle
+    return goes and sharer.ending is None and sharer.uid not in question.leaving and sharer.uid not in question.spared
 
 
 def _on(
@@ -123,7 +129,8 @@ def _on(
         places = [range(at, at + len(_NOTHING)) for at in range(0, len(target) * len(_NOTHING), len(_NOTHING))]
         chosen = set_cover.cover([gain for _, gain in helpful], lacks, bound, places=places, budget=budget)
         if chosen is not None:
-            plan = PreemptionPlan(node.name, tuple(helpful[position][0] for position in chosen))
+            victims = tuple(helpful[position][0] for position in chosen)
+            plan = PreemptionPlan(node.name, victims, idle=question.idle is not None)
             if best is None or plan.cost < best.cost:
                 best, most = plan, len(plan.victims)
     room = _room(node, sharers, question, [*leaving, *best.victims]) if best is not None else ()

@@ -37,6 +37,8 @@ _PAUSE, _PAUSE_CAP = 30.0, 600.0
 """Seconds before a pod may preempt again that was not placed after all: the first pause, and the longest."""
 
 PREEMPTING, BLOCKED, FAILED = "Preempting", "PreemptionBlocked", "PreemptionFailed"
+GIVING_WAY = "IdleGivesWay"
+"""Idle pods were asked to give way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,10 @@ class PreemptionTracker:
         attempts = self._attempts.get(uid)
         return attempts.says if attempts is not None else None
 
+    def serves(self, uid: str) -> bool:
+        """Whether room is made for the pod, or idle pods were asked to."""
+        return uid in self.under_way or (self.says(uid) or ("",))[0] == GIVING_WAY
+
     def vain(self) -> frozenset[str]:
         """uids of the waiting pods for which room was made in vain."""
         return frozenset(uid for uid, attempts in self._attempts.items() if attempts.vain)
@@ -111,8 +117,7 @@ class PreemptionTracker:
         self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
         if not plan.victims:
             self._attempts[pod.uid].says = (PREEMPTING, f"waits until pods on node {plan.node} end")
-        why = f"a pod of higher priority waits for a GPU share, and node {plan.node} needs the fewest evictions"
-        return [Eviction(victim.key, victim.uid, None, "preemption", why) for victim in plan.victims]
+        return [eviction(plan, victim) for victim in plan.victims]
 
     def granted(self, order: Eviction) -> None:
         """
@@ -121,7 +126,7 @@ class PreemptionTracker:
         """
         under_way = self._of(order)
         if under_way is not None:
-            text = f"waits for pods of lower priority on node {under_way.node}, evicted to make room"
+            text = f"waits for {_whom(under_way.plan)} on node {under_way.node}, evicted to make room"
             self._attempts[under_way.pod.uid].says = (PREEMPTING, text)
 
     def _of(self, order: Eviction) -> OngoingPreemption | None:
@@ -145,17 +150,44 @@ class PreemptionTracker:
             uid = under_way.pod.uid
             self.over(uid)
             self._pause(uid, now)
-            self._attempts[uid].says = (
-                FAILED,
-                "pods of lower priority could make room, but evicting them failed; the allocator's log says why",
-            )
+            self._say_failed(uid, under_way.plan)
 
-    def fruitless(self, uid: str, blocked: int, now: float) -> None:
-        """No eviction helps the pod now; `blocked`: how many would if disruption budgets allowed them."""
+    def _say_failed(self, uid: str, plan: PreemptionPlan) -> None:
+        text = f"{_whom(plan)} could make room, but evicting them failed; the allocator's log says why"
+        self._attempts[uid].says = (FAILED, text)
+
+    def asked(self, plan: OngoingPreemption) -> None:
+        """Idle pods were asked to give way for the pod."""
+        count = len(plan.plan.victims)
+        text = f"waits for {count} idle pod{'s' * (count != 1)} on node {plan.node} to give way"
+        self._attempts[plan.pod.uid].says = (GIVING_WAY, text)
+
+    def not_asked(self, plan: OngoingPreemption, order: Eviction, now: float, *, forbidden: bool) -> None:
+        """Idle pods cannot be asked to give way, as this one's eviction would be refused; `forbidden`: by a budget."""
+        if forbidden:
+            self._spared[order.uid] = now + _SPARED
+            return
+        self._pause(plan.pod.uid, now)
+        self._say_failed(plan.pod.uid, plan.plan)
+
+    def withdrawn(self, uid: str) -> None:
+        """Idle pods that were asked to give way for the pod need not any more, or cannot."""
+        if (self.says(uid) or ("",))[0] == GIVING_WAY:
+            self._attempts[uid].says = None
+
+    def fruitless(self, uid: str, blocked: int, now: float, *, idle: bool = False) -> None:
+        """
+        No eviction helps the pod now; `blocked`: how many would if disruption budgets allowed them. `idle`: those of
+        idle pods. What was found of pods of lower priority a moment before stays.
+        """
         attempts = self._attempts[uid]
-        attempts.paused_until, attempts.says = now + _FRUITLESS, None
+        if not idle or attempts.paused_until <= now:
+            attempts.says = None
+        attempts.paused_until = now + _FRUITLESS
         if blocked:
             pods = f"{blocked} pod{'s' * (blocked != 1)} of lower priority"
+            if idle:
+                pods = f"{blocked} idle pod{'s' * (blocked != 1)}"
             attempts.says = (BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
     def in_vain(self, uid: str, now: float) -> None:
@@ -177,6 +209,19 @@ class PreemptionTracker:
         attempts = self._attempts[uid]
         attempts.vain += 1
         attempts.paused_until = now + backoff(attempts.vain, _PAUSE, _PAUSE_CAP)
+
+
+def eviction(plan: PreemptionPlan, victim: AllocatedPod) -> Eviction:
+    """The eviction of one of a plan's victims."""
+    if plan.idle:
+        why = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
+        return Eviction(victim.key, victim.uid, None, "idle", why)
+    why = f"a pod of higher priority waits for a GPU share, and node {plan.node} needs the fewest evictions"
+    return Eviction(victim.key, victim.uid, None, "preemption", why)
+
+
+def _whom(plan: PreemptionPlan) -> str:
+    return "idle pods" if plan.idle else "pods of lower priority"
 
 
 def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:

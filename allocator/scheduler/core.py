@@ -55,6 +55,7 @@ from allocator.scheduler.events import (
     ClaimDeleted,
     ClaimsListed,
     ClaimStepAnswered,
+    ConsentsListed,
     DriftFound,
     Effect,
     Event,
@@ -63,6 +64,8 @@ from allocator.scheduler.events import (
     ExcludedGpusListed,
     FenceRefused,
     HeldBeyondChanged,
+    IdlePodWarned,
+    IdleSharesReported,
     InventoriesListed,
     InventoryChanged,
     InventoryDeleted,
@@ -206,6 +209,7 @@ class Controller:
             preemptions=preemptions,
             faults=faults,
             clock=clock,
+            options=options,
         )
         """To others it is for reading, while no other thread calls the controller."""
         self._starvation = StarvationGuard(
@@ -241,6 +245,8 @@ class Controller:
             InventoryChanged: self._handlers.inventory_changed,
             InventoryDeleted: self._handlers.inventory_deleted,
             HeldBeyondChanged: self._handlers.held_beyond_changed,
+            IdleSharesReported: self._handlers.idle_shares_reported,
+            ConsentsListed: self._handlers.consents_listed,
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
             PodFenced: self._handlers.pod_fenced,
@@ -260,6 +266,7 @@ class Controller:
             ReservationsChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
+            IdlePodWarned: self.preemptor.warned,
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
             NodesExpected: self._cycle.nodes_expected,
@@ -272,7 +279,7 @@ class Controller:
             TickPhase.UPKEEP: self._upkeep,
             TickPhase.BINDINGS: self._bindings.tick,
             TickPhase.RESERVATIONS: self._housekeeping.overdue,
-            TickPhase.EVICTIONS: self._housekeeping.evictions,
+            TickPhase.EVICTIONS: lambda now: [*self._housekeeping.evictions(now), *self.preemptor.warnings(now)],
         }
         if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
@@ -389,15 +396,19 @@ class Controller:
 
     def preempt(self) -> list[Eviction]:
         """
-        Look for the first pods in the queue for which evictions would make room; returns who must go, if anybody must.
+        Look for the first pods in the queue for which evictions would make room; returns who must go, if anybody must:
+        first the idle pods whose warning came to its end.
 
         The search takes a while where there are many nodes, so it runs without the lock and its result is checked
         under it.
         """
-        if not self._options.preemption:
+        if not (self._options.preemption or self._options.idle_evict):
             return []
         with self._lock:
-            searches = self.preemptor.searches()
+            orders = self.preemptor.evict_idle()
+            searches = self.preemptor.searches() if orders is None else []
+        if orders is not None:
+            return orders
         for search in searches:
             try:
                 plan, blocked = search.run()

@@ -128,7 +128,7 @@ class SchedulingCycle:
             not entry.foreign
             and not entry.ask.request.claim
             and (self._rounds.has_tried(entry.uid) or entry.uid in self._expected)
-            and entry.uid not in self._preemption.under_way
+            and not self._preemption.serves(entry.uid)
             and self._records.is_schedulable(entry.uid, now)
             and now - self._records.waits(entry.uid, now) >= after
         )

@@ -24,6 +24,7 @@ from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from contract.model import Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
+from contract.nodes.idle import IdleReport
 
 JSON = dict[str, Any]
 
@@ -148,6 +149,21 @@ class ClaimDeleted:
     document: JSON
 
 
+@dataclass(frozen=True, slots=True)
+class IdleSharesReported:
+    """What a GPUNode says of the shares of its node that compute nothing."""
+
+    node: str
+    report: IdleReport
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentsListed:
+    """After how many seconds the idle pods of namespaces give way that do not say it themselves. All that say so."""
+
+    namespaces: Mapping[str, int]
+
+
 # -- events: what became of effects -----------------------------------------------------------------------------------
 
 
@@ -251,6 +267,18 @@ class EvictionAnswered:
     outcome: EvictionOutcome
 
 
+WarningOutcome = Literal["warned", "gone", "budget", "failed"]
+"""What became of a warning; one whose eviction would not be allowed now is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePodWarned:
+    """What became of the warning of an idle pod."""
+
+    warning: WarnIdlePod
+    outcome: WarningOutcome
+
+
 @dataclass(frozen=True, slots=True)
 class DriftFound:
     """The state differs from what the API server says."""
@@ -320,6 +348,8 @@ Event = (
     | InventoryChanged
     | InventoryDeleted
     | HeldBeyondChanged
+    | IdleSharesReported
+    | ConsentsListed
     | ExcludedGpusListed
     | ExcludedGpusChanged
     | ClaimsListed
@@ -336,6 +366,7 @@ Event = (
     | ShareTaken
     | ReservationsChecked
     | EvictionAnswered
+    | IdlePodWarned
     | DriftFound
     | UncountedFound
     | PoolsDeclared
@@ -398,6 +429,14 @@ class ReadBack:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnIdlePod:
+    """Warn a pod by an Event with this message that it is evicted soon, if its eviction would be allowed now."""
+
+    eviction: Eviction
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReservations:
     """Ask the API server whether the pods of these overdue reservations exist; the watch may be behind."""
 
@@ -413,6 +452,7 @@ Effect = (
     | ReadBack
     | CheckReservations
     | Eviction
+    | WarnIdlePod
     | StatusUpdate
     | EventRecord
     | HeldBeyond
@@ -435,4 +475,4 @@ class TickPhase(StrEnum):
     RESERVATIONS = "reservations"
     """`CheckReservations`."""
     EVICTIONS = "evictions"
-    """`Eviction`."""
+    """`Eviction`, `WarnIdlePod`."""

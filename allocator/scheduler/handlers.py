@@ -30,9 +30,11 @@ from allocator.scheduler.events import (
     ClaimDeleted,
     ClaimsListed,
     ClaimStepAnswered,
+    ConsentsListed,
     ExcludedGpusChanged,
     ExcludedGpusListed,
     HeldBeyondChanged,
+    IdleSharesReported,
     InventoriesListed,
     InventoryChanged,
     InventoryDeleted,
@@ -268,6 +270,7 @@ class EventHandlers:
         """The whole list of GPUNodes."""
         published = {inventory.node: inventory for inventory in event.inventories}
         self._cache.replace_inventories(self._kept_out.inventories(published))
+        self._cache.idle_shares.retain(published)
         self._tell_of_strangers()
         self.synced("gpunodes")
 
@@ -280,12 +283,21 @@ class EventHandlers:
         """A GPUNode was deleted."""
         self._kept_out.drop(event.node)
         self._capacities.drop(event.node)
+        self._cache.idle_shares.drop(event.node)
         self._cache.drop_inventory(event.node)
         self._trigger.outdated = True
 
     def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
         """What a GPUNode says of what pods hold beyond its GPUs' promise."""
         self._capacities.see(event.node, event.text)
+
+    def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
+        """What a GPUNode says of the shares that compute nothing."""
+        self._cache.idle_shares.see(event.node, event.report, now)
+
+    def consents_listed(self, event: ConsentsListed, now: float) -> None:
+        """After how long the idle pods of namespaces give way."""
+        self._cache.idle_shares.agree(event.namespaces)
 
     def excluded_gpus_listed(self, event: ExcludedGpusListed, now: float) -> None:
         """Every list of excluded GPUs."""

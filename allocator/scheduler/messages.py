@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
 from allocator.provisioning.wishes import Expectation, Outcome
-from contract import dialects
+from contract import dialects, names
 from contract.encoding import moments, quantity
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
@@ -27,6 +27,8 @@ NODE_NOT_BROUGHT = "NodeNotBrought"
 POOL_FULL = "PoolFull"
 REFUSED = "PlacementRefused"
 SHARE_RETURNED = "GPUShareReturned"
+PREEMPTED, IDLE, GAVE_WAY = "GPUSharePreempted", "GPUShareIdle", "GPUShareGaveWay"
+"""Reasons of Events on pods that are evicted for another one, and of the warning of an idle one before that."""
 _ONLY_NEW = "no node of this cluster would serve it"
 _IN_VAIN: Mapping[Outcome, str] = {
     "too-late": "no node of pool {pool} came in time",
@@ -38,6 +40,16 @@ _LISTED = 8
 """GPUs or models that are named in one message."""
 Smallest = Callable[[FractionRequest], int]
 """Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
+
+
+def asked_to_give_way(lasted: float, agreed: int, grace: float, *, own: bool) -> str:
+    """The warning of an idle pod; `own`: it agreed itself, and not its namespace."""
+    whose = "its annotation" if own else "its namespace's label"
+    return (
+        f"the pod's GPU share has computed nothing for {moments.duration(lasted)}, and a waiting pod of equal or "
+        f"higher priority needs it. By {whose} {names.IDLE_AFTER} the pod gives way after {moments.duration(agreed)}: "
+        f"it is evicted in {moments.duration(grace)} unless it computes again"
+    )
 
 
 def code(decision: Unschedulable) -> str:

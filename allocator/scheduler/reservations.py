@@ -1,25 +1,27 @@
 """
-Nodes reserved for pods: for a starving pod, and for a pod for which others of lower priority are evicted.
+Nodes reserved for pods: for a starving pod, and for a pod for which others are evicted.
 
-A pod that has waited past a bound has a node reserved; one of higher priority has room made for it where the
-administrator wants that. Pure; the shell holds the lock.
+A pod that has waited past a bound has a node reserved. Where the administrator wants that, a pod of higher priority has
+room made for it, and idle pods that agreed to it give way for one of the same priority. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.options import SchedulerOptions
 from allocator.preemption import planner, tracker
+from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue import reservation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import EventRecord, Eviction, PodFaults
-from allocator.scheduler.events import EvictionAnswered
+from allocator.scheduler import messages
+from allocator.scheduler.events import Effect, EvictionAnswered, IdlePodWarned, WarnIdlePod
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -42,6 +44,11 @@ class VictimSearch:
     """Nodes that are not reserved for another pod."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
 
+    @property
+    def idle(self) -> bool:
+        """Whether idle pods are sought, and not pods of lower priority."""
+        return self.question.idle is not None
+
     def run(self) -> tuple[PreemptionPlan | None, int]:
         """The plan; without one, how many victims would help if disruption budgets allowed their eviction."""
         plan = planner.without_any(self.planned, self.question)
@@ -53,7 +60,7 @@ class VictimSearch:
 
 
 class Preemptor:
-    """Makes room for pods of higher priority."""
+    """Makes room for pods: has pods of lower priority evicted, and idle ones that agreed to it."""
 
     def __init__(
         self,
@@ -63,27 +70,43 @@ class Preemptor:
         preemptions: PreemptionTracker,
         faults: PodFaults,
         clock: Callable[[], float],
+        options: SchedulerOptions,
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
-        self._order = state.order
+        self._order, self._idle, self._options = state.order, state.cache.idle_shares, options
+        self.giving_way = GivingWay(options.idle_grace)
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
 
     def searches(self) -> list[VictimSearch]:
-        """The searches for victims that are worth their time now, the first in the queue first."""
-        kept = self._kept_for_patience()
-        entries = self._who_may_preempt(kept)
+        """
+        The searches for victims that are worth their time now, the first in the queue first; for each pod first among
+        those of lower priority, whose eviction makes room at once.
+        """
+        kept, now = self._kept_for_patience(), self._clock()
+        due = self._due(now) if self._options.idle_evict and len(self._queue) else []
+        entries = self._who_may_preempt(kept, due)
+        lower = [each for each in entries if self._options.preemption and self.sharers.any_below(each.priority)]
+        idle = [each for each in entries if any(pod.priority <= each.priority for pod in due)]
+        found = self._searches(lower, kept, None) + self._searches(idle, kept, frozenset(pod.uid for pod in due))
+        position = {each.uid: number for number, each in enumerate(entries)}
+        return sorted(found, key=lambda search: (position[search.pod.uid], search.idle))
+
+    def _searches(
+        self, entries: Sequence[QueuedPodInfo], kept: Sequence[NodeReservation], idle: frozenset[str] | None
+    ) -> list[VictimSearch]:
+        """The searches of one kind, over the nodes as they are planned to be."""
         sharers = self.sharers.by_node() if entries else {}
-        nodes = self.as_planned(sharers)
+        nodes = self.as_planned(sharers) if idle is None else self._as_asked(sharers)
         leaving = self._leaving(sharers)
         names = {each.node for each in self.preemptions.under_way.values()}
         planned = tuple(node for node in nodes if node.name in names)
         return [
             VictimSearch(
                 entry,
-                self._question(entry, leaving),
+                self._question(entry, leaving, idle),
                 planned,
                 tuple(node for node in nodes if not tracker.closed_to(kept, node.name, entry)),
                 sharers,
@@ -91,14 +114,103 @@ class Preemptor:
             for entry in entries
         ]
 
+    def _due(self, now: float) -> list[AllocatedPod]:
+        """The idle pods that agreed to give way by now, those that are asked to already left out."""
+        asked = {victim.uid for victim in self.giving_way.victims()}
+        known = (self.sharers.get(uid) for _, uid in self._idle.listed() if uid not in asked)
+        return [pod for pod in known if pod is not None and self._idle.due(pod, now)]
+
     def conclude(self, search: VictimSearch, plan: PreemptionPlan | None, blocked: int) -> list[Eviction] | None:
         """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
         if plan is None:
-            self.preemptions.fruitless(search.pod.uid, blocked, self._clock())
+            self.preemptions.fruitless(search.pod.uid, blocked, self._clock(), idle=search.idle)
             self._requeue_if_said(search.pod)
             return None
-        now_best = self._best_there_now(search.pod, plan)
-        return self._begin(search.pod, now_best) if now_best is not None else None
+        now_best = self._best_there_now(search.pod, plan, search.question.idle)
+        if now_best is None:
+            return None
+        return self._ask_to_give_way(search.pod, now_best) if search.idle else self._begin(search.pod, now_best)
+
+    def _ask_to_give_way(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
+        """
+        The victims are to be warned; nobody is evicted yet. Without victims the pod waits for what comes free anyway,
+        such as by the plan of another one.
+        """
+        now = self._clock()
+        if not plan.victims:
+            self.preemptions.fruitless(entry.uid, 0, now, idle=True)
+        elif self.giving_way.may_ask(entry.uid):
+            self.giving_way.begin(entry, plan, tracker.leaving(self.sharers.on(plan.node), now), now)
+        return []
+
+    def warnings(self, now: float) -> list[Effect]:
+        """The idle pods that are to be warned, each once."""
+        found: list[Effect] = []
+        for pod in self.giving_way.take_warnings():
+            plan, lasted = self.giving_way.of(pod.uid), self._idle.lasted(pod, now)
+            if plan is not None and lasted is not None and self._leadership.holds():
+                order = tracker.eviction(plan.plan, pod)
+                text = messages.asked_to_give_way(
+                    lasted, self._idle.consent(pod), self.giving_way.grace, own=pod.idle_after is not None
+                )
+                found.append(WarnIdlePod(order, text))
+        return found
+
+    def warned(self, event: IdlePodWarned, now: float) -> None:
+        """What became of a warning: only a pod that has it, and whose eviction is allowed, may be evicted later."""
+        order = event.warning.eviction
+        plan = self.giving_way.of(order.uid)
+        if event.outcome == "warned":
+            self.giving_way.note(order.uid, now)
+            if plan is not None:
+                self.preemptions.asked(plan)
+        elif plan is not None:
+            self.giving_way.over(plan.pod.uid)
+            self.preemptions.withdrawn(plan.pod.uid)
+            if event.outcome != "gone":
+                self.preemptions.not_asked(plan, order, now, forbidden=event.outcome == "budget")
+        self._trigger.requeue()
+
+    def evict_idle(self) -> list[Eviction] | None:
+        """
+        Who must go after a warning that came to its end: for one pod, and by a plan that is made again over those that
+        were warned. None where nobody must.
+        """
+        now = self._clock()
+        if not self._leadership.holds() or self._trigger.requeued:
+            return None
+        for plan in self.giving_way.ripe(self._idle.confirmed, now):
+            uid, victims = plan.pod.uid, frozenset(victim.uid for victim in plan.plan.victims)
+            self.giving_way.over(uid)
+            self.preemptions.withdrawn(uid)
+            self._trigger.requeue()
+            entry = self._queue.pod(uid)
+            if entry is None or not all(self._still_due(victim, now) for victim in plan.plan.victims):
+                continue
+            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, self._kept_for_patience())
+            best = self._best_there_now(entry, plan.plan, victims) if wanted and self._has_no_room(entry) else None
+            if best is not None and best.victims:
+                self.giving_way.forget(victim.uid for victim in best.victims)
+                return self._begin(entry, best)
+        return None
+
+    def _still_due(self, victim: AllocatedPod, now: float) -> bool:
+        """Whether a victim holds what it held, and has agreed to give way by now."""
+        pod = self.sharers.get(victim.uid)
+        return pod is not None and pod.ending is None and pod.node == victim.node and self._idle.due(pod, now)
+
+    def _withdraw_requests(self, now: float) -> None:
+        """Ask nobody any more for a pod that is placed or gone, nor a pod that computes again."""
+        if not self._leadership.holds():
+            for uid in self.giving_way.plans:
+                self.preemptions.withdrawn(uid)
+            self.giving_way.clear()
+            return
+        for uid in [uid for uid in self.giving_way.plans if self._queue.pod(uid) is None]:
+            self.giving_way.over(uid)
+        for plan in self.giving_way.retain(lambda victim: self._still_due(victim, now), now):
+            self.preemptions.withdrawn(plan.pod.uid)
+            self._trigger.requeue()
 
     def set_aside(self, entry: QueuedPodInfo) -> None:
         """To be called as an error is handled that came of the pod's search."""
@@ -123,17 +235,32 @@ class Preemptor:
             sharers[name] = tuple(sharer for sharer in on if sharer.uid not in awaited)
         return list(found.values())
 
-    def _who_may_preempt(self, kept: Sequence[NodeReservation]) -> list[QueuedPodInfo]:
-        """The first few in the queue that are of higher priority than somebody who holds a share."""
+    def _as_asked(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
+        """`as_planned`, and as if all idle pods that were asked to give way had done so."""
+        nodes = self.as_planned(sharers)
+        for plan in self.giving_way.plans.values():
+            on = sharers.get(plan.node, ())
+            nodes = [tracker.carried_out(node, on, [plan]) if node.name == plan.node else node for node in nodes]
+            sharers[plan.node] = tuple(sharer for sharer in on if sharer.uid not in plan.awaited)
+        return nodes
+
+    def _who_may_preempt(self, kept: Sequence[NodeReservation], due: Sequence[AllocatedPod]) -> list[QueuedPodInfo]:
+        """
+        The first few in the queue that are of higher priority than somebody who holds a share, or of as high a one as
+        somebody who is `due` to give way.
+        """
         now, found = self._clock(), list[QueuedPodInfo]()
         self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
         if not self._leadership.holds() or self._trigger.requeued:
             return []
+        least = min((pod.priority for pod in due), default=None)
         for entry in self._order.in_order():
-            if len(found) == _TRIES or not self.sharers.any_below(entry.priority):
+            some = self._options.preemption and self.sharers.any_below(entry.priority)
+            if len(found) == _TRIES or not (some or (least is not None and least <= entry.priority)):
                 break  # whoever is behind it in the queue is of no higher priority
             if (
-                tracker.wanted(entry, kept)
+                entry.uid not in self.giving_way.plans
+                and tracker.wanted(entry, kept)
                 and self._records.is_schedulable(entry.uid, now)
                 and self.preemptions.may_ask(entry.uid, now)
                 and self._has_no_room(entry)
@@ -152,18 +279,23 @@ class Preemptor:
         now = self._clock()
         return frozenset(uid for on in sharers.values() for uid in tracker.leaving(on, now))
 
-    def _question(self, entry: QueuedPodInfo, leaving: frozenset[str]) -> PreemptionRequest:
+    def _question(
+        self, entry: QueuedPodInfo, leaving: frozenset[str], idle: Container[str] | None
+    ) -> PreemptionRequest:
         spared = self.preemptions.spared(self._clock())
-        return PreemptionRequest(entry.ask, entry.priority, self._cache.engine.limits, leaving, spared)
+        return PreemptionRequest(entry.ask, entry.priority, self._cache.engine.limits, leaving, spared, idle)
 
-    def _best_there_now(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> PreemptionPlan | None:
+    def _best_there_now(
+        self, entry: QueuedPodInfo, plan: PreemptionPlan, idle: Container[str] | None
+    ) -> PreemptionPlan | None:
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         on = {plan.node: self.sharers.on(plan.node)}
-        node = next((state for state in self.as_planned(on) if state.name == plan.node), None)
+        planned = self._as_asked(on) if idle is not None else self.as_planned(on)
+        node = next((state for state in planned if state.name == plan.node), None)
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
-        question = self._question(entry, self._leaving(on))
+        question = self._question(entry, self._leaving(on), idle)
         found = planner.without_any([node], question) or planner.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
@@ -187,9 +319,8 @@ class Preemptor:
         match event.outcome:
             case "evicted":
                 self.preemptions.granted(order)
-                self._records.note(
-                    EventRecord("Pod", order.key, order.uid, "GPUSharePreempted", f"evicted: {order.why}")
-                )
+                code = messages.GAVE_WAY if order.cause == "idle" else messages.PREEMPTED
+                self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
             case "budget":
                 self.preemptions.refused(order, now)
             case "failed":
@@ -199,6 +330,7 @@ class Preemptor:
 
     def tick(self, now: float) -> None:
         """End what is under way where its pod is placed or gone, or where room was made and did not help."""
+        self._withdraw_requests(now)
         for uid, under_way in tuple(self.preemptions.under_way.items()):
             entry = self._queue.pod(uid)
             late = now - under_way.since > tracker.STUCK

@@ -171,6 +171,24 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
     return "evicted"
 
 
+def record(kube: Kube, news: Report, now: datetime) -> None:
+    """Write an Event. Raises `KubeError` if it is not taken."""
+    match news:
+        case StatusUpdate():
+            kind, reason = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
+            warns = bool(news.warning)
+        case EventRecord():
+            kind, reason, warns = news.kind, news.code, news.warns
+    namespace, _, name = news.key.rpartition("/")
+    involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
+    at = _timestamp(now)
+    events.record(kube, involved, reason=reason, message=news.reason, at=at, component=_COMPONENT, warns=warns)
+
+
+def _timestamp(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class EventRecorder:
     """
     Writes conditions and Events from a bounded queue on a thread of its own.
@@ -261,28 +279,15 @@ class EventRecorder:
             note = {"metadata": {"annotations": {str(names.BEYOND): news.text}}}
             self._kube.patch_merge(paths.gpunodes(news.key), note)
             return
-        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self._clock()
         if isinstance(news, StatusUpdate):
             try:
-                self._set_condition(news, now)
+                self._set_condition(news, _timestamp(now))
             except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
                 return
-        self._record(news, now)
-
-    def _record(self, news: Report, now: str) -> None:
-        match news:
-            case StatusUpdate():
-                kind, reason = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
-                warns = bool(news.warning)
-            case EventRecord():
-                kind, reason, warns = news.kind, news.code, news.warns
-        namespace, _, name = news.key.rpartition("/")
-        involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
-        events.record(
-            self._kube, involved, reason=reason, message=news.reason, at=now, component=_COMPONENT, warns=warns
-        )
+        record(self._kube, news, now)
 
     def _set_condition(self, news: StatusUpdate, now: str) -> None:
         namespace, name = news.key.split("/", 1)

@@ -1,5 +1,5 @@
 """
-Evictions, written: those that were ordered, and those that make room for a pod of higher priority.
+Evictions, written: those that were ordered, and those that make room for a waiting pod; and the warnings before some.
 
 For room it may need several pods, and a disruption budget may refuse any of them. So all are asked about first, as a
 dry run, and the first real refusal ends it: nobody is evicted for a plan that cannot be carried out, as far as that can
@@ -8,20 +8,34 @@ be known. What became of each goes back to the controller, which decides what fo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from allocator.faults import Faulted, surfaced
-from allocator.queue.records import Eviction
+from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import EvictionAnswered, EvictionOutcome
-from allocator.workers.binder import evict
-from runtime.kubernetes.client import Kube
+from allocator.scheduler.events import (
+    EvictionAnswered,
+    EvictionOutcome,
+    IdlePodWarned,
+    WarnIdlePod,
+    WarningOutcome,
+)
+from allocator.scheduler.messages import IDLE
+from allocator.workers.binder import evict, record
+from runtime.kubernetes.client import Kube, KubeError
+
+log = logging.getLogger(__name__)
 
 _GRANTED = ("evicted", "gone")
 
 
 class Evictor:
-    """Asks the API server. `counted` is told the cause and the outcome of each."""
+    """
+    Asks the API server. `counted` is told the cause and the outcome of each eviction, `warned` the outcome of each
+    warning.
+    """
 
     def __init__(
         self,
@@ -29,9 +43,12 @@ class Evictor:
         controller: Controller,
         counted: Callable[[str, str], None],
         faulted: Faulted = surfaced,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        warned: Callable[[str], None] = lambda outcome: None,
     ) -> None:
         self._kube, self._controller, self._counted = kube, controller, counted
-        self._faulted = faulted
+        self._faulted, self._clock, self._warned = faulted, clock, warned
 
     def carry_out(self, order: Eviction) -> None:
         """Evict one pod."""
@@ -43,6 +60,24 @@ class Evictor:
         except Exception:
             self._faulted("evict", order.key)
             return "failed"
+
+    def warn(self, warning: WarnIdlePod) -> None:
+        """Warn a pod that it is evicted soon, by an Event; not where its eviction would not be allowed now."""
+        order = warning.eviction
+        granted = self._evict(order, dry_run=True)
+        outcome: WarningOutcome = "warned" if granted == "evicted" else granted
+        if granted == "evicted":
+            try:
+                record(self._kube, EventRecord("Pod", order.key, order.uid, IDLE, warning.message), self._clock())
+                log.warning("idle pod warned", extra={"pod": order.key})
+            except KubeError as error:
+                log.warning("idle pod not warned", extra={"pod": order.key, "reason": str(error)})
+                outcome = "failed"
+            except Exception:
+                self._faulted("warn", order.key)
+                outcome = "failed"
+        self._warned(outcome)
+        self._controller.handle(IdlePodWarned(warning, outcome))
 
     def preempt(self) -> None:
         """Make room for a waiting pod, if somebody's going would."""

@@ -23,6 +23,7 @@ from allocator.scheduler.events import (
     ExcludedGpusChanged,
     ExcludedGpusListed,
     HeldBeyondChanged,
+    IdleSharesReported,
     InventoriesListed,
     InventoryChanged,
     InventoryDeleted,
@@ -38,6 +39,7 @@ from contract import names, pods
 from contract.encoding.reading import Malformed
 from contract.nodes import attributes, excluded
 from contract.nodes.excluded import KeptOut
+from contract.nodes.idle import idle_from_object
 from contract.nodes.inventories import inventory_from_object
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
@@ -248,8 +250,10 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
             controller.handle(InventoriesListed(found))
             for item in items:
                 controller.handle(HeldBeyondChanged(_name(item), _beyond(item)))
+                controller.handle(IdleSharesReported(_name(item), idle_from_object(item)))
         case Put(gpunode):
             controller.handle(HeldBeyondChanged(_name(gpunode), _beyond(gpunode)))
+            controller.handle(IdleSharesReported(_name(gpunode), idle_from_object(gpunode)))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.handle(InventoryChanged(found[0]))

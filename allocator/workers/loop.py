@@ -37,6 +37,7 @@ from allocator.scheduler.events import (
     ShareTaken,
     TakeShare,
     TickPhase,
+    WarnIdlePod,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor
@@ -65,21 +66,26 @@ _AFTER_THE_CYCLE = (
 
 @dataclass(frozen=True, slots=True)
 class LoopCounters:
-    """Who is told how long each pass took, in seconds, and what became of each write, eviction and late pod."""
+    """
+    Who is told how long each pass took, in seconds, and what became of each write, eviction, warning and late pod.
+    """
 
     passed: Callable[[float], None] = lambda seconds: None
     written: Callable[[str], None] = lambda outcome: None
     evicted: Callable[[str, str], None] = lambda cause, outcome: None
+    warned: Callable[[str], None] = lambda outcome: None
     late: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> LoopCounters:
         """The metrics."""
         bindings, evictions = metrics.counter(specs.BINDINGS), metrics.counter(specs.EVICTIONS)
+        warnings = metrics.counter(specs.IDLE_WARNINGS)
         return cls(
             passed=metrics.histogram(specs.SCHEDULING_CYCLE_SECONDS).observe,
             written=lambda outcome: bindings.labels(outcome=outcome).inc(),
             evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
+            warned=lambda outcome: warnings.labels(outcome=outcome).inc(),
             late=metrics.counter(specs.LATE_PODS).inc,
         )
 
@@ -112,7 +118,7 @@ class SchedulingLoop:
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
         self._protects = protects
-        self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
+        self._evictor = Evictor(kube, controller, self._counted.evicted, faulted, warned=self._counted.warned)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._fencer = Fencer(
             kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
@@ -172,6 +178,8 @@ class SchedulingLoop:
                     self._check(reservations)
                 case Eviction():
                     self._evictor.carry_out(effect)
+                case WarnIdlePod():
+                    self._evictor.warn(effect)
                 case StatusUpdate() | EventRecord() | HeldBeyond():
                     self._recorder.put(effect)
 

@@ -36,8 +36,14 @@ SCHEDULING_CYCLE_SECONDS = PROGRAM.histogram(
 )
 EVICTIONS = PROGRAM.counter(
     "gpufraction_evictions_total",
-    "Evictions asked for, by cause (unbound, repair, preemption) and outcome (evicted, gone, budget, failed).",
+    "Evictions asked for, by cause (unbound, repair, preemption, idle) and outcome (evicted, gone, budget, failed).",
     labels=("cause", "outcome"),
+)
+IDLE_WARNINGS = PROGRAM.counter(
+    "gpufraction_idle_warnings_total",
+    "Idle pods that agreed to give way, and were to be warned before their eviction, by outcome (warned, gone, budget, "
+    "failed).",
+    labels=("outcome",),
 )
 RESERVATIONS = PROGRAM.gauge(
     "gpufraction_reservations",

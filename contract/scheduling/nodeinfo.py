@@ -31,6 +31,8 @@ class AllocatedPod:
     """What it takes of the node besides GPUs."""
     ending: float | None = None
     """When it was first seen to terminate, by the injected clock; None while it does not."""
+    idle_after: int | None = None
+    """After how many idle seconds it agrees to give way, 0 for never; None where that is its namespace's to say."""
 
     @property
     def worth(self) -> tuple[int, int, str]:

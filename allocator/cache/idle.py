@@ -1,0 +1,82 @@
+"""
+Which pods compute nothing, as the agents publish it, and which of them agreed to give way.
+
+An agent's clock is not ours. So how long a pod has been idle is counted by the agent's own two times, since when and
+until when it looked, and from there on by our clock. An agent that has ended goes on being believed by this, so a
+caller that acts on it asks whether the agent has written since some moment (`confirmed`).
+
+A GPUNode speaks for pods on its own node alone: an agent must not name those of others. Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from contract.nodes.idle import IdleReport
+from contract.scheduling import consent
+from contract.scheduling.nodeinfo import AllocatedPod
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a GPUNode says, and when we saw that it was written; None where it may be of any age."""
+
+    report: IdleReport
+    at: float | None
+
+
+class IdleShares:
+    """The idle pods of all nodes. Not thread-safe: one owner calls it."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Seen] = {}
+        self._agreed: Mapping[str, int] = {}
+
+    def see(self, node: str, report: IdleReport, now: float) -> None:
+        """A GPUNode is new or changed."""
+        before = self._nodes.get(node)
+        if before is None:
+            self._nodes[node] = _Seen(report, None)
+        elif before.report != report:
+            written = before.report.observed != report.observed
+            self._nodes[node] = _Seen(report, now if written else before.at)
+
+    def retain(self, nodes: Iterable[str]) -> None:
+        """All GPUNodes that there are."""
+        known = frozenset(nodes)
+        self._nodes = {node: seen for node, seen in self._nodes.items() if node in known}
+
+    def drop(self, node: str) -> None:
+        """A GPUNode was deleted."""
+        self._nodes.pop(node, None)
+
+    def agree(self, namespaces: Mapping[str, int]) -> None:
+        """After how many seconds the idle pods of namespaces give way that do not say it themselves."""
+        self._agreed = namespaces
+
+    def lasted(self, pod: AllocatedPod, now: float) -> float | None:
+        """Seconds for which the pod has computed nothing; None where it computes, or where that is not known."""
+        seen = self._nodes.get(pod.node)
+        lasted = seen.report.lasted(pod.uid) if seen is not None else None
+        if seen is None or lasted is None:
+            return None
+        return lasted + (0.0 if seen.at is None else now - seen.at)
+
+    def consent(self, pod: AllocatedPod) -> int:
+        """Seconds after which the idle pod gives way; 0 where it does not."""
+        return consent.agreed(pod.idle_after, self._agreed.get(pod.key.split("/", 1)[0]))
+
+    def due(self, pod: AllocatedPod, now: float) -> bool:
+        """Whether the pod has agreed to give way by now."""
+        agreed, lasted = self.consent(pod), self.lasted(pod, now)
+        return agreed > 0 and lasted is not None and lasted >= agreed
+
+    def confirmed(self, pod: AllocatedPod, since: float) -> bool:
+        """Whether the agent has written after that moment that the pod is idle."""
+        seen = self._nodes.get(pod.node)
+        return seen is not None and seen.at is not None and seen.at > since and pod.uid in seen.report.shares
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Node and uid of each pod that an agent lists."""
+        return ((node, uid) for node, seen in self._nodes.items() for uid in seen.report.shares)

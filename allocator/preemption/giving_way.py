@@ -1,0 +1,121 @@
+"""
+Idle pods that are asked to give way for a waiting pod: warned first, and evicted only if they still compute nothing.
+
+    planned ──warned──▶ grace ──idle all the time, and the agent has said so since──▶ evicted
+       │                  │
+       └──────────────────┴── one of them computes or ends, or the waiting pod needs no room any more ──▶ withdrawn
+
+Nothing is kept free meanwhile, since nothing has come free: the plan is made once more before anybody is evicted.
+
+A warning counts for the pod and not for the plan. Where a plan is withdrawn and another one names the same pod soon
+after, the pod is not warned twice. It counts no more once the pod has computed, or some time after its grace: nobody is
+evicted hours after a warning that came to nothing. All of this is in memory alone, so a new leader warns again.
+
+Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from allocator.preemption.planner import PreemptionPlan
+from allocator.preemption.tracker import OngoingPreemption
+from allocator.queue.queue import QueuedPodInfo
+from contract.scheduling.nodeinfo import AllocatedPod
+
+MOST = 16
+"""Waiting pods for which idle ones are asked to give way at a time."""
+STANDS = 600.0
+"""Seconds after its grace for which a warning counts."""
+_LATE = 900.0
+"""Seconds after its grace after which a plan is withdrawn, since the agent does not say that its victims are idle."""
+
+
+class GivingWay:
+    """The warnings, and the plans that wait for them. Not thread-safe: one owner calls it."""
+
+    def __init__(self, grace: float) -> None:
+        """`grace`: seconds between a pod's warning and its eviction."""
+        self.grace = grace
+        self.plans: dict[str, OngoingPreemption] = {}
+        """By the uid of the pod for which room is to be made, in the order in which they were made."""
+        self._warned: dict[str, float] = {}
+        """When a pod was warned, by uid."""
+        self._to_warn: dict[str, AllocatedPod] = {}
+
+    def may_ask(self, uid: str) -> bool:
+        """Whether idle pods may be sought for this pod."""
+        return uid not in self.plans and len(self.plans) < MOST
+
+    def begin(self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float) -> None:
+        """The plan's victims are to give way for the pod. `leaving`: pods that leave anyway."""
+        awaited = leaving | {victim.uid for victim in plan.victims}
+        self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
+        self._to_warn |= {victim.uid: victim for victim in plan.victims if self.warned(victim.uid, now) is None}
+
+    def victims(self) -> Iterator[AllocatedPod]:
+        """Everybody who is asked to give way."""
+        return (victim for each in self.plans.values() for victim in each.plan.victims)
+
+    def take_warnings(self) -> tuple[AllocatedPod, ...]:
+        """Who is to be warned now, each once."""
+        found, self._to_warn = tuple(self._to_warn.values()), {}
+        return found
+
+    def warned(self, uid: str, now: float) -> float | None:
+        """When the pod was warned; None where no warning counts any more."""
+        at = self._warned.get(uid)
+        return at if at is not None and now - at <= self.grace + STANDS else None
+
+    def note(self, uid: str, now: float) -> None:
+        """The pod has its warning."""
+        self._warned[uid] = now
+
+    def over(self, uid: str) -> None:
+        """The pod for which room was to be made is placed or gone, or the plan is carried out or withdrawn."""
+        self.plans.pop(uid, None)
+        named = {victim.uid for victim in self.victims()}
+        self._to_warn = {each: victim for each, victim in self._to_warn.items() if each in named}
+
+    def of(self, victim: str) -> OngoingPreemption | None:
+        """The plan that names this victim."""
+        return next((each for each in self.plans.values() if victim in _uids(each)), None)
+
+    def retain(self, still_idle: Callable[[AllocatedPod], bool], now: float) -> list[OngoingPreemption]:
+        """
+        Withdraw the plans of which a victim computes again or is gone, or whose agent is silent; returns them.
+
+        Their victims are warned anew before they are asked to give way another time.
+        """
+        gone = {victim.uid for victim in self.victims() if not still_idle(victim)}
+        late = {uid for uid, each in self.plans.items() if now - each.since > self.grace + _LATE}
+        withdrawn = [each for uid, each in self.plans.items() if uid in late or gone & _uids(each)]
+        for each in withdrawn:
+            self.over(each.pod.uid)
+        self.forget(gone)
+        self._warned = {uid: at for uid, at in self._warned.items() if now - at <= self.grace + STANDS}
+        return withdrawn
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Warnings of these pods count no more."""
+        for uid in uids:
+            self._warned.pop(uid, None)
+
+    def clear(self) -> None:
+        """This replica does not decide any more."""
+        self.plans.clear()
+        self._warned.clear()
+        self._to_warn.clear()
+
+    def ripe(self, confirmed: Callable[[AllocatedPod, float], bool], now: float) -> list[OngoingPreemption]:
+        """The plans all of whose victims have had their grace, and are `confirmed` to be idle since their warning."""
+
+        def had(victim: AllocatedPod) -> bool:
+            at = self.warned(victim.uid, now)
+            return at is not None and now - at >= self.grace and confirmed(victim, at)
+
+        return [each for each in self.plans.values() if all(map(had, each.plan.victims))]
+
+
+def _uids(plan: OngoingPreemption) -> frozenset[str]:
+    return frozenset(victim.uid for victim in plan.plan.victims)
