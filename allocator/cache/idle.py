@@ -63,6 +63,11 @@ class IdleShares:
             return None
         return lasted + (0.0 if seen.at is None else now - seen.at)
 
+    def since(self, pod: AllocatedPod) -> int | None:
+        """Since when the pod computes nothing, by its node's clock; None where it computes, or that is not known."""
+        seen = self._nodes.get(pod.node)
+        return seen.report.shares.get(pod.uid) if seen is not None else None
+
     def consent(self, pod: AllocatedPod) -> int:
         """Seconds after which the idle pod gives way; 0 where it does not."""
         return consent.agreed(pod.idle_after, self._agreed.get(pod.key.split("/", 1)[0]))

@@ -8,8 +8,9 @@ Idle pods that are asked to give way for a waiting pod: warned first, and evicte
 Nothing is kept free meanwhile, since nothing has come free: the plan is made once more before anybody is evicted.
 
 A warning counts for the pod and not for the plan. Where a plan is withdrawn and another one names the same pod soon
-after, the pod is not warned twice. It counts no more once the pod has computed, or some time after its grace: nobody is
-evicted hours after a warning that came to nothing. All of this is in memory alone, so a new leader warns again.
+after, the pod is not warned twice. It counts no more once the pod has computed, however shortly, or some time after its
+grace: nobody is evicted hours after a warning that came to nothing. All of this is in memory alone, so a new leader
+warns again.
 
 Pure: time is passed in.
 """
@@ -34,13 +35,16 @@ _LATE = 900.0
 class GivingWay:
     """The warnings, and the plans that wait for them. Not thread-safe: one owner calls it."""
 
-    def __init__(self, grace: float) -> None:
-        """`grace`: seconds between a pod's warning and its eviction."""
-        self.grace = grace
+    def __init__(self, grace: float, since: Callable[[AllocatedPod], int | None]) -> None:
+        """
+        `grace`: seconds between a pod's warning and its eviction. `since`: since when a pod is idle by its node's
+        clock, None where it is not; a pod that has computed in between has another one.
+        """
+        self.grace, self._since = grace, since
         self.plans: dict[str, OngoingPreemption] = {}
         """By the uid of the pod for which room is to be made, in the order in which they were made."""
-        self._warned: dict[str, float] = {}
-        """When a pod was warned, by uid."""
+        self._warned: dict[str, tuple[float, int | None]] = {}
+        """When a pod was warned, and since when it was idle, by uid."""
         self._to_warn: dict[str, AllocatedPod] = {}
 
     def may_ask(self, uid: str) -> bool:
@@ -51,7 +55,7 @@ class GivingWay:
         """The plan's victims are to give way for the pod. `leaving`: pods that leave anyway."""
         awaited = leaving | {victim.uid for victim in plan.victims}
         self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
-        self._to_warn |= {victim.uid: victim for victim in plan.victims if self.warned(victim.uid, now) is None}
+        self._to_warn |= {victim.uid: victim for victim in plan.victims if self.warned(victim, now) is None}
 
     def victims(self) -> Iterator[AllocatedPod]:
         """Everybody who is asked to give way."""
@@ -62,14 +66,14 @@ class GivingWay:
         found, self._to_warn = tuple(self._to_warn.values()), {}
         return found
 
-    def warned(self, uid: str, now: float) -> float | None:
+    def warned(self, pod: AllocatedPod, now: float) -> float | None:
         """When the pod was warned; None where no warning counts any more."""
-        at = self._warned.get(uid)
-        return at if at is not None and now - at <= self.grace + STANDS else None
+        at, since = self._warned.get(pod.uid, (float("-inf"), None))
+        return at if now - at <= self.grace + STANDS and since is not None and since == self._since(pod) else None
 
-    def note(self, uid: str, now: float) -> None:
+    def note(self, pod: AllocatedPod, now: float) -> None:
         """The pod has its warning."""
-        self._warned[uid] = now
+        self._warned[pod.uid] = (now, self._since(pod))
 
     def over(self, uid: str) -> None:
         """The pod for which room was to be made is placed or gone, or the plan is carried out or withdrawn."""
@@ -83,17 +87,21 @@ class GivingWay:
 
     def retain(self, still_idle: Callable[[AllocatedPod], bool], now: float) -> list[OngoingPreemption]:
         """
-        Withdraw the plans of which a victim computes again or is gone, or whose agent is silent; returns them.
+        Withdraw the plans of which a victim has computed or is gone, or whose agent is silent; returns them.
 
-        Their victims are warned anew before they are asked to give way another time.
+        Such victims are warned again before they are asked to give way another time.
         """
-        gone = {victim.uid for victim in self.victims() if not still_idle(victim)}
+        gone = {
+            victim.uid
+            for victim in self.victims()
+            if not still_idle(victim) or (victim.uid in self._warned and self.warned(victim, now) is None)
+        }
         late = {uid for uid, each in self.plans.items() if now - each.since > self.grace + _LATE}
         withdrawn = [each for uid, each in self.plans.items() if uid in late or gone & _uids(each)]
         for each in withdrawn:
             self.over(each.pod.uid)
         self.forget(gone)
-        self._warned = {uid: at for uid, at in self._warned.items() if now - at <= self.grace + STANDS}
+        self._warned = {uid: each for uid, each in self._warned.items() if now - each[0] <= self.grace + STANDS}
         return withdrawn
 
     def forget(self, uids: Iterable[str]) -> None:
@@ -111,7 +119,7 @@ class GivingWay:
         """The plans all of whose victims have had their grace, and are `confirmed` to be idle since their warning."""
 
         def had(victim: AllocatedPod) -> bool:
-            at = self.warned(victim.uid, now)
+            at = self.warned(victim, now)
             return at is not None and now - at >= self.grace and confirmed(victim, at)
 
         return [each for each in self.plans.values() if all(map(had, each.plan.victims))]

@@ -75,7 +75,7 @@ class Preemptor:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
         self._order, self._idle, self._options = state.order, state.cache.idle_shares, options
-        self.giving_way = GivingWay(options.idle_grace)
+        self.giving_way = GivingWay(options.idle_grace, self._idle.since)
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
@@ -161,7 +161,9 @@ class Preemptor:
         order = event.warning.eviction
         plan = self.giving_way.of(order.uid)
         if event.outcome == "warned":
-            self.giving_way.note(order.uid, now)
+            pod = self.sharers.get(order.uid)
+            if pod is not None:
+                self.giving_way.note(pod, now)
             if plan is not None:
                 self.preemptions.asked(plan)
         elif plan is not None:

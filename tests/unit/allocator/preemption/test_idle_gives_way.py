@@ -48,6 +48,7 @@ class Bench(SchedulerHarness):
         self.observed = 1_000_000
         self.pods: dict[str, JSON] = {}
         self._told: dict[str, StatusUpdate] = {}
+        self._shares: dict[str, dict[str, int]] = {}
 
     def run(self, builder: PodBuilder) -> str:
         answer = self.controller.reserve(question(builder))
@@ -77,7 +78,13 @@ class Bench(SchedulerHarness):
         """The agent of a node writes who has been idle for how many seconds."""
         self.observed += 1
         shares = {f"uid-{name}": self.observed - seconds for name, seconds in lasted.items()}
+        self._shares[on] = shares
         self.controller.handle(IdleSharesReported(on, IdleReport(shares, self.observed)))
+
+    def again(self, on: str = "a") -> None:
+        """The agent of a node writes, some time later, that the same have been idle since."""
+        self.observed += 1
+        self.controller.handle(IdleSharesReported(on, IdleReport(self._shares[on], self.observed)))
 
     def second(self, seconds: float = 1) -> list[Report]:
         self.now += seconds
@@ -140,7 +147,7 @@ def test_the_youngest_is_warned_and_evicted_after_its_grace_and_the_pod_has_its_
     desk.second()
     assert desk.told("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to give way")
     desk.second(298)
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     assert (desk.evicted(), desk.controller.view().reserved) == ([], ()), "nothing is kept free meanwhile"
     desk.second(1)
     assert desk.evicted() == ["young"]
@@ -163,10 +170,25 @@ def test_a_pod_that_computes_in_its_grace_stays_and_is_warned_anew_another_time(
     desk.second()
     assert desk.plan() == ["young"], "its first warning does not count any more"
     desk.second(299)
-    desk.report(young=2 * HOUR)
+    desk.again()
     assert desk.evicted() == []
     desk.second()
     assert desk.evicted() == ["young"]
+
+
+def test_a_pod_that_computes_for_a_moment_in_its_grace_stays() -> None:
+    """It has been idle for long enough again by its end, and is warned again."""
+    desk = idle()
+    for name in ("old", "young"):
+        desk.annotate(name, "1m")
+    assert desk.plan() == ["young"]
+    desk.second(200)
+    desk.report(young=10)
+    desk.second(100)
+    desk.report(young=110)
+    assert desk.evicted() == []
+    desk.second()
+    assert desk.plan() == ["young"]
 
 
 NOT_ASKED = {
@@ -219,7 +241,7 @@ def test_who_takes_its_word_back_in_the_grace_stays() -> None:
     assert desk.plan() == ["young"]
     desk.annotate("young", "0")
     desk.annotate("old", "9h")
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     desk.second(301)
     assert (desk.evicted(), desk.plan()) == ([], [])
     assert desk.told("next")[0] == "Memory"
@@ -239,7 +261,7 @@ def test_an_agent_that_is_silent_since_the_warning_is_not_believed() -> None:
     assert desk.plan() == ["young"]
     desk.second(300)
     assert desk.evicted() == [], "it may have ended, and the pod may compute"
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     assert desk.evicted() == ["young"]
 
 
@@ -270,12 +292,12 @@ def test_a_new_leader_warns_before_it_evicts() -> None:
     desk.leads = False
     desk.second()
     desk.leads = True
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     desk.second(60)
     assert desk.evicted() == []
     assert desk.warnings() == ["young"]
     desk.second(299)
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     assert desk.evicted() == []
     desk.second()
     assert desk.evicted() == ["young"]
@@ -303,7 +325,7 @@ def test_nobody_is_warned_whose_eviction_would_be_refused(case: tuple[WarningOut
     assert (desk.controller.preempt(), desk.warnings()) == ([], [])
     desk.second()
     assert desk.told("next") == told
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     desk.second(31)
     desk.second()
     assert sorted(desk.plan()) == ["old", "young"], "it is tried again"
@@ -313,7 +335,7 @@ def test_a_budget_that_forbids_it_in_the_end_keeps_all_of_them() -> None:
     desk = idle(waiting=worker("next", "16Gi", second=9))
     assert sorted(desk.plan()) == ["old", "young"]
     desk.second(300)
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     orders = desk.controller.preempt()
     assert sorted(order.uid for order in orders) == ["uid-old", "uid-young"]
     desk.controller.handle(EvictionAnswered(orders[0], "budget"))
@@ -330,7 +352,7 @@ def test_room_that_came_free_by_itself_saves_the_idle_ones() -> None:
     assert desk.plan() == ["idle"]
     desk.end("busy")
     assert [news.key for news in desk.second()] == ["default/next"]
-    desk.report(idle=2 * HOUR)
+    desk.again()
     desk.second(300)
     assert desk.evicted() == []
 
@@ -340,7 +362,7 @@ def test_pods_that_end_anyway_make_room_before_idle_ones() -> None:
     assert desk.plan() == ["young"]
     ending = desk.pods["uid-old"]
     desk.put({**ending, "metadata": {**ending["metadata"], "deletionTimestamp": "2030-01-01T01:00:00Z"}})
-    desk.report(old=2 * HOUR, young=2 * HOUR)
+    desk.again()
     desk.second(300)
     assert desk.evicted() == []
 
@@ -365,7 +387,7 @@ def test_a_large_idle_pod_gives_way_for_two_once() -> None:
     desk.wait(worker("two", second=9))
     assert (desk.plan(), desk.plan()) == (["large"], [])
     desk.second(300)
-    desk.report(large=2 * HOUR)
+    desk.again()
     assert desk.evicted() == ["large"]
     desk.end("large")
     placed = [
@@ -393,7 +415,7 @@ def test_idle_ones_are_asked_where_nobody_of_lower_priority_helps() -> None:
     desk.wait(worker("next", "8Gi", priority=5, second=9))
     assert (desk.plan(), desk.plan()) == (["idle"], [])
     desk.second(300)
-    desk.report(idle=2 * HOUR)
+    desk.again()
     assert desk.evicted() == ["idle"]
 
 
