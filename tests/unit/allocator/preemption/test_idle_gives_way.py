@@ -74,7 +74,7 @@ class Bench(SchedulerHarness):
         self.pods.pop(f"uid-{name}")
         self.controller.handle(PodDeleted(f"uid-{name}"))
 
-    def report(self, on: str = "a", **lasted: int) -> None:
+    def report(self, on: str = "a", /, **lasted: int) -> None:
         """The agent of a node writes who has been idle for how many seconds."""
         self.observed += 1
         shares = {f"uid-{name}": self.observed - seconds for name, seconds in lasted.items()}
@@ -208,7 +208,7 @@ def test_nobody_is_asked_to_give_way_for(case: tuple[SchedulerOptions, str, int 
     desk = Bench(options=options)
     for name in ("one", "two"):
         desk.run(worker(name, after=after))
-    desk.report(**({} if lasted is None else {"one": lasted, "two": lasted}))
+    desk.report("a", **({} if lasted is None else {"one": lasted, "two": lasted}))
     desk.wait(worker("next", size, priority=priority))
     assert (desk.controller.preempt(), desk.warnings()) == ([], [])
 
@@ -251,7 +251,7 @@ def test_an_agent_names_pods_of_its_own_node_only() -> None:
     desk = Bench("a", "b")
     homes = {name: desk.run(worker(name, "16Gi", after="1h")) for name in ("one", "two")}
     liar = homes["one"]
-    desk.report(on=liar, one=10, two=2 * HOUR)
+    desk.report(liar, one=10, two=2 * HOUR)
     desk.wait(worker("next", second=9))
     assert desk.plan() == []
 
