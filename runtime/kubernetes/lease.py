@@ -156,9 +156,13 @@ def _spec(me: str, before: JSON, *, wall: str, timing: LeaseTiming) -> JSON:
     }
 
 
-def released(lease: JSON, *, wall: str) -> JSON:
-    """The Lease without a holder, so that the next candidate need not wait."""
-    spec = {**(lease.get("spec") or {}), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": wall}
+def released(lease: JSON) -> JSON:
+    """
+    The Lease without a holder, so that the next candidate need not wait.
+
+    Its renewTime stays: up to there the holder answered for the time, and from there the next one does (`Covered`).
+    """
+    spec = {**(lease.get("spec") or {}), "holderIdentity": "", "leaseDurationSeconds": 1}
     return {**lease, "spec": spec}
 
 
@@ -345,7 +349,7 @@ class Leader:
         lease = self._read()
         if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self.identity:
             return
-        self._kube.replace(self._path(), released(lease, wall=self._wall()), timeout=self._call_timeout)
+        self._kube.replace(self._path(), released(lease), timeout=self._call_timeout)
         log.info("lease released", extra={"lease": self._name})
 
     def _read(self) -> JSON | None:

@@ -7,6 +7,8 @@ import heapq
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,10 +26,11 @@ CALM = 120.0
 class World:
     """Real time, an API server that holds one Lease, and a network that loses and delays."""
 
-    def __init__(self, rng: random.Random, trouble: float) -> None:
+    def __init__(self, rng: random.Random, trouble: float, restarts: float | None = None) -> None:
         self.now = 0.0
         self.rng = rng
         self.trouble = trouble
+        self.restarts = trouble / 10 if restarts is None else restarts
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.lease: JSON | None = None
         self.version = 0
@@ -75,14 +78,21 @@ class Candidate:
     offset: float
     rate: float
     frozen: bool = False
+    honest: bool = False
+    """Whether it writes the right time into the record."""
     observed: Observed = field(default_factory=Observed)
     incarnation: int = 0
     tenures: int = 0
+    covered: list[tuple[float, float]] = field(default_factory=list)
+    """The time that it answered for, in real time."""
+    until: float = float("-inf")
 
     def clock(self) -> float:
         return self.offset + self.rate * self.world.now
 
     def wall(self) -> str:
+        if self.honest:
+            return datetime.fromtimestamp(self.world.now, UTC).isoformat()
         return "stands still" if self.frozen else f"{self.clock():.6f}"
 
     def leads(self) -> bool:
@@ -129,14 +139,22 @@ class Candidate:
             self.check()
         self.next_round()
 
+    def cover(self) -> None:
+        since, until = self.observed.covers_from, self.observed.renewed_at
+        if since is None or until is None or until <= max(since, self.until):
+            return
+        self.covered.append(((max(since, self.until) - self.offset) / self.rate, (until - self.offset) / self.rate))
+        self.until = until
+
     def check(self) -> None:
+        self.cover()
         if self.leads():
             self.tenures += 1
             others = [peer.name for peer in self.peers if peer is not self and peer.leads()]
             assert others == [], f"{self.name} began at {self.world.now} while {others} lead"
 
     def next_round(self) -> None:
-        if self.world.now < CHAOS and self.world.rng.random() < self.world.trouble / 10:
+        if self.world.now < CHAOS and self.world.rng.random() < self.world.restarts:
             self.restart()
         self.world.after(TIMING.retry_period / self.rate, self.begin)
 
@@ -145,10 +163,10 @@ class Candidate:
         self.observed = replace(self.observed, leads_until=None)
         lease, me = copy.deepcopy(self.world.lease), self.identity()
         if self.world.rng.random() < 0.5 and lease is not None and lease["spec"]["holderIdentity"] == me:
-            write = LeaseWrite("replace", released(lease, wall="whenever"))
+            write = LeaseWrite("replace", released(lease))
             self.world.after(self.world.delay(), lambda: self._deliver(write))
         self.incarnation += 1
-        self.observed = Observed()
+        self.observed, self.until = Observed(), float("-inf")
 
     def _deliver(self, write: LeaseWrite) -> None:
         self.world.serve(write)
@@ -194,3 +212,43 @@ def test_the_simulation_does_change_leaders() -> None:
         world.run(CHAOS)
         tenures = [count + peer.tenures for count, peer in zip(tenures, peers, strict=True)]
     assert min(tenures) > 10
+
+
+def covered(
+    seed: int, trouble: float, offsets: list[float], *, honest: bool = True, restarts: float | None = None
+) -> tuple[World, list[Candidate]]:
+    """The candidates after trouble and calm; their clocks differ, and the times that they write are right or absent."""
+    world = World(random.Random(seed), trouble, restarts)
+    peers: list[Candidate] = []
+    for index, offset in enumerate(offsets):
+        peers.append(Candidate(world, peers, f"c{index}", offset, 1.0, honest=honest))
+    for peer in peers:
+        world.after(world.delay(), peer.begin)
+    world.run(CHAOS + CALM)
+    return world, peers
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    trouble=st.floats(0, 1),
+    offsets=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=3),
+    honest=st.booleans(),
+)
+def test_no_moment_is_answered_for_twice(seed: int, trouble: float, offsets: list[float], honest: bool) -> None:
+    _, peers = covered(seed, trouble, offsets, honest=honest)
+    spans = sorted(span for peer in peers for span in peer.covered)
+    overlaps = [(one, other) for one, other in pairwise(spans) if other[0] < one[1] - 1e-4]
+    assert overlaps == []
+
+
+def test_every_moment_is_answered_for_where_calls_are_answered() -> None:
+    """Also where leaders give the lease back, or end without a word and the next one waits for it to run out."""
+    led = list[int]()
+    for seed in range(20):
+        world, peers = covered(seed, 0.0, [0.0, 1000.0, -1000.0], restarts=0.05)
+        spans = sorted(span for peer in peers for span in peer.covered)
+        led += [sum(bool(peer.covered) for peer in peers)]
+        assert sum(until - since for since, until in spans) > world.now - 3 * TIMING.retry_period
+        assert max(other[0] - one[1] for one, other in pairwise(spans)) < 1e-4
+    assert sum(led) > 1.5 * len(led), "leaders change"
