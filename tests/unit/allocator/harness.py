@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.cache.cache import Cache
-from allocator.cache.ledger import Reservation
+from allocator.cache.ledger import Journal, Reservation
 from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
@@ -60,12 +60,18 @@ class SchedulerHarness:
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
+    journal: Journal = field(default_factory=Journal)
+
     give_way: Callable[[], object] = lambda: None
     """Called between two turns of what takes long."""
 
     def __post_init__(self) -> None:
         self.controller = Controller(
-            cache=Cache(engine=self.engine or Engine(limits=self.limits, policy=self.policy), faulted=self._faulted),
+            cache=Cache(
+                engine=self.engine or Engine(limits=self.limits, policy=self.policy),
+                faulted=self._faulted,
+                journal=self.journal,
+            ),
             options=self.options,
             clock=lambda: self.now,
             new_id=self._new_id,
@@ -76,6 +82,8 @@ class SchedulerHarness:
             asked=lambda request, cpu: self.asked.append((request, cpu)),
             faulted=self._faulted,
             give_way=self._give_way,
+            journal=self.journal,
+            wall=lambda: self.now,
         )
         if self.synced:
             self.sync()

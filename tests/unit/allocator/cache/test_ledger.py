@@ -9,7 +9,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from allocator.cache.ledger import OWN, Ledger, LedgerBug, Reservation, ReservationState, is_overcommitted, usage_of
+from allocator.cache.ledger import (
+    OWN,
+    Journal,
+    Ledger,
+    LedgerBug,
+    Reservation,
+    ReservationState,
+    ShareMoved,
+    is_overcommitted,
+    usage_of,
+)
 from contract.encoding.quantity import GIB
 from contract.model import (
     FREE,
@@ -22,6 +32,7 @@ from contract.model import (
     PodRequest,
     Usage,
 )
+from contract.scheduling.demand import Demand, demands
 from contract.scheduling.filters import Limits
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "T4", 16 * GIB, 16 * GIB) for i in range(2))
@@ -166,7 +177,10 @@ class LedgerHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.journal = Journal()
+        self.ledger = Ledger(self.journal)
+        self.noted: dict[tuple[str, str], Demand] = {}
+        """What the journal came to, by card and key."""
         self.ledger.held_by_namespaces()  # from now on it counts them, and checks that it counts right
         self.model: dict[str, Reservation] = {}
         self.made = 0
@@ -243,6 +257,25 @@ class LedgerHistory(RuleBasedStateMachine):
             assert renewed == (self.model[key].state is ReservationState.ASSUMED)
             if renewed:
                 self.model[key] = replace(self.model[key], since=self.now)
+
+    @invariant()
+    def the_journal_tells_what_pods_and_claims_hold(self) -> None:
+        self.journal.stamp(self.now, 0.0)
+        for at, change in self.journal.take():
+            assert at == self.now
+            assert isinstance(change, ShareMoved)
+            place = (change.uuid, change.key)
+            if change.demand is None:
+                del self.noted[place]
+            else:
+                self.noted[place] = change.demand
+        want: dict[tuple[str, str], Demand] = {}
+        for held in self.model.values():
+            if held.state is ReservationState.CONFIRMED:
+                key = f"claim/{held.allocation.claim}" if held.allocation.claim else held.key
+                for uuid, demand in demands(held.request, held.allocation).items():
+                    want[uuid, key] = demand.beside(want[uuid, key]) if (uuid, key) in want else demand
+        assert self.noted == want
 
     @invariant()
     def adds_up(self) -> None:

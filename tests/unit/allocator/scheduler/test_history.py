@@ -9,6 +9,7 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 
 6. What a leader before was about to write, whenever it arrives, changes nothing.
 7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
+8. What all leaders counted as held and as free adds up to the cards' time.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
+from allocator.metering.meter import Counted, Meter, Span
 from allocator.options import SchedulerOptions
 from allocator.preemption import tracker
 from allocator.queue.records import Binding
@@ -95,6 +98,11 @@ class History(RuleBasedStateMachine):
         self.begun = False
         self.generation = 0
         self.now = 100.0
+        self.counted_by = 0
+        self.counted_from = self.counted_until = self.now
+        self.meter = Meter(lambda gpu: gpu.usable)
+        self.card_time = 0.0
+        """Held and free, counted by the leaders before."""
 
     @initialize(
         sizes=st.tuples(SIZES, SIZES, SIZES),
@@ -112,6 +120,8 @@ class History(RuleBasedStateMachine):
             self.decide()
 
     def _start(self) -> None:
+        self.card_time += sum(_counted(self.meter.counted()))
+        self.meter = Meter(lambda gpu: gpu.usable)
         self.generation += 1
         options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order)
         term = self.generation
@@ -312,6 +322,25 @@ class History(RuleBasedStateMachine):
         binding = self.orphans.pop(data.draw(st.integers(0, len(self.orphans) - 1)))
         assert isinstance(binder.write(Kube(Wire(self.api)), binding, 0), BindFailed)
 
+    # -- what is counted ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def held_and_free_time_of_all_leaders_is_the_cards_time(self) -> None:
+        if self.generation:
+            self._count()
+            cards = sum(len(node.inventory().gpus) for node in NODES)
+            total = self.card_time + sum(_counted(self.meter.counted()))
+            assert total == pytest.approx(cards * (self.now - 100.0), abs=1e-3)
+
+    def _count(self) -> None:
+        """As the worker does: each leader counts from where the one before stopped."""
+        changes, settled = self.desk.controller.take_changes()
+        assert settled
+        if self.generation != self.counted_by:
+            self.counted_by, self.counted_from = self.generation, self.counted_until
+        self.meter.advance(changes, Span(self.counted_from, self.now))
+        self.counted_until = self.now
+
     # -- promises -------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -377,6 +406,22 @@ class History(RuleBasedStateMachine):
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()
+        self._count()
+        before = _counted(self.meter.counted())[0]
+        self.now += 100.0
+        self._count()
+        sizes = {gpu.uuid: gpu.usable for node in NODES for gpu in node.inventory().gpus}
+        parts = [
+            demand.memory / sizes[uuid]
+            for request, allocation in carried.values()
+            for uuid, demand in demands(request, allocation).items()
+        ]
+        assert _counted(self.meter.counted())[0] - before == pytest.approx(100.0 * sum(parts), abs=0.01)
+
+
+def _counted(counted: Counted) -> tuple[float, float]:
+    """Held, and free."""
+    return sum(counted.held.values()), sum(counted.free.values())
 
 
 def _name(state: Any) -> str:
