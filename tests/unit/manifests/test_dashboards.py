@@ -245,7 +245,7 @@ def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
     text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     assert [page.uid for page in PAGES if f"`/d/{page.uid}`" not in text] == []
     joined = {rule["record"] for rule in rules("recording.yaml")} - {"gpu:gpufraction_gpu:info"}
-    assert set(re.findall(r"`((?:gpu|share|namespace):\w+:\w+)`", text)) == joined
+    assert set(re.findall(r"`((?:gpu|share|namespace|model):\w+:\w+)`", text)) == joined
 
 
 def test_the_commands_that_panels_and_alerts_name_are_the_plugins() -> None:

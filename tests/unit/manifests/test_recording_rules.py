@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from contract.metrics import METRICS
 from manifests.dashboards.__main__ import dashboards
 from manifests.dashboards.model import Dashboard
 from tests.unit.manifests import promtool
-from tests.unit.manifests.kube import JSON, MANIFESTS, documents
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents
 from tests.unit.manifests.promql import in_grafana
 from tests.unit.manifests.promtool import MINUTES, named
 
@@ -63,11 +65,17 @@ TRAINER = {**CARD, "namespace": "team-a", "pod": "trainer", "container": "main",
 SERVER = {**CARD, "namespace": "team-b", "pod": "server", "container": "main", "instance": "a:9445"}
 
 
-def comes_to(tmp_path: Path, series: dict[str, str], expression: str, *samples: tuple[dict[str, str], float]) -> None:
+def comes_to(
+    tmp_path: Path,
+    series: dict[str, str],
+    expression: str,
+    *samples: tuple[dict[str, str], float],
+    more: Sequence[JSON] = (),
+) -> None:
     """What an expression is at the end. Rounded, as parts of a float would differ in their last digit."""
     wanted = [{"labels": named("", labels), "value": value} for labels, value in samples]
     case = {"expr": f"round({expression}, 0.001)", "eval_time": f"{MINUTES}m", "exp_samples": wanted}
-    promtool.run(tmp_path, rules(RECORDING), series, promql_expr_test=[case])
+    promtool.run(tmp_path, [*rules(RECORDING), *more], series, promql_expr_test=[case])
 
 
 @pytest.mark.parametrize("file", [ALERTS, RECORDING], ids=lambda file: file.stem)
@@ -132,6 +140,76 @@ def test_the_series_of_a_mig_instance_is_not_taken_for_its_card(tmp_path: Path) 
 def test_the_memory_that_a_namespace_holds_and_does_not_use(tmp_path: Path) -> None:
     wanted = (({"namespace": "team-a"}, 1e9), ({"namespace": "team-b"}, 1e9))
     comes_to(tmp_path, SHARED, "namespace:gpufraction_memory_unused:bytes", *wanted)
+
+
+def booked(uuid: str, memory: float, cores: float, instance: str = "1", *, node: str = "a") -> dict[str, str]:
+    """What a replica of the allocator says of a card that may promise 16 GB."""
+    labels = {"node": node, "gpu": uuid, "instance": instance}
+    return {
+        named("gpufraction_gpu_memory_allocated_bytes", labels): steady(memory),
+        named("gpufraction_gpu_cores_allocated_ratio", labels): steady(cores),
+        named("gpufraction_gpu_memory_promised_bytes", {"node": node, "gpu": uuid, "instance": "agent"}): steady(16e9),
+    }
+
+
+def test_how_busy_a_card_is_for_what_is_held_of_it(tmp_path: Path) -> None:
+    other = {**card("GPU-2", "b"), **dcgm("DCGM_FI_DEV_GPU_UTIL", 0, "GPU-2", 10)}
+    series = {
+        **SHARED,
+        **other,
+        **booked("GPU-1", 8e9, 0.25),
+        **booked("GPU-2", 4e9, 0.8, node="b"),
+        **booked("GPU-1", 0, 0, "follower"),
+        named("gpufraction_leader", {"instance": "1"}): steady(1),
+        named("gpufraction_leader", {"instance": "follower"}): steady(0),
+    }
+    second = {"gpu": "GPU-2", "node": "b", "model": "Tesla T4"}
+    comes_to(tmp_path, series, "gpu:gpufraction_held:ratio", (CARD, 0.5), (second, 0.8))
+    comes_to(tmp_path, series, "gpu:dcgm_utilization_of_held:ratio", (CARD, 1.8), (second, 0.125))
+    comes_to(tmp_path, series, "model:dcgm_busy_gpus:sum", ({"model": "Tesla T4"}, 1.0))
+    busy = (({"namespace": "team-a"}, 0.675), ({"namespace": "team-b"}, 0.225))
+    comes_to(tmp_path, series, "namespace:dcgm_busy_gpus:sum", *busy)
+
+
+def counts(name: str, instance: str, each_minute: float, **labels: str) -> dict[str, str]:
+    return {named(name, {**labels, "instance": instance}): f"0+{each_minute}x{MINUTES}"}
+
+
+def recipes() -> tuple[list[str], list[JSON]]:
+    """The queries of the page on tenants in their order, and the rules with its prices."""
+    text = (ROOT / "docs" / "tenants.md").read_text(encoding="utf-8")
+    [prices] = [block for block in re.findall(r"```yaml\n(.+?)```", text, re.DOTALL) if "gpu-prices" in block]
+    return re.findall(r"```promql\n(.+?)```", text, re.DOTALL), [
+        rule for group in yaml.safe_load(prices)["spec"]["groups"] for rule in group["rules"]
+    ]
+
+
+def test_the_bills_of_the_page_come_to_what_was_held(tmp_path: Path) -> None:
+    """Half an hour, counted by two replicas: team-a held a card of each model, team-b half of one."""
+    queries, prices = recipes()
+    held, l4, a100 = "gpufraction_share_held_seconds_total", "NVIDIA L4", "NVIDIA A100-SXM4-80GB"
+    series: dict[str, str] = {}
+    for instance, part in (("1", 0.25), ("2", 0.75)):
+        for team, model, cards in (("team-a", l4, 1.0), ("team-a", a100, 1.0), ("team-b", a100, 0.5)):
+            labels = {"namespace": team, "model": model, "dialect": "native"}
+            series |= counts(held, instance, 60 * part * cards, **labels)
+            series |= counts("gpufraction_share_idle_seconds_total", instance, 30 * part * cards, **labels)
+        series |= counts("gpufraction_gpu_free_seconds_total", instance, 30 * part, model=a100, state="open")
+    for uuid, node, model, price in (("GPU-1", "a", l4, 0.5), ("GPU-2", "b", a100, 4), ("GPU-3", "b", a100, 4)):
+        series |= {
+            named("gpufraction_gpu_memory_total_bytes", {"node": node, "gpu": uuid, "model": model}): steady(1e10),
+            named("node_gpu_hourly_cost", {"node": node, "instance": node}): steady(price),
+        }
+    team_a, team_b = {"namespace": "team-a"}, {"namespace": "team-b"}
+    wanted = (
+        (({**team_a, "model": l4}, 0.5), ({**team_a, "model": a100}, 0.5), ({**team_b, "model": a100}, 0.25)),
+        (({**team_a, "model": l4}, 0.25), ({**team_a, "model": a100}, 0.25), ({**team_b, "model": a100}, 0.125)),
+        (({"model": a100, "state": "open"}, 0.25),),
+        ((team_a, 0.5 * 0.70 + 0.5 * 2.50), (team_b, 0.25 * 2.50)),
+        ((team_a, 0.5 * 0.5 + 0.5 * 4), (team_b, 0.25 * 4)),
+    )
+    for query, samples in zip(queries, wanted, strict=True):
+        comes_to(tmp_path, series, query, *samples, more=prices)
 
 
 def of_cards() -> dict[str, str]:
