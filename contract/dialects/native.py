@@ -115,6 +115,7 @@ DIALECT = Dialect(
         Charge(names.GPU_CORES, cores=1, times=names.GPU_COUNT),
         Charge(names.GPU_COUNT),
         Charge(names.GPU_MEMORY_LIMIT),
+        Charge(names.GPU_PERCENT_LIMIT),
     ),
     about=__doc__ or "",
     glossary=(

@@ -83,7 +83,9 @@ def advice_input(
         if pods.finished(raw):
             continue
         try:
-            pod, needs = pod_of(raw), scheduling.needs_of(raw)
+            pod = pod_of(raw)
+            wants = {"several": pod.request.several, "bursts": pod.request.bursts} if pod is not None else {}
+            needs = scheduling.needs_of(raw, **wants)
         except quantity.BadQuantity:
             continue
         node = pod.node if pod is not None and pod.allocation is not None else (raw.get("spec") or {}).get("nodeName")

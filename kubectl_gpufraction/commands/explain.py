@@ -43,7 +43,10 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         for share in _shares(state, pod):
             cores = f", {share['cores']} % of the cores" if share["cores"] else ""
             card = ", ".join(filter(None, (share["model"], share["uuid"])))
-            lines.append(f"  {share['container']}: GPU {share['gpu']} ({card}), {share['memoryMiB']} MiB{cores}")
+            memory = f"{share['memoryMiB']} MiB"
+            if share["limitMiB"] > share["memoryMiB"]:
+                memory += f", up to {share['limitMiB']} MiB while nobody else needs it"
+            lines.append(f"  {share['container']}: GPU {share['gpu']} ({card}), {memory}{cores}")
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
@@ -101,6 +104,7 @@ def _shares(state: ClusterView, pod: Pod) -> list[JSON]:
             "uuid": share.uuid,
             "model": models.get(share.uuid, ""),
             "memoryMiB": mib(share.memory),
+            "limitMiB": mib(share.limit),
             "cores": share.cores,
         }
         for container in (pod.allocation.containers if pod.allocation else ())

@@ -34,6 +34,7 @@ COLUMNS = (
     Column("memoryMiB", "USED-MiB"),
     Column("freeMiB", "FREE-MiB"),
     Column("promisedMiB", "OF-MiB", of=lambda row, _: _promised(row)),
+    Column("limitsMiB", "LIMITS-MiB", of=lambda row, _: _limits(row), wide=True),
     Column("cores", "CORES%"),
     Column("health", "HEALTH"),
     Column("isolation", "ISOLATION"),
@@ -76,6 +77,7 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
         "totalMiB": mib(gpu.usable),
         "promisedMiB": mib(promised),
         "oversubscribed": promised > gpu.usable or usage.memory > promised,
+        "limitsMiB": mib(usage.memory + usage.burst),
         "cores": usage.cores,
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,
@@ -94,6 +96,18 @@ def _promised(row: Row) -> str:
     return f"{row['promisedMiB']} ({times:g}x)" if times > 1 else str(row["promisedMiB"])
 
 
+def _limits(row: Row) -> str:
+    """What the memory limits on a GPU add up to, and how many times its memory that is, where it is more."""
+    limits, total = row["limitsMiB"], row["totalMiB"]
+    if limits is None:
+        return "-"
+    return f"{limits} ({_times(limits, total)})" if total and limits > total else str(limits)
+
+
+def _times(amount: int, total: int) -> str:
+    return f"{amount / total:.2f}".rstrip("0").rstrip(".") + "x"
+
+
 def totals(found: Sequence[Row]) -> list[str]:
     """All GPUs together, and those that promise or have given more than they have."""
     used, promised = (sum(row[key] for row in found) for key in ("memoryMiB", "promisedMiB"))
@@ -106,6 +120,13 @@ def totals(found: Sequence[Row]) -> list[str]:
     oversold = [f"GPU {row['gpu']} of {row['node']}" for row in found if row["promisedMiB"] > row["totalMiB"]]
     if oversold:
         lines.append(f"Oversubscribed by the options (deviceMemoryScaling): {few(oversold)}")
+    bursting = [
+        f"GPU {row['gpu']} of {row['node']} ({_times(row['limitsMiB'], row['totalMiB'])})"
+        for row in found
+        if row["totalMiB"] and (row["limitsMiB"] or 0) > max(row["totalMiB"], row["memoryMiB"])
+    ]
+    if bursting:
+        lines.append(f"Memory limits add up to more than the memory: {few(bursting)}")
     over = [
         f"GPU {row['gpu']} of {row['node']} (by {row['memoryMiB'] - row['promisedMiB']} MiB)"
         for row in found
@@ -142,6 +163,7 @@ def _card_row(card: JSON) -> Row | None:
         "totalMiB": min(total, promised) if promised <= total else total,
         "promisedMiB": promised,
         "oversubscribed": promised > total,
+        "limitsMiB": None,
         "cores": WHOLE - free_cores if well else 0,
         "health": str(status.get("state", "")),
         "reason": "",

@@ -51,7 +51,7 @@ def few(texts: Sequence[str]) -> str:
 
 
 def asked(pod: Pod) -> str:
-    """A pod's request in short: `2x8Gi+30%` for each container, or `claim NAME`."""
+    """A pod's request in short: `2x8Gi+30%` for each container, `1x8Gi..24Gi` with a limit, or `claim NAME`."""
     if pod.request.claim:
         return f"claim {pod.request.claim}"
     return " ".join(_asked(fraction) for fraction in pod.request.containers)
@@ -59,6 +59,8 @@ def asked(pod: Pod) -> str:
 
 def _asked(fraction: FractionRequest) -> str:
     memory = format_bytes(fraction.memory) if fraction.memory else f"{fraction.percent}%mem"
+    if fraction.limit:
+        memory += f"..{format_bytes(fraction.limit)}" if fraction.memory else f"..{fraction.limit}%"
     if fraction.exclusive:
         memory = "whole"
     cores = f"+{fraction.cores}%" if fraction.cores and not fraction.exclusive else ""

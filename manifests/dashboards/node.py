@@ -66,6 +66,13 @@ _CARDS = Row(
             ),
         ),
         Panel(
+            "Memory limits over memory, by card",
+            "How many times a card's memory the memory limits of its shares add up to. When it is far above 1 and "
+            "programs there run out of memory, bound it with the option memoryLimitRatio.",
+            "short",
+            (Query(f"{_by_card(allocator.GPU_MEMORY_LIMITS)} / {_by_card(nodeagent.GPU_MEMORY_TOTAL)}", "{{gpu}}"),),
+        ),
+        Panel(
             "Memory used, by card",
             "Memory that the driver counts as used. When it is near the card's memory while shares hold less, "
             "something outside shares uses the card: see the next panel.",
@@ -124,9 +131,18 @@ _SHARES = Row(
         ),
         Panel(
             "Memory limits of shares",
-            "What each share gives its container. When a container uses much less than this, make its share smaller.",
+            "What each share gives its container at most. When a container uses much less than this, make its share "
+            "smaller.",
             "bytes",
             (Query(_of_shares(nodeagent.SHARE_MEMORY_LIMIT), _SHARE),),
+            stacked=True,
+        ),
+        Panel(
+            "Memory booked for shares",
+            "What is booked for each container: its limit, or less where it may burst. When one uses more for long, "
+            "book more, since others may take the memory back.",
+            "bytes",
+            (Query(_of_shares(nodeagent.SHARE_MEMORY_REQUEST), _SHARE),),
             stacked=True,
         ),
         Panel(

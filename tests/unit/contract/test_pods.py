@@ -214,6 +214,7 @@ CONTRADICTED = {
     "less memory than asked, to hide": forged(memory=1),
     "more cores than asked": forged(cores=100),
     "fewer cores than asked": forged(cores=0),
+    "a limit that was not asked for": forged(burst=1),
     "every GPU": forged(uuid="all"),
     "fewer GPUs than asked": reshaped(lambda containers: containers[-1]["gpus"].pop()),
     "a container is missing": reshaped(lambda containers: containers.pop()),
@@ -247,6 +248,25 @@ def test_a_percentage_is_at_most_that_of_the_whole_card(memory: int, counts: boo
     document["containers"][0]["gpus"][0]["memory"] = memory
     made = pod("p").annotated(names.ALLOCATION, json.dumps(document)).json()
     assert isinstance(pods.allocation_of(made, PERCENT), Allocation) is counts
+
+
+BURSTING = PodRequest("native", (FractionRequest("main", memory=4 * GIB, limit=12 * GIB),))
+BURSTING_PART = PodRequest("native", (FractionRequest("main", percent=25, limit=50),))
+LIMITS: dict[str, tuple[PodRequest, int, bool]] = {
+    "the limit that was asked for": (BURSTING, 8 * GIB, True),
+    "no limit, of a leader that knows none": (BURSTING, 0, True),
+    "more than was asked for": (BURSTING, 8 * GIB + 1, False),
+    "half of the card": (BURSTING_PART, 4 * GIB, True),
+    "more than half of the card": (BURSTING_PART, 4 * GIB + 1, False),
+}
+
+
+@pytest.mark.parametrize(("request_", "burst", "counts"), LIMITS.values(), ids=LIMITS.keys())
+def test_a_limit_is_at_most_what_was_asked_for(request_: PodRequest, burst: int, counts: bool) -> None:
+    document = json.loads(allocation_to_text(allocation_for(request_, gpu_memory=16 * GIB)))
+    document["containers"][0]["gpus"][0]["burst"] = burst
+    made = pod("p").annotated(names.ALLOCATION, json.dumps(document)).json()
+    assert isinstance(pods.allocation_of(made, request_), Allocation) is counts
 
 
 # -- small questions ----------------------------------------------------------------------------------------------

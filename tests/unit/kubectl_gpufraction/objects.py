@@ -47,9 +47,11 @@ def admitted(
     priority: int = 0,
     created: str = "2026-01-05T08:00:00Z",
     waits: str = "",
+    limit: str = "",
 ) -> JSON:
-    """A pod after admission: placed on a GPU of a node, or waiting with a reason."""
-    made = pod(name).uid(name).created(created).spec(priority=priority).asks(resource, amount).json()
+    """A pod after admission: placed on a GPU of a node, or waiting with a reason. `limit`: of its memory."""
+    wants = pod(name).uid(name).created(created).spec(priority=priority).asks(resource, amount)
+    made = (wants.asks(names.GPU_MEMORY_LIMIT, limit) if limit else wants).json()
     request = read(made, Options(aliyun_unit=unit))
     assert isinstance(request, PodRequest)
     fraction = request.containers[0]
@@ -58,7 +60,8 @@ def admitted(
     made["spec"]["containers"][0]["resources"] = {"limits": counted, "requests": counted}
     annotations = {str(names.REQUEST): codec.request_to_text(request)}
     if on:
-        share = GpuShare(f"GPU-{on}-{gpu}", gpu, memory, fraction.cores, CARD * MIB)
+        burst = fraction.burst_on(CARD * MIB)
+        share = GpuShare(f"GPU-{on}-{gpu}", gpu, memory, fraction.cores, CARD * MIB, burst=burst)
         allocation = Allocation(f"id-{name}", on, (ContainerAllocation(fraction.container, (share,)),))
         annotations |= {str(names.ALLOCATION): codec.allocation_to_text(allocation)}
         annotations |= dict(render(made, request, allocation, 1).annotations)

@@ -176,6 +176,30 @@ def test_a_gpu_of_which_more_is_held_than_there_is_is_marked(tmp_path: Path) -> 
     assert out.splitlines()[3] == "Overcommitted, pods hold more than there is: GPU 0 of n1 (by 240 MiB)"
 
 
+BURSTS = admitted("bursts", "gpufraction.io/gpu-memory", "6Gi", on="n1", limit="12Gi")
+
+
+def test_a_gpu_whose_limits_add_up_to_more_than_it_has_is_marked(tmp_path: Path) -> None:
+    more: dict[str, tuple[int, Any]] = {
+        "/api/v1/pods": collection(admitted("plain", "gpufraction.io/gpu-memory", "8Gi", on="n1"), BURSTS)
+    }
+    _, out, _ = asked(tmp_path, "nodes", "-o", "wide", given=more)
+    assert "20480 (1.36x)" in out.splitlines()[1]
+    assert out.splitlines()[3] == "Memory limits add up to more than the memory: GPU 0 of n1 (1.36x)"
+    [row] = json.loads(asked(tmp_path, "nodes", "-o", "json", given=more)[1])["items"]
+    assert (row["memoryMiB"], row["limitsMiB"], row["oversubscribed"]) == (14336, 20480, False)
+
+
+def test_a_pod_that_may_burst_is_shown_with_its_limit(tmp_path: Path) -> None:
+    there: dict[str, tuple[int, Any]] = {"/api/v1/pods": collection(BURSTS), DEFAULT: collection(BURSTS)}
+    _, out, _ = asked(tmp_path, "pods", "-o", "wide", given=there)
+    assert out.splitlines()[1].split()[3] == "1x6Gi..12Gi"
+    [row] = json.loads(asked(tmp_path, "pods", "-o", "json", given=there)[1])["items"]
+    assert (row["memoryMiB"], row["limitMiB"]) == (6144, 12288)
+    _, out, _ = asked(tmp_path, "explain", "bursts", given=there | {f"{DEFAULT}/bursts": (200, BURSTS)})
+    assert "6144 MiB, up to 12288 MiB while nobody else needs it" in out
+
+
 BARS = {
     (0, 10): "..........",
     (1, 1000): "#.........",

@@ -39,11 +39,19 @@ GPUS = tuple(Gpu(f"GPU-{i}", i, "T4", 16 * GIB, 16 * GIB) for i in range(2))
 
 
 def holding(
-    identity: str, *, uid: str = "", gpu: int = 0, memory: int = GIB, since: float = 0.0, node: str = "n"
+    identity: str,
+    *,
+    uid: str = "",
+    gpu: int = 0,
+    memory: int = GIB,
+    burst: int = 0,
+    since: float = 0.0,
+    node: str = "n",
 ) -> Reservation:
     """A reservation; with a uid, what its pod carries."""
-    request = PodRequest("native", (FractionRequest("c", memory=memory, cores=10),))
-    share = GpuShare(GPUS[gpu].uuid, gpu, memory, 10, 16 * GIB)
+    limit = memory + burst if burst else 0
+    request = PodRequest("native", (FractionRequest("c", memory=memory, cores=10, limit=limit),))
+    share = GpuShare(GPUS[gpu].uuid, gpu, memory, 10, 16 * GIB, burst=burst)
     allocation = Allocation(identity, node, (ContainerAllocation("c", (share,)),))
     state = ReservationState.CONFIRMED if uid else ReservationState.ASSUMED
     return Reservation(uid or identity, f"ns/{identity}", request, allocation, Compute(pods=1), state, since)
@@ -161,6 +169,16 @@ def test_all_cores_of_a_card_by_claim_are_a_whole_card() -> None:
     assert ledger.overcommitted("n", GPUS) == ("GPU-0",)
 
 
+def test_limits_add_up_beside_what_is_booked() -> None:
+    ledger = Ledger()
+    ledger.assume(holding("a", memory=2 * GIB, burst=10 * GIB))
+    ledger.confirm(holding("b", uid="u", memory=GIB))
+    assert ledger.usage("n", "GPU-0") == Usage(3 * GIB, 20, 2, burst=10 * GIB)
+    assert ledger.overcommitted("n", GPUS) == (), "nothing of a limit is booked"
+    ledger.forget("a")
+    assert ledger.usage("n", "GPU-0") == Usage(GIB, 10, 1)
+
+
 def test_assuming_twice_is_once_and_differently_is_a_bug() -> None:
     ledger = Ledger()
     ledger.assume(holding("a"))
@@ -186,11 +204,11 @@ class LedgerHistory(RuleBasedStateMachine):
         self.made = 0
         self.now = 0.0
 
-    @rule(gpu=st.integers(0, 1), memory=st.integers(1, 4))
-    def assume(self, gpu: int, memory: int) -> None:
+    @rule(gpu=st.integers(0, 1), memory=st.integers(1, 4), burst=st.sampled_from((0, 0, 3)))
+    def assume(self, gpu: int, memory: int, burst: int) -> None:
         self.made += 1
         self.now += 1
-        made = holding(f"a{self.made}", gpu=gpu, memory=memory * GIB, since=self.now)
+        made = holding(f"a{self.made}", gpu=gpu, memory=memory * GIB, burst=burst * GIB, since=self.now)
         self.ledger.assume(made)
         self.model[made.key] = made
 
@@ -201,7 +219,7 @@ class LedgerHistory(RuleBasedStateMachine):
             return
         chosen = data.draw(st.sampled_from(assumed))
         share = chosen.allocation.containers[0].shares[0]
-        seen = holding(chosen.key, uid=f"uid-{chosen.key}", gpu=share.index, memory=share.memory)
+        seen = holding(chosen.key, uid=f"uid-{chosen.key}", gpu=share.index, memory=share.memory, burst=share.burst)
         assert self.ledger.confirm(seen)
         if twice:
             assert not self.ledger.confirm(seen)
@@ -283,13 +301,15 @@ class LedgerHistory(RuleBasedStateMachine):
         assert {h.key: h for h in self.ledger} == self.model
         for gpu in GPUS:
             groups: dict[str, tuple[int, int]] = {}
+            burst = 0
             for key, held in self.model.items():
                 share = held.allocation.containers[0].shares[0]
                 if share.uuid == gpu.uuid:
                     memory, cores = groups.get(held.allocation.claim or key, (0, 0))
                     groups[held.allocation.claim or key] = (max(memory, share.memory), max(cores, share.cores))
-            want = Usage(sum(m for m, _ in groups.values()), sum(c for _, c in groups.values()), len(groups))
-            assert self.ledger.usage("n", gpu.uuid) == want
+                    burst += share.burst
+            booked, cores = sum(m for m, _ in groups.values()), sum(c for _, c in groups.values())
+            assert self.ledger.usage("n", gpu.uuid) == Usage(booked, cores, len(groups), burst=burst)
 
 
 TestLedgerHistory = LedgerHistory.TestCase

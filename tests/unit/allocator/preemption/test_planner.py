@@ -18,7 +18,7 @@ from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from contract.encoding.quantity import GIB
-from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest
+from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest, PoolSharing
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -40,10 +40,19 @@ class Pod:
     ending: bool = False
 
 
-def ask(*shares: tuple[int, int, int], cpu: int = 0, same: bool = False, exclusive: bool = False) -> SchedulingRequest:
-    """Per container the number of GPUs, and GiB and cores on each."""
+def ask(
+    *shares: tuple[int, int, int], cpu: int = 0, same: bool = False, exclusive: bool = False, limit: int = 0
+) -> SchedulingRequest:
+    """Per container the number of GPUs, and GiB and cores on each; `limit`: GiB of the memory limit."""
     fractions = tuple(
-        FractionRequest(f"c{i}", count, gib * GIB, cores=100 if exclusive else cores, exclusive=exclusive)
+        FractionRequest(
+            f"c{i}",
+            count,
+            gib * GIB,
+            cores=100 if exclusive else cores,
+            exclusive=exclusive,
+            limit=limit * GIB if limit > gib else 0,
+        )
         for i, (count, gib, cores) in enumerate(shares)
     )
     needs = PodNeeds(compute=Compute(cpu=cpu, pods=1))
@@ -59,6 +68,8 @@ class World:
     nodes: int
     pods: list[Pod]
     cpu: int = 8_000
+    ratio: float = 0.0
+    """How many times a GPU's memory limits may add up to."""
     placed: dict[str, tuple[Pod, Allocation]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +89,8 @@ class World:
         for name in (f"n{i}" for i in range(self.nodes)):
             bare = node(name).gpus(2, mib=GPU_GIB * 1024).allocatable(cpu=self.cpu).state()
             taken = Compute(cpu=requested.get(name, 0), pods=len(list(ledger.on_node(name))))
-            found[name] = replace(bare, usage=usage_of(bare.gpus, ledger, name), requested=taken)
+            gpus = tuple(replace(gpu, sharing=PoolSharing(limit_ratio=self.ratio)) for gpu in bare.gpus)
+            found[name] = replace(bare, gpus=gpus, usage=usage_of(gpus, ledger, name), requested=taken)
         return found
 
     def sharers(self) -> dict[str, tuple[AllocatedPod, ...]]:
@@ -133,6 +145,7 @@ def subsets(of: list[Pod]) -> Iterator[tuple[Pod, ...]]:
 SHARES = st.tuples(st.integers(1, 2), st.sampled_from((1, 2, 3, 5, 8)), st.sampled_from((0, 20, 50)))
 ASKS = st.one_of(
     st.builds(lambda share, cpu: ask(share, cpu=cpu), SHARES, st.sampled_from((0, 1_000, 3_000))),
+    st.builds(lambda share, limit: ask(share, limit=limit), SHARES, st.sampled_from((4, 7, 8))),
     st.builds(lambda one, two, same: ask(one, two, same=same), SHARES, SHARES, st.booleans()),
     st.builds(lambda count: ask((count, GPU_GIB, 100), exclusive=True), st.integers(1, 2)),
 )
@@ -151,7 +164,7 @@ def worlds(draw: st.DrawFn) -> World:
         )
         for i in range(count)
     ]
-    return World(draw(st.integers(1, 2)), pods)
+    return World(draw(st.integers(1, 2)), pods, ratio=draw(st.sampled_from((0.0, 0.0, 1.0, 1.5))))
 
 
 @given(

@@ -66,6 +66,10 @@ CHANGES: dict[str, tuple[PodBuilder, tuple[str, str] | str]] = {
     "the node that it names": (FIRST.spec(nodeSelector={}).on("b1"), ("b1", "nodeName")),
     "the runtime class": (FIRST.spec(runtimeClassName="nvidia"), ("a1", "nodeName")),
     "the isolation": (FIRST.annotated(names.ISOLATION, "driver"), "Isolation"),
+    "a limit that no node enforces": (
+        pod("train").asks(names.GPU_MEMORY, "5Gi").asks(names.GPU_MEMORY_LIMIT, "12Gi").tolerates("dedicated"),
+        "LimitNotHeld",
+    ),
     "the priority": (FIRST.spec(priority=10), ("a1", "nodeName")),
 }
 
