@@ -124,7 +124,11 @@ CUSTOM = {
         Ask("PATCH", f"{GPUNODES}/g-type/status", {"status": {"gpus": "three"}}, MERGE),
         422,
         "Invalid",
-        ('GPUNode.gpufraction.io "g-type" is invalid: status.gpus: Invalid value: "string"', "must be of type array"),
+        (
+            'GPUNode.gpufraction.io "g-type" is invalid: ',
+            Worded((1, 31), now='status.gpus: Invalid value: "string"', before='gpus: Invalid value: "string"'),
+            "must be of type array",
+        ),
         given=(gpunode("g-type"),),
     ),
     "a status that replaces another version": Case(
