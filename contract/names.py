@@ -60,6 +60,13 @@ QUEUE_WEIGHT = Key(
     doc="With the allocator's `queue.order: fair`: what the namespace may hold in proportion to others before its "
     "waiting pods come after theirs, a whole number from 1 to 1000. 1 where it is absent or cannot be read.",
 )
+DEFRAGMENT = Key(
+    f"{GROUP}/defragment",
+    on="Namespace label",
+    writer="administrator",
+    doc="`allowed`: consent that pods here are evicted where each of them has room on another node and a larger pod "
+    "then starts, if the allocator's setting `defragmentation.evictions_per_hour` is above 0.",
+)
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
 

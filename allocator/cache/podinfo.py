@@ -23,7 +23,7 @@ from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import demands
-from contract.scheduling.needs import ONE_POD, PodNeeds
+from contract.scheduling.needs import ONE_POD, PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 JSON = dict[str, Any]
@@ -88,8 +88,8 @@ class PodInfo(NamedTuple):
     priority: int
     created: str
     """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
-    owned: bool
-    """A controller will make another in its place."""
+    owner: str = ""
+    """uid of the controller that will make another in its place; empty without one."""
     daemon: bool = False
     """It is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
     node: str = ""
@@ -101,6 +101,8 @@ class PodInfo(NamedTuple):
     """The share that it holds."""
     compute: Compute = _NOTHING
     """What it takes of its node besides GPUs."""
+    successor: SchedulingRequest | None = None
+    """As in `AllocatedPod`."""
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
     unschedulable: str | None = None
     """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
@@ -170,6 +172,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     given = request is not None and carried is not None and pods.is_granted(request, carried)
     allocation = carried if given else None
     deleting = bool(metadata.get("deletionTimestamp"))
+    owner = _owner(metadata)
     bound = str(spec.get("nodeName") or "")
     return PodInfo(
         uid=pods.uid(pod),
@@ -183,13 +186,14 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         condition=stands(pod),
         priority=pods.priority(pod),
         created=str(metadata.get("creationTimestamp", "")),
-        owned=_owned(metadata),
+        owner=owner,
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         bound=bool(bound),
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec) if takes else _NOTHING,
+        successor=_successor(pod, request) if request is not None and allocation is not None and owner else None,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
@@ -226,9 +230,20 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
         return ONE_POD
 
 
-def _owned(metadata: Mapping[str, Any]) -> bool:
+def _owner(metadata: Mapping[str, Any]) -> str:
     owners = metadata.get("ownerReferences") or ()
-    return any(owner.get("controller") for owner in owners)
+    return next((str(owner.get("uid") or "?") for owner in owners if owner.get("controller")), "")
+
+
+def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest | None:
+    metadata = pod.get("metadata") or {}
+    if request.claim or _daemon(metadata) or protection.stays(metadata.get("annotations") or {}):
+        return None
+    try:
+        needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
+        return SchedulingRequest(request, scheduling.unpinned(needs))
+    except quantity.BadQuantity:
+        return None
 
 
 def _daemon(metadata: Mapping[str, Any]) -> bool:
@@ -369,6 +384,8 @@ class AllocatedPods:
             compute=pod.compute,
             ending=since if pod.deleting else None,
             idle_after=pod.idle_after,
+            successor=pod.successor,
+            owner=pod.owner,
         )
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
         self._see_unbound(pod, node, now)
@@ -379,7 +396,7 @@ class AllocatedPods:
             self._unbound.pop(uid, None)
             return
         since, told = (before.since, before.told) if before else (now, False)
-        self._unbound[uid] = UnboundPod(uid, pod.key, node, since, said, pod.owned, pod.version, told)
+        self._unbound[uid] = UnboundPod(uid, pod.key, node, since, said, bool(pod.owner), pod.version, told)
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""

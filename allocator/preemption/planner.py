@@ -41,6 +41,8 @@ class PreemptionPlan:
     """The shares that the pod is to have there, so that the next plan can count them as taken."""
     idle: bool = field(default=False, compare=False)
     """Whether the victims go because they are idle, and not because of their priority."""
+    moves: bool = field(default=False, compare=False)
+    """Whether the victims go because they have room elsewhere, and the pod is larger."""
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:

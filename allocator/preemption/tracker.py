@@ -36,6 +36,8 @@ _FRUITLESS = 15.0
 _PAUSE, _PAUSE_CAP = 30.0, 600.0
 """Seconds before a pod may preempt again that was not placed after all: the first pause, and the longest."""
 
+DEFRAGMENTATION = "defragmentation"
+"""The cause of evictions of pods that have room elsewhere."""
 PREEMPTING, BLOCKED, FAILED = "Preempting", "PreemptionBlocked", "PreemptionFailed"
 GIVING_WAY = "IdleGivesWay"
 """Idle pods were asked to give way."""
@@ -136,6 +138,12 @@ class PreemptionTracker:
                 return each
         return None
 
+    def owner(self, order: Eviction) -> str:
+        """The controller of the pod that is evicted; empty where the preemption is over."""
+        under_way = self._of(order)
+        victims = under_way.plan.victims if under_way is not None else ()
+        return next((victim.owner for victim in victims if victim.uid == order.uid), "")
+
     def refused(self, order: Eviction, now: float) -> None:
         """A disruption budget does not allow the eviction now. The preemption is given up; others may be victims."""
         self._spared[order.uid] = now + _SPARED
@@ -213,6 +221,9 @@ class PreemptionTracker:
 
 def eviction(plan: PreemptionPlan, victim: AllocatedPod) -> Eviction:
     """The eviction of one of a plan's victims."""
+    if plan.moves:
+        why = f"a larger pod waits for GPUs of node {plan.node}, and there is room for this one on another node"
+        return Eviction(victim.key, victim.uid, None, DEFRAGMENTATION, why)
     if plan.idle:
         why = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
         return Eviction(victim.key, victim.uid, None, "idle", why)
@@ -221,6 +232,8 @@ def eviction(plan: PreemptionPlan, victim: AllocatedPod) -> Eviction:
 
 
 def _whom(plan: PreemptionPlan) -> str:
+    if plan.moves:
+        return "smaller pods that have room elsewhere"
     return "idle pods" if plan.idle else "pods of lower priority"
 
 

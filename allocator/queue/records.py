@@ -92,7 +92,7 @@ Report = StatusUpdate | EventRecord
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that must go. `cause` is why, for the metric: unbound, repair, preemption or idle."""
+    """A pod that must go. `cause` is why, for the metric: unbound, repair, preemption, idle or defragmentation."""
 
     key: str
     uid: str

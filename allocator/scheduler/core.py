@@ -13,7 +13,7 @@ are one step, and no two can take the same share.
 | `Admission` | answers the webhook |
 | `SchedulingCycle`, `Bindings` | decides for pending pods; takes in what became of each write |
 | `Leadership`, `Fence`, `LatePods` | whether this replica may decide, and what it owes to the leader before |
-| `Preemptor`, `StarvationGuard` | reserve nodes |
+| `Preemptor`, `Defragmenter`, `StarvationGuard` | reserve nodes |
 | `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
 | `ClaimManager` | ElasticGPUClaims |
 """
@@ -56,6 +56,7 @@ from allocator.scheduler.events import (
     ClaimsListed,
     ClaimStepAnswered,
     ConsentsListed,
+    DefragmentationAgreed,
     DriftFound,
     Effect,
     Event,
@@ -87,7 +88,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.reservations import Preemptor, StarvationGuard
+from allocator.scheduler.reservations import Defragmenter, Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
@@ -123,9 +124,10 @@ class Controller:
         wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """
-        `clock`: seconds from any start, never going back. `new_id`: an allocation's id, unique. `wake` is called when
-        there may be something to decide or to write, `forgotten` with the reason of each reservation that is given back
-        before its pod was seen, `asked` once for each pod that asks for a share, with its CPU in thousandths.
+        `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which pods' ages are
+        told. `new_id`: an allocation's id, unique. `wake` is called when there may be something to decide or to write,
+        `forgotten` with the reason of each reservation that is given back before its pod was seen, `asked` once for
+        each pod that asks for a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
@@ -208,10 +210,16 @@ class Controller:
             rounds=rounds,
             preemptions=preemptions,
             faults=faults,
-            clock=clock,
             options=options,
+            clock=clock,
         )
         """To others it is for reading, while no other thread calls the controller."""
+        self._defragmenter = Defragmenter(
+            state,
+            preemptor=self.preemptor,
+            clock=clock,
+            wall=wall,
+        )
         self._starvation = StarvationGuard(
             state,
             preemptor=self.preemptor,
@@ -271,6 +279,7 @@ class Controller:
             PoolsDeclared: self._admission.pools_declared,
             NodesExpected: self._cycle.nodes_expected,
             QueueWeighed: self._cycle.weighed,
+            DefragmentationAgreed: self._defragmenter.agreed,
         }
         self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
@@ -402,6 +411,29 @@ class Controller:
         The search takes a while where there are many nodes, so it runs without the lock and its result is checked
         under it.
         """
+        return self._preempt() or self._defragment()
+
+    def _defragment(self) -> list[Eviction]:
+        if not self._options.defragment:
+            return []
+        with self._lock:
+            search = self._defragmenter.search()
+        if search is None:
+            return []
+        for entry, larger in search.waiting:
+            try:
+                move = search.run(entry, larger)
+                with self._lock:
+                    orders = self._defragmenter.conclude(entry, larger, move) if move is not None else []
+            except Exception:
+                with self._lock:
+                    self.preemptor.set_aside(entry)
+                continue
+            if orders:
+                return orders
+        return []
+
+    def _preempt(self) -> list[Eviction]:
         if not (self._options.preemption or self._options.idle_evict):
             return []
         with self._lock:

@@ -337,6 +337,13 @@ class QueueWeighed:
     weights: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class DefragmentationAgreed:
+    """The namespaces that agreed to have pods evicted so that larger ones start. All that did."""
+
+    namespaces: frozenset[str]
+
+
 Event = (
     PodsListed
     | PodEvent
@@ -372,6 +379,7 @@ Event = (
     | PoolsDeclared
     | NodesExpected
     | QueueWeighed
+    | DefragmentationAgreed
     | ClaimBindingAnswered
     | ClaimStepAnswered
 )

@@ -28,6 +28,7 @@ POOL_FULL = "PoolFull"
 REFUSED = "PlacementRefused"
 SHARE_RETURNED = "GPUShareReturned"
 PREEMPTED, IDLE, GAVE_WAY = "GPUSharePreempted", "GPUShareIdle", "GPUShareGaveWay"
+MOVED = "GPUShareMoved"
 """Reasons of Events on pods that are evicted for another one, and of the warning of an idle one before that."""
 _ONLY_NEW = "no node of this cluster would serve it"
 _IN_VAIN: Mapping[Outcome, str] = {

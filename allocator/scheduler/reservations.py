@@ -7,13 +7,14 @@ room made for it, and idle pods that agreed to it give way for one of the same p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.options import SchedulerOptions
-from allocator.preemption import planner, tracker
+from allocator.preemption import defragmentation, planner, tracker
+from allocator.preemption.defragmentation import Larger, Movable, Move, MoveBudget
 from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
@@ -21,13 +22,15 @@ from allocator.queue import reservation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import EventRecord, Eviction, PodFaults
 from allocator.scheduler import messages
-from allocator.scheduler.events import Effect, EvictionAnswered, IdlePodWarned, WarnIdlePod
+from allocator.scheduler.events import DefragmentationAgreed, Effect, EvictionAnswered, IdlePodWarned, WarnIdlePod
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
 """Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
+_LOOK_FOR_MOVES = 60.0
+"""Seconds between two looks for pods that may move."""
 _TRIES = 4
 """Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
 
@@ -75,6 +78,8 @@ class Preemptor:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
         self._order, self._idle, self._options = state.order, state.cache.idle_shares, options
+        self.moves = MoveBudget(options.defragment, options.defragment_rest)
+        """How many pods may still move."""
         self.giving_way = GivingWay(options.idle_grace, self._idle.since)
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
@@ -85,7 +90,7 @@ class Preemptor:
         The searches for victims that are worth their time now, the first in the queue first; for each pod first among
         those of lower priority, whose eviction makes room at once.
         """
-        kept, now = self._kept_for_patience(), self._clock()
+        kept, now = self.kept_for_patience(), self._clock()
         due = self._due(now) if self._options.idle_evict and len(self._queue) else []
         entries = self._who_may_preempt(kept, due)
         lower = [each for each in entries if self._options.preemption and self.sharers.any_below(each.priority)]
@@ -100,7 +105,7 @@ class Preemptor:
         """The searches of one kind, over the nodes as they are planned to be."""
         sharers = self.sharers.by_node() if entries else {}
         nodes = self.as_planned(sharers) if idle is None else self._as_asked(sharers)
-        leaving = self._leaving(sharers)
+        leaving = self.leaving(sharers)
         names = {each.node for each in self.preemptions.under_way.values()}
         planned = tuple(node for node in nodes if node.name in names)
         return [
@@ -129,7 +134,7 @@ class Preemptor:
         now_best = self._best_there_now(search.pod, plan, search.question.idle)
         if now_best is None:
             return None
-        return self._ask_to_give_way(search.pod, now_best) if search.idle else self._begin(search.pod, now_best)
+        return self._ask_to_give_way(search.pod, now_best) if search.idle else self.begin(search.pod, now_best)
 
     def _ask_to_give_way(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
         """
@@ -189,11 +194,11 @@ class Preemptor:
             entry = self._queue.pod(uid)
             if entry is None or not all(self._still_due(victim, now) for victim in plan.plan.victims):
                 continue
-            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, self._kept_for_patience())
-            best = self._best_there_now(entry, plan.plan, victims) if wanted and self._has_no_room(entry) else None
+            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, self.kept_for_patience())
+            best = self._best_there_now(entry, plan.plan, victims) if wanted and self.has_no_room(entry) else None
             if best is not None and best.victims:
                 self.giving_way.forget(victim.uid for victim in best.victims)
-                return self._begin(entry, best)
+                return self.begin(entry, best)
         return None
 
     def _still_due(self, victim: AllocatedPod, now: float) -> bool:
@@ -219,7 +224,8 @@ class Preemptor:
         self._faults.leave_alone("preemption", entry)
         self.preemptions.over(entry.uid)
 
-    def _kept_for_patience(self) -> tuple[NodeReservation, ...]:
+    def kept_for_patience(self) -> tuple[NodeReservation, ...]:
+        """The reservations for starving pods."""
         return tuple(one for one in self._cache.reservations if one.uid not in self.preemptions.under_way)
 
     def as_planned(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
@@ -265,19 +271,21 @@ class Preemptor:
                 and tracker.wanted(entry, kept)
                 and self._records.is_schedulable(entry.uid, now)
                 and self.preemptions.may_ask(entry.uid, now)
-                and self._has_no_room(entry)
+                and self.has_no_room(entry)
             ):
                 found.append(entry)
         return found
 
-    def _has_no_room(self, entry: QueuedPodInfo) -> bool:
+    def has_no_room(self, entry: QueuedPodInfo) -> bool:
+        """Whether the pod fits on no node now."""
         try:
             return not isinstance(self._cache.decide(entry.ask, entry.asking), Placement)
         except Exception:
             self._faults.leave_alone("preemption", entry)
             return False
 
-    def _leaving(self, sharers: Mapping[str, tuple[AllocatedPod, ...]]) -> frozenset[str]:
+    def leaving(self, sharers: Mapping[str, tuple[AllocatedPod, ...]]) -> frozenset[str]:
+        """uids of the pods that are ending."""
         now = self._clock()
         return frozenset(uid for on in sharers.values() for uid in tracker.leaving(on, now))
 
@@ -297,11 +305,12 @@ class Preemptor:
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
-        question = self._question(entry, self._leaving(on), idle)
+        question = self._question(entry, self.leaving(on), idle)
         found = planner.without_any([node], question) or planner.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
-    def _begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
+    def begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
+        """Carry out a plan that holds now; returns who must go."""
         now = self._clock()
         ending = tracker.leaving(self.sharers.on(plan.node), now)
         orders = self.preemptions.begin(entry, plan, ending, now)
@@ -322,6 +331,9 @@ class Preemptor:
             case "evicted":
                 self.preemptions.granted(order)
                 code = messages.GAVE_WAY if order.cause == "idle" else messages.PREEMPTED
+                if order.cause == tracker.DEFRAGMENTATION:
+                    self.moves.count([self.preemptions.owner(order)], now)
+                    code = messages.MOVED
                 self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
             case "budget":
                 self.preemptions.refused(order, now)
@@ -351,6 +363,106 @@ class Preemptor:
         on = {plan.node: self.sharers.on(plan.node) for plan in plans}
         if self._cache.reserve(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
             self._trigger.requeue()
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSearch:
+    """The search for pods that may move, over frozen values: it may run without the lock."""
+
+    waiting: tuple[tuple[QueuedPodInfo, Larger], ...]
+    """Pods that wait, first the one that has missed most work."""
+    nodes: tuple[NodeState, ...]
+    open_to: Mapping[str, frozenset[str]]
+    """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
+    sharers: Mapping[str, tuple[AllocatedPod, ...]]
+    movable: Mapping[str, Movable]
+
+    def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
+        """The move that lets one of them start."""
+        nodes = [node for node in self.nodes if node.name in self.open_to[entry.uid]]
+        return defragmentation.choose(nodes, self.sharers, larger, self.movable)
+
+
+class Defragmenter:
+    """Moves small pods of namespaces that agreed to it, so that a larger pod starts."""
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        *,
+        preemptor: Preemptor,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._cache, self._queue, self._records = state.cache, state.queue, state.records
+        self._leadership, self._order, self._trigger = state.leadership, state.order, state.trigger
+        self._preemptor, self._clock, self._wall = preemptor, clock, wall
+        self._budget, self._agreed = preemptor.moves, frozenset[str]()
+        self._next = float("-inf")
+
+    def agreed(self, event: DefragmentationAgreed, now: float) -> None:
+        """Namespaces agreed, or do not agree any more."""
+        self._agreed = event.namespaces
+
+    def search(self) -> MoveSearch | None:
+        """The search that is worth its time now; None where no pod may move or none waits that it may help."""
+        now = self._clock()
+        if not self._agreed or now < self._next or not self._budget.left(now) or not self._leadership.holds():
+            return None
+        self._next = now + _LOOK_FOR_MOVES
+        kept = self._preemptor.kept_for_patience()
+        waiting = self._waiting(kept, now)
+        if not waiting:
+            return None
+        sharers = self._cache.allocated.by_node()
+        nodes = tuple(self._preemptor.as_planned(sharers))
+        movable = {uid: pod for node in nodes for uid, pod in self._movable(node, sharers.get(node.name, ()), now)}
+        open_to = {
+            entry.uid: frozenset(node.name for node in nodes if not tracker.closed_to(kept, node.name, entry))
+            for entry, _ in waiting
+        }
+        return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None
+
+    def conclude(self, entry: QueuedPodInfo, larger: Larger, move: Move) -> list[Eviction]:
+        """Who must go by a search that is over, checked against the present; nobody where it does not hold."""
+        now = self._clock()
+        waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, now)
+        if not waits or not self._leadership.holds():
+            return []
+        sharers = {name: self._cache.allocated.on(name) for name in {move.plan.node, *move.places.values()}}
+        nodes = {node.name: node for node in self._preemptor.as_planned(sharers) if node.name in sharers}
+        node = nodes.get(move.plan.node)
+        there = sharers[move.plan.node]
+        movable = dict(self._movable(node, there, now)) if node is not None else {}
+        found = defragmentation.again(move, nodes, there, larger, movable)
+        return self._preemptor.begin(entry, found.plan) if found is not None else []
+
+    def _waiting(self, kept: Sequence[NodeReservation], now: float) -> tuple[tuple[QueuedPodInfo, Larger], ...]:
+        """The few pods that have missed most work by waiting."""
+        usable = max((gpu.usable for node in self._cache.snapshot.values() for gpu in node.gpus), default=0)
+        if not usable or self._trigger.requeued:
+            return ()
+        limits, most = self._cache.engine.limits, self._budget.left(now)
+        found = []
+        for entry in self._order.in_order():
+            if tracker.wanted(entry, kept) and self._may_be_helped(entry, now):
+                cards = defragmentation.cards_of(entry.ask.request, usable)
+                could = cards * (now - self._records.waits(entry.uid, now))
+                found.append((entry, Larger(PreemptionRequest(entry.ask, entry.priority, limits), cards, could, most)))
+        found.sort(key=lambda each: -each[1].could)
+        return tuple(each for each in found[:_TRIES] if self._preemptor.has_no_room(each[0]))
+
+    def _may_be_helped(self, entry: QueuedPodInfo, now: float) -> bool:
+        return self._records.is_schedulable(entry.uid, now) and self._preemptor.preemptions.may_ask(entry.uid, now)
+
+    def _movable(self, node: NodeState, on: Sequence[AllocatedPod], now: float) -> Iterator[tuple[str, Movable]]:
+        spared, wall = self._preemptor.preemptions.spared(now), self._wall()
+        for pod in on:
+            agreed = pod.key.split("/", 1)[0] in self._agreed
+            if pod.successor is None or not agreed or pod.uid in spared or self._budget.rests(pod.owner, now):
+                continue
+            cards = defragmentation.held(pod, node)
+            yield pod.uid, Movable(pod.successor, cards, cards * max(0.0, defragmentation.age(pod.created, wall)))
 
 
 class StarvationGuard:

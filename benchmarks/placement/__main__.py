@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from allocator.scoring.estimator import HALF_LIFE
-from benchmarks.placement import families, replays, report, sensitivity, trace
+from benchmarks.placement import defragmenting, families, replays, report, sensitivity, trace
 from benchmarks.placement.departures import Served
 from benchmarks.placement.replaying import LOADS, Run, at
 from benchmarks.placement.replays import DEPARTING, IN_FAMILIES, PEERS, POLICIES
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made[name] = _gathered(name, IN_FAMILIES, replayed)
             print(report.table(f"{name} (made up)", made[name]), end="\n\n", flush=True)
         if given.departures:
-            served = _departures(given.trace, _seeds(given.departures))
+            served = _departures(given.trace, _seeds(given.departures), given.departing, given.moves)
             print(report.departures(served), end="\n\n", flush=True)
     except trace.NoTrace as error:
         print(error, file=sys.stderr)
@@ -102,10 +102,12 @@ def _sensitivity(folder: Path, file: Path, seeds: Sequence[int], results: Result
     return 0
 
 
-def _departures(folder: Path, seeds: Sequence[int]) -> Mapping[str, Sequence[Served]]:
-    stayed: dict[str, list[Served]] = {policy: [] for policy in DEPARTING}
-    for seed, policy, served in replays.replay_departures(folder, "default", DEPARTING, seeds):
-        stayed[policy].append(served)
+def _departures(
+    folder: Path, seeds: Sequence[int], policies: Sequence[str], moves: Sequence[str]
+) -> Mapping[str, Sequence[Served]]:
+    stayed: dict[str, list[Served]] = {}
+    for seed, policy, served in replays.replay_departures(folder, "default", policies, seeds, moves):
+        stayed.setdefault(policy, []).append(served)
         part = 100 * served.hours / served.offered
         print(f"departures seed {seed} {policy} served {part:.2f} %", file=sys.stderr, flush=True)
     return stayed
@@ -139,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--families", type=_words, default=tuple(families.FAMILIES), help="made-up clusters, with commas")
     add("--family-seeds", default="42-46", help="their seeds")
     add("--departures", default="42-51", help="seeds of the replay with departures; empty leaves it out")
+    add("--departing", type=_words, default=DEPARTING, help="its policies, with commas")
+    add(
+        "--moves",
+        type=_words,
+        default=(defragmenting.NOBODY_MOVES,),
+        help="defragmentation in it: off, or evictions an hour, then kept, any, <hours>h or x<worth> with colons",
+    )
     add("--seeds", default="42-51", help="first and last seed, or one")
     add("--peer-seeds", type=int, default=5, help="how many of the seeds for policies that are shown beside")
     add("--half-life", type=int, default=HALF_LIFE, help="requests after which one counts half")

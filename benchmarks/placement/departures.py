@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from allocator.cache.reserved import NodeReservation, Requester
 from allocator.options import SchedulerOptions
 from allocator.queue.reservation import ReservationBudget, first_reservation, shortage
 from allocator.scoring.classes import CARD
+from benchmarks.placement.defragmenting import Defragmenter, Rules, Running, Waiting
 from benchmarks.placement.trace import Machine, Task
 from contract.model import NodeState, Usage
 from contract.scheduling.filters import Limits
@@ -58,6 +59,8 @@ class Stay:
     comes: int
     runs: float
     uid: str = ""
+    moved: bool = False
+    """It was evicted and comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class Guard:
     def reserved_for(self) -> str:
         """The uid of the pod for which a node is reserved; empty where there is none."""
         return self._kept.uid if self._kept is not None else ""
+
+    @property
+    def reserved_on(self) -> str:
+        """The node that is reserved; empty where there is none."""
+        return self._kept.node if self._kept is not None else ""
 
     def placed(self, uid: str) -> None:
         """The pod was placed."""
@@ -147,6 +155,9 @@ class Served:
     offered: float
     mean_wait: float
     p95_wait: float
+    lost: float = 0.0
+    """Card hours that evicted pods computed in vain; not among those served."""
+    evictions: int = 0
 
 
 def heated(tasks: Sequence[Task], times: Sequence[tuple[int, int]], cards: int) -> list[Stay]:
@@ -174,42 +185,71 @@ def thinned(machines: Sequence[Machine], rng: np.random.Generator) -> list[Machi
     return [machines[int(at)] for at in rng.permutation(len(machines))[::THINNED]]
 
 
-def live(yard: Yard, stays: Sequence[Stay], guard: Guard | None = None) -> Served:
-    """Play it; without a guard nothing is reserved."""
-    play = _Play(yard, float(stays[-1].comes), guard)
+def live(
+    yard: Yard, stays: Sequence[Stay], guard: Guard | None = None, defragmenter: Defragmenter | None = None
+) -> Served:
+    """Play it; without a guard nothing is reserved, without a defragmenter nobody is evicted."""
+    play = _Play(yard, float(stays[-1].comes), guard, defragmenter)
     for stay in stays:
         play.until(stay.comes)
         play.come(stay)
+    play.until(play.end)
     waits = [*play.waits, *(play.end - stay.comes for stay in play.line)]
     offered = sum(min(stay.runs, play.end - stay.comes) * stay.task.volume for stay in stays) / CARD / 3600
+    moved = defragmenter.evictions if defragmenter is not None else 0
     in_hours = np.array(waits) / 3600
-    return Served(play.hours, offered, float(in_hours.mean()), float(np.percentile(in_hours, 95)))
+    return Served(play.hours, offered, float(in_hours.mean()), float(np.percentile(in_hours, 95)), play.lost, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """A pod that runs."""
+
+    stay: Stay
+    since: float
+    placed: object
 
 
 class _Play:
     """One replay: who runs, who waits."""
 
-    def __init__(self, yard: Yard, end: float, guard: Guard | None) -> None:
-        self.end, self.hours = end, 0.0
+    def __init__(self, yard: Yard, end: float, guard: Guard | None, defragmenter: Defragmenter | None) -> None:
+        self.end, self.hours, self.lost = end, 0.0, 0.0
         self.line: list[Stay] = []
         self.waits: list[float] = []
-        self._yard, self._guard = yard, guard
-        self._leaving: list[tuple[float, int, object]] = []
+        self._yard, self._guard, self._defragmenter = yard, guard, defragmenter
+        self._running: dict[int, _Runs] = {}
+        self._leaving: list[tuple[float, int]] = []
+        self._started = 0
+        self._look = defragmenter.rules.every if defragmenter is not None else float("inf")
 
     def until(self, time: float) -> None:
-        """Everything that happens until then: pods leave, and waiting ones start."""
-        while self._leaving and self._leaving[0][0] <= time:
-            now = self._leaving[0][0]
-            self._time_passed(now)
-            while self._leaving and self._leaving[0][0] == now:
-                self._yard.leave(heapq.heappop(self._leaving)[2])
-            self._pass(now)
-        self._time_passed(time)
+        """Everything that happens until then: pods leave, waiting ones start, and pods are moved."""
+        while self._look <= time:
+            assert self._defragmenter is not None
+            self._departures(self._look)
+            self._move(self._defragmenter, self._look)
+            self._look += self._defragmenter.rules.every
+        self._departures(time)
 
     def come(self, stay: Stay) -> None:
         """A pod comes, and starts if it fits."""
         if not self._start(stay, stay.comes):
             self.line.append(stay)
+
+    def _departures(self, time: float) -> None:
+        while self._leaving and self._leaving[0][0] <= time:
+            now, number = self._leaving[0]
+            if number not in self._running:
+                heapq.heappop(self._leaving)  # it was evicted
+                continue
+            self._time_passed(now)
+            while self._leaving and self._leaving[0][0] == now:
+                gone = self._running.pop(heapq.heappop(self._leaving)[1], None)
+                if gone is not None:
+                    self._yard.leave(gone.placed)
+            self._pass(now)
+        self._time_passed(time)
 
     def _time_passed(self, now: float) -> None:
         if self._guard is not None and self._guard.idle(self.line, now):
@@ -218,12 +258,48 @@ class _Play:
     def _start(self, stay: Stay, now: float) -> bool:
         if not self._yard.place(stay.task, stay.uid):
             return False
-        heapq.heappush(self._leaving, (now + stay.runs, len(self.waits), self._yard.last()))
-        self.waits.append(now - stay.comes)
+        if not stay.moved:
+            self.waits.append(now - stay.comes)
+        self._started += 1
+        self._running[self._started] = _Runs(stay, now, self._yard.last())
+        heapq.heappush(self._leaving, (now + stay.runs, self._started))
         self.hours += min(stay.runs, self.end - now) * stay.task.volume / CARD / 3600
         if self._guard is not None:
             self._guard.placed(stay.uid)
         return True
+
+    def _move(self, defragmenter: Defragmenter, now: float) -> None:
+        """Evict pods so that others start, as long as the defragmenter finds some."""
+        while True:
+            kept = self._guard.reserved_on if self._guard is not None else ""
+            nodes = {name: node for name, node in self._yard.states().items() if name != kept}
+            running = {each.stay.uid: (number, each) for number, each in self._running.items()}
+            there = [
+                Running(uid, each.stay.task, placed, each.since)
+                for uid, (_, each) in running.items()
+                if isinstance(placed := each.placed, tuple) and placed[1].node in nodes
+            ]
+            waiting = [Waiting(stay.uid, stay.task, stay.comes) for stay in self.line]
+            move = defragmenter.look(nodes, there, waiting, now) if self.line else None
+            if move is None:
+                return
+            evicted = [self._evict(running[uid][0], now, defragmenter.rules) for uid in move.victims]
+            self.line = [stay for stay in self.line if stay.uid != move.uid or not self._start(stay, now)]
+            for stay in sorted(evicted, key=lambda stay: -stay.task.volume):
+                if not self._start(stay, now):
+                    self.line.insert(0, stay)
+
+    def _evict(self, number: int, now: float, rules: Rules) -> Stay:
+        """The pod as it comes again."""
+        gone = self._running.pop(number)
+        self._yard.leave(gone.placed)
+        stay, done = gone.stay, now - gone.since
+        card_hours = stay.task.volume / CARD / 3600
+        self.hours -= (min(stay.runs, self.end - gone.since) - done) * card_hours
+        if rules.starts_over:
+            self.hours -= done * card_hours
+            self.lost += done * card_hours
+        return replace(stay, runs=stay.runs if rules.starts_over else stay.runs - done, moved=True)
 
     def _pass(self, now: float) -> None:
         """Down the queue, again if that changed for which pod a node is reserved."""

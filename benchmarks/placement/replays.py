@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from allocator.scoring.estimator import HALF_LIFE, Learner
 from allocator.scoring.tables import Tables, Target
 from benchmarks.placement import departures, families, trace
 from benchmarks.placement.baselines import SCORES, Baseline
+from benchmarks.placement.defragmenting import NOBODY_MOVES, Defragmenter, rules_of
 from benchmarks.placement.departures import Served
 from benchmarks.placement.replaying import LIMITS, Chooser, Engines, Run, run
 from benchmarks.placement.results import Results
@@ -97,9 +99,13 @@ def replay_family(
 
 
 def replay_departures(
-    folder: Path, name: str, policies: Sequence[str], seeds: Sequence[int]
+    folder: Path, name: str, policies: Sequence[str], seeds: Sequence[int], moves: Sequence[str] = (NOBODY_MOVES,)
 ) -> Iterator[tuple[int, str, Served]]:
-    """One list with the trace's own times (see `benchmarks.placement.departures`). Raises `trace.NoTrace`."""
+    """
+    One list with the trace's own times (see `benchmarks.placement.departures`). Raises `trace.NoTrace`.
+
+    `moves`: the rules of defragmentation (see `defragmenting.rules_of`), each with our engine's policies.
+    """
     machines, listed = trace.machines(folder), trace.tasks(folder, name)
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -108,14 +114,19 @@ def replay_departures(
         nodes, target = trace.nodes(some, rng), trace.target(listed)
         supply = supply_of({node.name: node for node in nodes}, LIMITS)
         measure = tables.fragmentation(target, supply)
-        for policy in policies:
+        for policy, text in product(policies, moves):
+            rules = rules_of(text)
+            if policy in SCORES and rules is not None:
+                continue
             own = np.random.default_rng(seed)
             yard: departures.Yard = (
                 Baseline(policy, some, own, measure=measure, supply=supply)
                 if policy in SCORES
                 else _engine(policy, nodes, target, supply, measure, HALF_LIFE)
             )
-            yield seed, policy, departures.live(yard, stays, departures.Guard(yard, LIMITS))
+            mover = Defragmenter(rules, LIMITS) if rules is not None else None
+            label = policy if rules is None else f"{policy}, moves {text}"
+            yield seed, label, departures.live(yard, stays, departures.Guard(yard, LIMITS), mover)
 
 
 def _engine(

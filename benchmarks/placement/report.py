@@ -37,11 +37,13 @@ def table(name: str, runs: Runs) -> str:
 
 def departures(served: Mapping[str, Sequence[Served]]) -> str:
     """The replay with departures: a row per policy."""
-    rows = [["policy", "seeds", "served %", "mean wait h", "p95 wait h"]]
+    rows = [["policy", "seeds", "served %", "mean wait h", "p95 wait h", "lost %", "evictions"]]
     for policy, runs in served.items():
         parts = [100 * run.hours / run.offered for run in runs]
         waits = [fmean(run.mean_wait for run in runs), fmean(run.p95_wait for run in runs)]
-        rows.append([policy, str(len(runs)), f"{fmean(parts):.2f}", *(f"{wait:.2f}" for wait in waits)])
+        lost = [fmean(100 * run.lost / run.offered for run in runs)]
+        figures = (f"{figure:.2f}" for figure in (fmean(parts), *waits, *lost))
+        rows.append([policy, str(len(runs)), *figures, f"{fmean(run.evictions for run in runs):.0f}"])
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     title = "list default with departures: card hours served of those asked for, and waits"
     return "\n".join([title, *("  ".join(_padded(row, widths)) for row in rows)])

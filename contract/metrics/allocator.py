@@ -36,7 +36,8 @@ SCHEDULING_CYCLE_SECONDS = PROGRAM.histogram(
 )
 EVICTIONS = PROGRAM.counter(
     "gpufraction_evictions_total",
-    "Evictions asked for, by cause (unbound, repair, preemption, idle) and outcome (evicted, gone, budget, failed).",
+    "Evictions asked for, by cause (unbound, repair, preemption, idle, defragmentation) and outcome (evicted, gone, "
+    "budget, failed).",
     labels=("cause", "outcome"),
 )
 IDLE_WARNINGS = PROGRAM.counter(

@@ -171,6 +171,15 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = Fa
     )
 
 
+def unpinned(needs: PodNeeds) -> PodNeeds:
+    """The needs of the pod that its controller makes instead: the same, without this node."""
+    terms = None
+    if needs.affinity is not None:
+        terms = tuple(tuple(each for each in term if not each.field) for term in needs.affinity)
+        terms = None if () in terms else terms
+    return replace(needs, node_name="", affinity=terms)
+
+
 def pinned(affinity: tuple[Term, ...] | None, node: str) -> tuple[Term, ...]:
     """Required node affinity with a pin to one node, as `contract.scheduling.node_pin` writes it."""
     pin = Requirement(_NAME_FIELD, "In", (node,), field=True)

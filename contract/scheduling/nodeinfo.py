@@ -33,6 +33,10 @@ class AllocatedPod:
     """When it was first seen to terminate, by the injected clock; None while it does not."""
     idle_after: int | None = None
     """After how many idle seconds it agrees to give way, 0 for never; None where that is its namespace's to say."""
+    successor: SchedulingRequest | None = None
+    """What the pod asks for that its controller makes instead; None where it makes none, or the pod must not move."""
+    owner: str = ""
+    """uid of its controller."""
 
     @property
     def worth(self) -> tuple[int, int, str]:

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from contract import names
 from contract.encoding.reading import words
 
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 AGAINST_SCALE_DOWN: Mapping[str, str] = {
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    SAFE_TO_EVICT: "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
 """By Cluster Autoscaler's name and by Karpenter's: the value that keeps the node."""
@@ -41,6 +42,14 @@ def written(annotations: Mapping[str, str]) -> tuple[str, ...]:
     listed = words(annotations.get(names.PROTECTED))
     ours = tuple(key for key, value in AGAINST_SCALE_DOWN.items() if key in listed and annotations.get(key) == value)
     return (*ours, str(names.PROTECTED)) if names.PROTECTED in annotations else ()
+
+
+def stays(annotations: Mapping[str, str]) -> bool:
+    """
+    Whether the pod's author forbids that it is moved. Ours keeps a node from scale-down, and no pod from making room
+    for another.
+    """
+    return annotations.get(SAFE_TO_EVICT) == "false" and SAFE_TO_EVICT not in written(annotations)
 
 
 def added(annotations: Mapping[str, str]) -> dict[str, str]:

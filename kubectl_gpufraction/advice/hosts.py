@@ -8,7 +8,7 @@ now. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -26,11 +26,6 @@ from kubectl_gpufraction.cluster.room import NodeWithPods, ShareHolder
 from kubectl_gpufraction.cluster.state import Pod, claims_of, inventory_of, pod_of
 
 JSON = dict[str, Any]
-_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""
-The annotation that forbids the cluster autoscaler to move the pod. `advise` obeys it too where the pod's author wrote
-it: ours keeps a node from scale-down, and no pod from making room for another.
-"""
 _NOT_ELSEWHERE = ("DaemonSet", "Node")
 """Owners whose pods belong to their node."""
 
@@ -111,16 +106,9 @@ def advice_input(
 def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> ShareHolder:
     counting = [budget for budget in budgets if _counts(budget, raw)]
     why = _why_it_stays(raw, counting)
-    return ShareHolder(pod, pods.uid(raw), unpinned(needs), pod.shares(), frozenset(map(_key, counting)), why)
-
-
-def unpinned(needs: PodNeeds) -> PodNeeds:
-    """The needs of the pod that its controller makes instead: the same, without this node."""
-    terms = None
-    if needs.affinity is not None:
-        terms = tuple(tuple(each for each in term if not each.field) for term in needs.affinity)
-        terms = None if () in terms else terms
-    return replace(needs, node_name="", affinity=terms)
+    return ShareHolder(
+        pod, pods.uid(raw), scheduling.unpinned(needs), pod.shares(), frozenset(map(_key, counting)), why
+    )
 
 
 def _why_it_stays(raw: JSON, counting: Iterable[JSON]) -> str:
@@ -129,9 +117,8 @@ def _why_it_stays(raw: JSON, counting: Iterable[JSON]) -> str:
         return "no controller would make it again"
     if owner.get("kind") in _NOT_ELSEWHERE:
         return "it belongs to its node"
-    annotations = pods.annotations_of(raw)
-    if annotations.get(_SAFE_TO_EVICT) == "false" and _SAFE_TO_EVICT not in protection.written(annotations):
-        return f"its annotation {_SAFE_TO_EVICT} is false"
+    if protection.stays(pods.annotations_of(raw)):
+        return f"its annotation {protection.SAFE_TO_EVICT} is false"
     for budget in counting:
         if int((budget.get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
             return f"PodDisruptionBudget {budget['metadata']['name']} allows no eviction now"

@@ -22,7 +22,7 @@ from contract.encoding import codec
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
 from contract.scheduling import reasons
-from contract.scheduling.needs import needs_of
+from contract.scheduling.needs import needs_of, unpinned
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
 from kubectl_gpufraction.cluster.manifests import Template, templates
@@ -118,7 +118,7 @@ def _wanted(pod: JSON) -> RoomRequest | None:
     return (
         None
         if request is None
-        else RoomRequest(request, hosts.unpinned(needs_of(pod, several=request.several, bursts=request.bursts)))
+        else RoomRequest(request, unpinned(needs_of(pod, several=request.several, bursts=request.bursts)))
     )
 
 

@@ -49,6 +49,8 @@ class SchedulerHarness:
     policy: Policy = DEFAULT_POLICY
     synced: bool = True
     now: float = 100.0
+    wall: float | None = None
+    """Seconds since the epoch; None for those of `now`."""
     leads: bool = True
     elected: bool = False
     term: int | None = None
@@ -83,7 +85,7 @@ class SchedulerHarness:
             faulted=self._faulted,
             give_way=self._give_way,
             journal=self.journal,
-            wall=lambda: self.now,
+            wall=lambda: self.now if self.wall is None else self.wall,
         )
         if self.synced:
             self.sync()

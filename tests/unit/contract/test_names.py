@@ -17,6 +17,7 @@ PINNED = {
     "GPUS_LABEL": "gpufraction.io/gpus",
     "UNGUARDED": "unguarded",
     "QUEUE_WEIGHT": "gpufraction.io/queue-weight",
+    "DEFRAGMENT": "gpufraction.io/defragment",
     "INJECT_LABEL": "gpufraction.io/inject",
     "INJECT_ENABLED": "enabled",
     "FITS": "gpufraction.io/fits",

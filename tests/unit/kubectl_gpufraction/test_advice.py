@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.encoding.quantity import GIB
 from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
 from contract.scheduling import protection
-from contract.scheduling.needs import PodNeeds, Requirement
+from contract.scheduling.needs import PodNeeds, Requirement, unpinned
 from kubectl_gpufraction.advice import hosts, search
 from kubectl_gpufraction.advice.hosts import AdviceInput
 from kubectl_gpufraction.advice.search import Advice, AdvisedEviction, Nothing, advise
@@ -219,8 +219,8 @@ def test_who_must_stay(case: tuple[dict[str, Any], Sequence[Any], str]) -> None:
 def test_the_pod_that_is_made_again_is_free_to_go_elsewhere() -> None:
     pinned = Requirement("metadata.name", "In", ("n1",), field=True)
     zone = Requirement("zone", "In", ("a",))
-    assert hosts.unpinned(PodNeeds(node_name="n1", affinity=((pinned,),))) == PodNeeds()
-    assert hosts.unpinned(PodNeeds(affinity=((zone, pinned),))) == PodNeeds(affinity=((zone,),))
+    assert unpinned(PodNeeds(node_name="n1", affinity=((pinned,),))) == PodNeeds()
+    assert unpinned(PodNeeds(affinity=((zone, pinned),))) == PodNeeds(affinity=((zone,),))
 
 
 WAITING = admitted("train", "nvidia.com/gpu", 1, priority=1, waits="full")

@@ -12,7 +12,8 @@ from allocator.scoring import tables
 from allocator.scoring.classes import CARD, supply_of
 from benchmarks.placement import departures
 from benchmarks.placement.baselines import Baseline
-from benchmarks.placement.departures import Guard, Stay, Yard
+from benchmarks.placement.defragmenting import Defragmenter, Rules, rules_of
+from benchmarks.placement.departures import Guard, Served, Stay, Yard
 from benchmarks.placement.replaying import LIMITS, Engines, unbooked
 from benchmarks.placement.trace import Machine, Task
 from contract.model import NodeState
@@ -135,3 +136,55 @@ def test_a_baseline_shows_its_nodes_as_the_allocator_knows_them() -> None:
     for yard in (ours, theirs):
         yard.leave(yard.last())
     assert ours.states() == theirs.states()
+
+
+# -- defragmentation --------------------------------------------------------------------------------------------------
+
+
+def fragmented(rules: Rules | None, *, late: float = 8 * HOUR) -> tuple[Served, Defragmenter | None]:
+    """0.4 of a card run on each of two nodes for long; after an hour a pod comes that needs a whole card."""
+    stays = [
+        *(
+            Stay(Task(1000, 1024, 1, parts), 0, runs, f"{parts}-{number}")
+            for number in range(2)
+            for parts, runs in ((600, HOUR / 2), (400, 20 * HOUR))
+        ),
+        Stay(WHOLE, HOUR, 10 * HOUR, "whole"),
+        Stay(Task(1000, 1024, 0, 0), int(late), HOUR, "last"),
+    ]
+    nodes = [Machine(64_000, 65_536, 1, "T4").state(f"node-{number}") for number in range(2)]
+    supply = supply_of({node.name: node for node in nodes}, LIMITS)
+    yard = Engines(nodes, Policy("binpack"), measure=tables.fragmentation({}, supply))
+    mover = Defragmenter(rules, LIMITS) if rules is not None else None
+    return departures.live(yard, stays, Guard(yard, LIMITS, SchedulerOptions(starvation_timeout=0)), mover), mover
+
+
+def test_a_pod_moves_so_that_a_larger_one_starts_and_its_work_is_lost() -> None:
+    still, _ = fragmented(None)
+    assert still.hours == pytest.approx(2 * 0.4 * 8 + 2 * 0.6 / 2)
+    moved, mover = fragmented(rules_of("2"))
+    # After an hour of waiting the whole card has missed more than the other one has worked in two hours.
+    assert mover is not None
+    assert (mover.moves, moved.evictions) == (1, 1)
+    assert moved.hours == pytest.approx(still.hours - 2 * 0.4 + 6)
+    assert [moved.lost, moved.mean_wait * 6] == pytest.approx([2 * 0.4, 1])
+
+
+def test_work_that_is_kept_is_not_lost() -> None:
+    kept, _ = fragmented(rules_of("2:kept"))
+    assert [kept.lost, kept.hours] == pytest.approx([0, 2 * 0.4 * 8 + 2 * 0.6 / 2 + 6])
+
+
+@pytest.mark.parametrize("text", ["0", "2:1h", "2:x0.01"])
+def test_nobody_moves_where_the_rules_forbid_it(text: str) -> None:
+    served, mover = fragmented(rules_of(text))
+    assert mover is not None
+    assert (mover.moves, served) == (0, fragmented(None)[0])
+
+
+def test_how_rules_are_written() -> None:
+    assert rules_of("off") is None
+    assert rules_of("3:kept:any:6h") == Rules(3, worth=float("inf"), starts_over=False, youngest=6 * HOUR)
+    assert rules_of("1:x0.5") == Rules(1, worth=0.5)
+    with pytest.raises(ValueError, match="many"):
+        rules_of("many")

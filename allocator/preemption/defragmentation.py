@@ -1,0 +1,223 @@
+"""
+Defragmentation: which running pods move to other nodes so that a larger pod, which waits, starts.
+
+What `kubectl gpufraction advise` says by hand. Evictions are few and all on one node; each pod that is evicted is
+smaller than the pod that waits, is of its priority or lower, and has a place on another node at once. An evicted pod
+starts over, so its work is lost: all of them together have not worked longer, in card seconds, than the waiting pod
+could have worked while it waited. The replay with departures says what that gains (docs/placement-quality.md).
+
+Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from allocator.preemption import planner
+from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
+from contract import names
+from contract.model import WHOLE, NodeState, PodRequest
+from contract.scheduling import nodeinfo
+from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.nodeinfo import AllocatedPod
+
+HOUR = 3600.0
+ALLOWED = "allowed"
+"""The value of the namespace's label that agrees."""
+
+
+def agreed(value: str) -> int | None:
+    """1 where the value of the label agrees; None for any other."""
+    return 1 if value == ALLOWED else None
+
+
+def misread(namespace: str, value: str) -> str:
+    """The sentence about a label that does not agree."""
+    return f"namespace {namespace}: the label {names.DEFRAGMENT}={value} is no consent; it must be {ALLOWED}"
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """A pod that may be evicted. `cards`: what it holds of cards; `work`: card seconds that it would lose."""
+
+    ask: SchedulingRequest
+    """As its successor would ask."""
+    cards: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """The pod that waits. `cards`: what it asks for; `could`: card seconds of work that it has missed by waiting."""
+
+    question: PreemptionRequest
+    """`priority` and `spared` are left to `choose`."""
+    cards: float
+    could: float
+    most: int
+    """Evictions at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The evictions, and the node that takes each evicted pod, by its uid."""
+
+    plan: PreemptionPlan
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+def cards_of(request: PodRequest, usable: int) -> float:
+    """What a request asks for, in cards with so many usable bytes: of each the larger part of memory and cores."""
+    return sum(
+        fraction.count
+        * (1.0 if fraction.exclusive else max(fraction.memory_on(usable) / usable, fraction.cores / WHOLE))
+        for fraction in request.containers
+        if not fraction.init
+    )
+
+
+def held(pod: AllocatedPod, node: NodeState) -> float:
+    """What a pod holds of its node's cards."""
+    of = {gpu.uuid: max(gpu.usable, 1) for gpu in node.gpus}
+    return sum(
+        1.0 if demand.exclusive else max(demand.memory / of[uuid], demand.cores / WHOLE)
+        for uuid, demand in pod.demands.items()
+        if uuid in of
+    )
+
+
+def age(created: int, wall: float) -> float:
+    """Seconds since `AllocatedPod.created`; endless where that is no time, so that such a pod stays."""
+    try:
+        return wall - datetime.strptime(str(created), "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return float("inf")
+
+
+def choose(
+    nodes: Sequence[NodeState],
+    sharers: Mapping[str, Sequence[AllocatedPod]],
+    larger: Larger,
+    movable: Mapping[str, Movable],
+) -> Move | None:
+    """The evictions that let the pod start; None where there are none. `nodes` are all on which pods may start."""
+    homes: dict[SchedulingRequest, bool] = {}
+    candidates = {uid for uid, pod in movable.items() if _may_go(pod, larger, nodes, homes)}
+    if not candidates:
+        return None
+    here = [node for node in nodes if node.name in sharers]
+    plan = _fewest(here, sharers, larger, candidates, movable)
+    return _checked(plan, {node.name: node for node in nodes}, sharers, larger, movable) if plan is not None else None
+
+
+def again(
+    move: Move,
+    nodes: Mapping[str, NodeState],
+    there: Sequence[AllocatedPod],
+    larger: Larger,
+    movable: Mapping[str, Movable],
+) -> Move | None:
+    """The move as things stand now; None where it needs other evictions. `nodes`: its own one and those of `places`."""
+    node = nodes.get(move.plan.node)
+    uids = {victim.uid for victim in move.plan.victims}
+    if node is None or not uids <= movable.keys():
+        return None
+    sharers = {node.name: there}
+    plan = _fewest([node], sharers, larger, uids, movable)
+    return _checked(plan, nodes, sharers, larger, movable) if plan is not None else None
+
+
+def _fewest(
+    nodes: Sequence[NodeState],
+    sharers: Mapping[str, Sequence[AllocatedPod]],
+    larger: Larger,
+    candidates: Container[str],
+    movable: Mapping[str, Movable],
+) -> PreemptionPlan | None:
+    """The fewest of the candidates; of equally few those of the lowest priority, and then of the least work."""
+    known = {pod.uid: pod for node in nodes for pod in sharers[node.name]}
+    # The planner takes the youngest, so the age is replaced by the work.
+    ranked = {
+        node.name: [
+            replace(pod, created=-int(movable[pod.uid].work)) if pod.uid in candidates else pod
+            for pod in sharers[node.name]
+        ]
+        for node in nodes
+    }
+    stay = {uid for uid in known if uid not in candidates}
+    question = replace(larger.question, priority=larger.question.priority + 1, spared=stay)
+    plan = planner.choose(nodes, ranked, question)
+    if plan is None:
+        return None
+    return replace(plan, victims=tuple(known[victim.uid] for victim in plan.victims), moves=True)
+
+
+def _may_go(pod: Movable, larger: Larger, nodes: Sequence[NodeState], homes: dict[SchedulingRequest, bool]) -> bool:
+    if pod.cards >= larger.cards or pod.work > larger.could:
+        return False
+    if pod.ask not in homes:
+        homes[pod.ask] = _room(nodes, pod.ask, larger) is not None
+    return homes[pod.ask]
+
+
+def _checked(
+    plan: PreemptionPlan,
+    nodes: Mapping[str, NodeState],
+    sharers: Mapping[str, Sequence[AllocatedPod]],
+    larger: Larger,
+    movable: Mapping[str, Movable],
+) -> Move | None:
+    """The plan with a place for each victim, the largest first, once the pod is where its room was made."""
+    victims = [(movable[pod.uid], pod.uid) for pod in plan.victims]
+    lost = sum(pod.work for pod, _ in victims)
+    if not 0 < len(victims) <= larger.most or lost > larger.could:
+        return None
+    node = nodes[plan.node]
+    gone = {*(victim.uid for victim in plan.victims)}
+    left = nodeinfo.unbooked(node, sharers[plan.node], [pod for pod in sharers[plan.node] if pod.uid in gone])
+    states = {**nodes, plan.node: nodeinfo.booked(left, larger.question.ask, plan.containers)}
+    places = {}
+    for pod, uid in sorted(victims, key=lambda each: (-each[0].cards, each[1])):
+        found = _room([state for name, state in states.items() if name != plan.node], pod.ask, larger)
+        if found is None:
+            return None
+        places[uid] = found.node
+        states[found.node] = nodeinfo.booked(states[found.node], pod.ask, found.containers)
+    return Move(plan, places)
+
+
+def _room(nodes: Iterable[NodeState], ask: SchedulingRequest, larger: Larger) -> PreemptionPlan | None:
+    return planner.without_any(nodes, PreemptionRequest(ask, 0, larger.question.limits))
+
+
+class MoveBudget:
+    """
+    How many pods may still be evicted: `an_hour` of them, and none whose owner had one evicted `rest` seconds ago.
+
+    It is in memory alone: a new leader starts with a whole budget. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self, an_hour: int, rest: float) -> None:
+        self._an_hour, self._rest = an_hour, rest
+        self._evicted: deque[float] = deque()
+        self._owners: dict[str, float] = {}
+
+    def left(self, now: float) -> int:
+        """Evictions that are left."""
+        while self._evicted and self._evicted[0] <= now - HOUR:
+            self._evicted.popleft()
+        return max(0, self._an_hour - len(self._evicted))
+
+    def rests(self, owner: str, now: float) -> bool:
+        """Whether a pod of this owner was evicted a short while ago; pods are made again under other names."""
+        return now - self._owners.get(owner, float("-inf")) < self._rest
+
+    def count(self, owners: Iterable[str], now: float) -> None:
+        """Pods of these owners are evicted, one of each entry."""
+        self._owners = {owner: at for owner, at in self._owners.items() if now - at < self._rest}
+        for owner in owners:
+            self._evicted.append(now)
+            self._owners[owner] = now
