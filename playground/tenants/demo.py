@@ -9,11 +9,12 @@ import time
 from typing import TextIO
 
 from playground.cluster import Cluster
+from playground.tenants.burst import BURST
 from playground.tenants.fair import FAIR
 from playground.tenants.scenes import Scene
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR,)
+SCENES: tuple[Scene, ...] = (FAIR, BURST)
 
 
 def run(out: TextIO = sys.stdout) -> int:

@@ -6,8 +6,6 @@ The nodes enforce by the preloaded library, which is played: the agents find a f
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,9 @@ from typing import Any
 import pytest
 
 from contract import names, pods
-from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER
 from playground import scenarios
 from playground.cluster import Cluster
+from playground.tenants import limiter
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
@@ -29,13 +27,12 @@ pytestmark = pytest.mark.system
 JSON = dict[str, Any]
 GIB = 1 << 30
 KAI = "nvidia.com/container.main.gpu-memory"
-_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the library, empty so far."""
-    return tmp_path_factory.mktemp("library")
+    """The folder of the library, which is not there so far."""
+    return tmp_path_factory.mktemp("library") / "library"
 
 
 @pytest.fixture(scope="module", params=control_planes())
@@ -43,26 +40,12 @@ def limiting(
     request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """A cluster whose agents look for a library in that folder."""
-    agents = ("--limiters-preload", str(library), "--limiters-host-paths", "--delivery", "env-plain")
     directory = tmp_path_factory.mktemp("limiting")
-    _remove(library)
-    with Cluster(directory=directory, settings={"nodeagent": agents}, control_plane=request.param) as cluster:
+    limiter.remove(library)
+    with Cluster(
+        directory=directory, settings={"nodeagent": limiter.agents(library)}, control_plane=request.param
+    ) as cluster:
         yield cluster
-
-
-def _remove(library: Path) -> None:
-    for file in library.iterdir():
-        file.unlink()
-
-
-def _install(library: Path) -> None:
-    """A file that the agent takes for HAMi-core's library."""
-    content = b"\x7fELF\x02".ljust(18, b"\0") + _MACHINES[os.uname().machine].to_bytes(2, "little")
-    name = f"libvgpu.so.{hashlib.sha256(content).hexdigest()[:12]}"
-    (library / name).write_bytes(content)
-    (library / name).chmod(0o755)
-    (library / "ld.so.preload").write_text(f"{LIBRARY_IN_CONTAINER}\n")
-    (library / "current").write_text(f"{name}\n")
 
 
 def t4(name: str, memory: str = "4Gi", limit: str = "12Gi") -> PodBuilder:
@@ -116,7 +99,7 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
     await_running(cluster, "plain", "is-its-request")
     told = await_reason(cluster, "bursts", "LimitNotHeld")
     assert "enforce no memory limit above the request" in told
-    _install(library)
+    limiter.install(library)
     await_running(cluster, "bursts")
     assert "gpufraction.io/gpu-memory-limit" not in str(cluster.kube.get(paths.pods("default", "bursts"))["spec"])
     seen = environment(cluster, "bursts")
@@ -143,7 +126,7 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
 
 def test_kais_annotations_mean_the_same(limiting: Cluster, library: Path) -> None:
     cluster = limiting
-    _install(library)
+    limiter.install(library)
     t4_only = {"nodeSelector": {"gpushare": "true"}, "schedulerName": "kai-scheduler"}
     create(
         cluster,
@@ -163,7 +146,7 @@ def test_kais_annotations_mean_the_same(limiting: Cluster, library: Path) -> Non
 
 def test_the_limits_of_a_card_add_up_to_no_more_than_the_option_says(limiting: Cluster, library: Path) -> None:
     cluster = limiting
-    _install(library)
+    limiter.install(library)
     options = paths.configmaps(names.NAMESPACE, names.OPTIONS)
 
     def write(text: str, wanted: list[JSON]) -> None:
