@@ -9,7 +9,7 @@ from the API server alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from allocator.cache.ledger import (
     Ledger,
     Reservation,
     ReservationState,
+    SharesIdle,
     is_overcommitted,
     usage_of,
 )
@@ -34,6 +35,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.scoring.tables import Tables
 from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.nodes.idle import IdleReport
 from contract.scheduling.fairness import Held
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
@@ -398,6 +400,27 @@ class Cache:
         if not any(inventory.node in nodes for nodes in self._suspect.values()):
             return inventory.gpus
         return tuple(replace(gpu, healthy=False, reason=_SUSPECT) for gpu in inventory.gpus)
+
+    # -- idle shares ----------------------------------------------------------------------------------------------
+
+    def report_idle(self, node: str, report: IdleReport, now: float) -> None:
+        """What a GPUNode says of the idle shares of its node."""
+        if self.idle_shares.see(node, report, now):
+            self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
+
+    def retain_idle(self, nodes: Collection[str]) -> None:
+        """All GPUNodes that there are."""
+        for gone in self.idle_shares.retain(nodes):
+            self._note_idle(gone, {})
+
+    def drop_idle(self, node: str) -> None:
+        """A GPUNode was deleted."""
+        self.idle_shares.drop(node)
+        self._note_idle(node, {})
+
+    def _note_idle(self, node: str, since: Mapping[str, float]) -> None:
+        if self._journal is not None:
+            self._journal.note(SharesIdle(node, since))
 
     # -- reserving nodes ------------------------------------------------------------------------------------------
 

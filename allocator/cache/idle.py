@@ -10,7 +10,7 @@ A GPUNode speaks for pods on its own node alone: an agent must not name those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from contract.nodes.idle import IdleReport
@@ -33,19 +33,22 @@ class IdleShares:
         self._nodes: dict[str, _Seen] = {}
         self._agreed: Mapping[str, int] = {}
 
-    def see(self, node: str, report: IdleReport, now: float) -> None:
-        """A GPUNode is new or changed."""
+    def see(self, node: str, report: IdleReport, now: float) -> bool:
+        """A GPUNode is new or changed. True if other pods are idle than before, or since another time."""
         before = self._nodes.get(node)
         if before is None:
             self._nodes[node] = _Seen(report, None)
         elif before.report != report:
             written = before.report.observed != report.observed
             self._nodes[node] = _Seen(report, now if written else before.at)
+        return before is None or before.report.shares != report.shares
 
-    def retain(self, nodes: Iterable[str]) -> None:
-        """All GPUNodes that there are."""
-        known = frozenset(nodes)
-        self._nodes = {node: seen for node, seen in self._nodes.items() if node in known}
+    def retain(self, nodes: Collection[str]) -> tuple[str, ...]:
+        """All GPUNodes that there are. The nodes that were known and have none any more."""
+        gone = tuple(node for node in self._nodes if node not in nodes)
+        for node in gone:
+            del self._nodes[node]
+        return gone
 
     def drop(self, node: str) -> None:
         """A GPUNode was deleted."""

@@ -93,7 +93,15 @@ class CardsChanged(NamedTuple):
     """Since when by what the node says, in seconds since 1970; 0 where it does not say."""
 
 
-Change = ShareMoved | CardsChanged
+class SharesIdle(NamedTuple):
+    """These shares of pods on the node compute nothing, and no others do."""
+
+    node: str
+    since: Mapping[str, float]
+    """Since when by the injected clock, by the pod's uid."""
+
+
+Change = ShareMoved | CardsChanged | SharesIdle
 
 
 class Journal:
@@ -117,7 +125,8 @@ class Journal:
         injected clock, `wall` the same moment in seconds since 1970.
         """
         for change in self._new:
-            self._stamped.append((now - max(0.0, wall - change.since) if change.since else now, change))
+            since = 0.0 if isinstance(change, SharesIdle) else change.since
+            self._stamped.append((now - max(0.0, wall - since) if since else now, change))
         self._new.clear()
 
     def take(self) -> list[tuple[float, Change]]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from allocator.cache.ledger import CardsChanged, Change, ShareMoved
+from allocator.cache.ledger import CardsChanged, Change, ShareMoved, SharesIdle
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import Demand
 
@@ -106,6 +106,9 @@ class _Share:
     idle: bool = False
     account: Account = _NO_ACCOUNT
     """In which it is counted now."""
+    counted: int = 0
+    """What of its card it is counted with now, and since when on the clock of the time that is answered for."""
+    counted_since: int = 0
 
 
 @dataclass(slots=True)
@@ -135,6 +138,7 @@ class Meter:
         self._run = 0
         """Microseconds that this replica answered for in all."""
         self._cards: dict[str, dict[str, _Card]] = {}
+        self._idle_pods: dict[str, frozenset[str]] = {}
         self._held: dict[Account, _Flow] = {}
         self._idle: dict[Account, _Flow] = {}
         self._free: dict[FreeAccount, _Flow] = {}
@@ -156,10 +160,13 @@ class Meter:
         while self._pending and self._pending[0][0] <= max(until, self._now):
             at, number, change = heapq.heappop(self._pending)
             self._pass(since, at)
-            if isinstance(change, CardsChanged):
-                self._change_cards(change, number)
-            else:
-                self._move(change, number)
+            match change:
+                case CardsChanged():
+                    self._change_cards(change, number)
+                case ShareMoved():
+                    self._move(change, number)
+                case SharesIdle():
+                    self._change_idle(change)
         self._pass(since, until)
 
     def counted(self) -> Counted:
@@ -212,7 +219,7 @@ class Meter:
         if known is not None and number < known.number:
             return
         if change.demand is not None:
-            part, idle = _part(change.demand, card.capacity), known is not None and known.idle
+            part, idle = _part(change.demand, card.capacity), change.key in self._idle_pods.get(change.node, ())
             came = _Share(change.namespace, change.dialect, change.demand, number, part, idle)
         after = card.parts + (came.part if came is not None else 0) - (known.part if known is not None else 0)
         if max(card.parts, after) <= CARD:
@@ -231,11 +238,10 @@ class Meter:
 
     def _swap(self, card: _Card, key: str, known: _Share | None, came: _Share | None) -> None:
         if known is not None:
-            self._add(known, -known.part)
+            self._take(known)
             del card.shares[key]
         if came is not None:
-            came.account = self._account(card, came)
-            self._add(came, came.part)
+            self._add(card, came, came.part)
             card.shares[key] = came
 
     def _count(self, card: _Card, sign: int) -> None:
@@ -244,20 +250,46 @@ class Meter:
             return
         whole, before = max(CARD, card.parts), 0
         for share in card.shares.values():
-            # Each bound is rounded, not each part, so that the parts add up to the card.
-            part = (before + share.part) * CARD // whole - before * CARD // whole
-            before += share.part
-            if sign > 0:
-                share.account = self._account(card, share)
-            self._add(share, sign * part)
+            if sign < 0:
+                self._take(share)
+            else:
+                # Each bound is rounded, not each part, so that the parts add up to the card.
+                self._add(card, share, (before + share.part) * CARD // whole - before * CARD // whole)
+                before += share.part
         if sign > 0:
             card.free = self._free_account(card)
         self._turn(self._free, card.free, sign * (CARD - min(CARD, card.parts)))
 
-    def _add(self, share: _Share, by: int) -> None:
-        self._turn(self._held, share.account, by)
+    def _add(self, card: _Card, share: _Share, part: int) -> None:
+        share.account, share.counted, share.counted_since = self._account(card, share), part, self._run
+        self._turn(self._held, share.account, part)
         if share.idle:
-            self._turn(self._idle, share.account, by)
+            self._turn(self._idle, share.account, part)
+
+    def _take(self, share: _Share) -> None:
+        self._turn(self._held, share.account, -share.counted)
+        if share.idle:
+            self._turn(self._idle, share.account, -share.counted)
+        share.counted = 0
+
+    def _change_idle(self, change: SharesIdle) -> None:
+        before = self._idle_pods.get(change.node, frozenset())
+        self._idle_pods[change.node] = frozenset(change.since)
+        if not change.since:
+            del self._idle_pods[change.node]
+        for pod in before ^ frozenset(change.since):
+            for card in self._cards.get(change.node, {}).values():
+                share = card.shares.get(pod)
+                if share is not None and share.idle != (pod in change.since):
+                    self._turn_idle(share, change.since.get(pod))
+
+    def _turn_idle(self, share: _Share, since: float | None) -> None:
+        """It is idle, and was so before that was known: at most for as long as it counts as it does."""
+        share.idle = since is not None
+        self._turn(self._idle, share.account, share.counted if share.idle else -share.counted)
+        if since is not None and share.counted and self._now is not None:
+            known_late = min(self._now - _whole(since), self._run - share.counted_since)
+            self._idle[share.account].total += share.counted * max(0, known_late)
 
     def _turn(self, flows: dict[A, _Flow], account: A, by: int) -> None:
         if by:

@@ -270,7 +270,7 @@ class EventHandlers:
         """The whole list of GPUNodes."""
         published = {inventory.node: inventory for inventory in event.inventories}
         self._cache.replace_inventories(self._kept_out.inventories(published))
-        self._cache.idle_shares.retain(published)
+        self._cache.retain_idle(published)
         self._tell_of_strangers()
         self.synced("gpunodes")
 
@@ -283,7 +283,7 @@ class EventHandlers:
         """A GPUNode was deleted."""
         self._kept_out.drop(event.node)
         self._capacities.drop(event.node)
-        self._cache.idle_shares.drop(event.node)
+        self._cache.drop_idle(event.node)
         self._cache.drop_inventory(event.node)
         self._trigger.outdated = True
 
@@ -293,7 +293,7 @@ class EventHandlers:
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
         """What a GPUNode says of the shares that compute nothing."""
-        self._cache.idle_shares.see(event.node, event.report, now)
+        self._cache.report_idle(event.node, event.report, now)
 
     def consents_listed(self, event: ConsentsListed, now: float) -> None:
         """After how long the idle pods of namespaces give way."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cache.ledger import CardsChanged, Change, ShareMoved
+from allocator.cache.ledger import CardsChanged, Change, ShareMoved, SharesIdle
 from allocator.metering.meter import OTHERS, Account, FreeAccount, Meter, Span
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import Demand
@@ -44,6 +44,9 @@ class Oracle:
     )
     held: dict[Account, Fraction] = field(default_factory=lambda: defaultdict[Account, Fraction](Fraction))
     free: dict[FreeAccount, Fraction] = field(default_factory=lambda: defaultdict[FreeAccount, Fraction](Fraction))
+    idle: dict[Account, Fraction] = field(default_factory=lambda: defaultdict[Account, Fraction](Fraction))
+    quiet: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The idle pods of each node."""
     wall: Fraction = Fraction(0)
 
     def take(self, change: Change) -> None:
@@ -51,6 +54,8 @@ class Oracle:
             for place in [place for place in self.cards if place[0] == change.node]:
                 del self.cards[place]
             self.cards.update({(change.node, card.uuid): card for card in change.gpus})
+        elif isinstance(change, SharesIdle):
+            self.quiet[change.node] = frozenset(change.since)
         elif change.demand is None:
             self.shares[change.node, change.uuid].pop(change.key, None)
         else:
@@ -62,6 +67,8 @@ class Oracle:
             whole = max(Fraction(1), sum(parts.values(), Fraction(0)))
             for key, (namespace, dialect, _) in self.shares[place].items():
                 self.held[Account(namespace, card.model, dialect)] += seconds * parts[key] / whole
+                if key in self.quiet.get(place[0], ()):
+                    self.idle[Account(namespace, card.model, dialect)] += seconds * parts[key] / whole
             rest = 1 - sum(parts.values(), Fraction(0)) / whole
             self.free[FreeAccount(card.model, card.healthy)] += seconds * rest
             self.wall += seconds
@@ -92,7 +99,15 @@ CARDS = st.builds(
 NODES = st.builds(
     CardsChanged, st.sampled_from(["a", "b"]), st.lists(CARDS, max_size=2, unique_by=lambda card: card.uuid).map(tuple)
 )
-STEPS = st.lists(st.tuples(st.integers(0, 30), MOVES | NODES), max_size=25)
+IDLE = st.builds(SharesIdle, st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from("pqr"), st.just(0.0)))
+STEPS = st.lists(st.tuples(st.integers(0, 30), MOVES | NODES | IDLE), max_size=25)
+
+
+def happening(change: Change, at: float, before: float = 0.0) -> Change:
+    """The change at this moment; who is idle is so since some time before."""
+    return (
+        SharesIdle(change.node, dict.fromkeys(change.since, at - before)) if isinstance(change, SharesIdle) else change
+    )
 
 
 def check(meter: Meter, oracle: Oracle) -> None:
@@ -100,6 +115,8 @@ def check(meter: Meter, oracle: Oracle) -> None:
     assert sum(counted.held.values()) + sum(counted.free.values()) == pytest.approx(float(oracle.wall), abs=1e-6)
     for account, seconds in oracle.held.items():
         assert counted.held.get(account, 0.0) == pytest.approx(float(seconds), abs=0.02)
+    for account, seconds in oracle.idle.items():
+        assert counted.idle.get(account, 0.0) == pytest.approx(float(seconds), abs=0.02)
     for kind, seconds in oracle.free.items():
         assert counted.free.get(kind, 0.0) == pytest.approx(float(seconds), abs=0.02)
     assert all(seconds >= 0 for flows in (counted.held, counted.free) for seconds in flows.values())
@@ -116,7 +133,7 @@ def test_held_and_free_time_are_the_cards_time(steps: list[tuple[int, Change]], 
         oracle.wait(Fraction(seconds))
         now += seconds
         oracle.take(change)
-        late.append((float(now), change))
+        late.append((float(now), happening(change, float(now))))
         if number % batch == 0:
             meter.advance(late, Span(100.0, float(now)))
             late = []
@@ -144,7 +161,7 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
         oracle.wait(Fraction(seconds))
         now += seconds
         oracle.take(change)
-        events.append((float(now), change))
+        events.append((float(now), happening(change, float(now))))
     end = now + 7
     oracle.wait(Fraction(7))
     handovers = [0, *sorted({each for each in ends if each < end}), end]
@@ -167,6 +184,19 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
     assert sum(held.values()) + sum(free.values()) == pytest.approx(float(oracle.wall), abs=1e-6)
     for owner, exact in oracle.held.items():
         assert held.get(owner, 0.0) == pytest.approx(float(exact), abs=0.02)
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=STEPS, before=st.integers(0, 100))
+def test_no_more_is_idle_than_is_held_however_late_that_is_known(steps: list[tuple[int, Change]], before: int) -> None:
+    meter, now = Meter(usable), 100.0
+    meter.advance([], Span(100.0, 100.0))
+    for seconds, change in steps:
+        now += seconds
+        meter.advance([(now, happening(change, now, float(before)))], Span(100.0, now))
+        counted = meter.counted()
+        for account, idle in counted.idle.items():
+            assert -1e-9 <= idle <= counted.held.get(account, 0.0) + 1e-9
 
 
 def move(key: str, demand: Demand | None, namespace: str = "team-a") -> ShareMoved:
@@ -230,6 +260,23 @@ def test_a_share_that_moved_is_not_ended_by_its_earlier_end() -> None:
     meter.advance([(0.0, move("p", Demand(0, 100, False)))], Span(0.0, 10.0))
     meter.advance([(15.0, move("p", None)), (12.0, move("p", Demand(0, 50, False)))], Span(0.0, 20.0))
     assert held(meter) == 10.0 + 2.0 + 4.0
+
+
+def test_what_was_idle_before_it_was_known_counts_as_far_as_this_replica_counted_it() -> None:
+    meter = started()
+    meter.advance([(5.0, move("p", Demand(0, 50, False)))], Span(0.0, 70.0))
+    meter.advance([(80.0, SharesIdle("a", {"p": 20.0}))], Span(0.0, 80.0))
+    assert list(meter.counted().idle.values()) == [30.0]
+    meter.advance([(90.0, SharesIdle("a", {}))], Span(0.0, 100.0))
+    assert list(meter.counted().idle.values()) == [35.0]
+    follower = Meter(usable)
+    changes: list[tuple[float, Change]] = [
+        (0.0, CardsChanged("a", (gpu("0"),))),
+        (0.0, move("p", Demand(0, 50, False))),
+    ]
+    follower.advance(changes, Span(None, 70.0))
+    follower.advance([(80.0, SharesIdle("a", {"p": 20.0}))], Span(70.0, 80.0))
+    assert list(follower.counted().idle.values()) == [5.0]
 
 
 def test_accounts_are_bounded_and_end() -> None:
