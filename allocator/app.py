@@ -31,6 +31,7 @@ from allocator.server import metrics as gauges
 from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.claims.worker import Claims
+from allocator.workers.delivery.sweeper import ClaimSweeper
 from allocator.workers.informers import Follows, Informers
 from allocator.workers.kueue.worker import FitOptions, FitsWorker
 from allocator.workers.learner import LearningWorker, PoolWatcher
@@ -41,6 +42,7 @@ from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningB
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from contract import names
+from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
@@ -202,6 +204,9 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
+    if settings.dra and _has_claims(kube):
+        sweeper = ClaimSweeper(kube, leading=leading, timeout=_write_timeout(settings), faulted=faulted)
+        process.supervise("resource-claims", lambda: sweeper.run(process.stop))
     if settings.provisioning.enabled:
         provisioner = Provisioner(
             kube=kube,
@@ -254,6 +259,18 @@ def _namespace_labels(settings: Settings, controller: Controller) -> tuple[Names
         (moves, settings.defragmentation.evictions_per_hour > 0),
     )
     return tuple(label for label, on in wanted if on)
+
+
+def _has_claims(kube: Kube) -> bool:
+    """Whether the API server has ResourceClaims; a line in the log where it has none."""
+    version = kube.version()
+    if version < resourceclaims.SINCE:
+        needed = ".".join(map(str, resourceclaims.SINCE))
+        log.warning(
+            "no delivery by ResourceClaims",
+            extra={"found": f"Kubernetes {version[0]}.{version[1]}", "needed": f"Kubernetes {needed}"},
+        )
+    return version >= resourceclaims.SINCE
 
 
 def _faulted(metrics: Metrics) -> Faulted:

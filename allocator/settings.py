@@ -284,6 +284,11 @@ class Settings:
         "Serve ElasticGPUClaims (elasticgpu.io); needs the rights of manifests/components/claims, which sets it. Off: "
         "no object of that group is read, and a pod that names a claim waits.",
     )
+    dra: bool = setting(
+        False,
+        "Look after the ResourceClaims by which GPUs reach containers on nodes with Dynamic Resource Allocation "
+        "(Kubernetes 1.34 and later); needs the right of manifests/components/delivery-dra, which sets it.",
+    )
     unhealthy_lists: bool = setting(
         False,
         "Place no pods on the cards that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs "

@@ -384,6 +384,7 @@ class NodeAttributes:
             isolation=needs.isolation,
             several=needs.several,
             bursts=needs.bursts,
+            claim=needs.claim,
         )
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):

@@ -184,6 +184,8 @@ class GpuShare:
     and ours where the node has it. Empty where the runtime identifies GPUs by UUID alone."""
     nri: bool = False
     """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
+    dra: bool = False
+    """Whether the pod's ResourceClaim brings the devices, and nothing in the container's environment does."""
     cores_free: bool = False
     """Whether `cores` is counted and not enforced, by the options of the node's pool when the pod was placed."""
     as_whole: bool = False
@@ -226,6 +228,11 @@ class Allocation:
     def partition(self, uuid: str) -> str:
         """The name of the device of `PARTITION_KIND` there; pods with one claim have one device together."""
         return f"{uuid}.{self.claim or self.id}"
+
+    @property
+    def by_claim(self) -> bool:
+        """Whether the pod's ResourceClaim brings the devices."""
+        return any(share.dra for each in self.containers for share in each.shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,7 @@ class Delivery:
     `classes`: the runtime classes under which it does; the empty one is for pods without a class. None: it never does.
     `kind`: the CDI kind in the runtime's names of GPUs; empty: it identifies them by UUID alone.
     `nri`: an annotation names the GPU to NVIDIA's NRI plugin, which needs no runtime class.
+    `dra`: the pod's ResourceClaim names the GPU to the agent, which is a kubelet plugin (Dynamic Resource Allocation).
     `mounts`: how a container gets the files of its limiter (MPS's sockets, the preloaded library), one of `MOUNTS`;
     empty where it needs none.
     `single`: a container can use one GPU only, since each GPU has its own MPS daemon and a client uses one daemon.
@@ -301,6 +309,7 @@ class Delivery:
     mounts: str = ""
     single: bool = False
     partitions: bool = False
+    dra: bool = False
 
     @property
     def kinds(self) -> str:

@@ -77,6 +77,30 @@ GATE = Key(
     doc="The pod waits for its GPU share. kube-scheduler leaves it alone until the gate is gone.",
 )
 
+# -- Dynamic Resource Allocation ----------------------------------------------------------------------------------
+
+DELIVERY = Key(
+    f"{GROUP}/delivery",
+    on="Node label",
+    writer="administrator",
+    doc="`dra`: GPUs reach containers of this node by Dynamic Resource Allocation; see docs/dra.md. Without it, the "
+    "node's agent concludes how they do.",
+)
+BY_DRA = "dra"
+POD_CLAIM = Key(
+    "gpufraction",
+    on="Pod spec.resourceClaims[].name",
+    writer="webhook",
+    doc="The pod's ResourceClaim with its GPUs, where nodes deliver by Dynamic Resource Allocation.",
+)
+CLAIM_PREFIX = Key(
+    f"{GROUP}-",
+    on="ResourceClaim name",
+    writer="webhook names it, allocator creates it",
+    doc="Followed by 32 hexadecimal digits: the ResourceClaim of one pod. Its driver and its device class are "
+    "`gpufraction.io`; neither a DeviceClass nor a ResourceSlice of that name exists.",
+)
+
 # -- resources ----------------------------------------------------------------------------------------------------
 
 GPU_MEMORY = Key(

@@ -129,7 +129,7 @@ def outline(pod: Mapping[str, Any]) -> JSON:
     against = protection.read_of(metadata.get("annotations") or {})
     if against:
         slim["annotations"] = against
-    body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy") if key in spec}
+    body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy", "resourceClaims") if key in spec}
     body["containers"] = [{"name": container.get("name", "")} for container in spec.get("containers") or []]
     body.update(node_pin.outline(spec))
     return {"metadata": slim, "spec": body, "status": _ours_of(status)}

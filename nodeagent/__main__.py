@@ -16,15 +16,16 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.dra.plugin import ClaimPlugin, Unreadable
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import GpuLibrary
 from nodeagent.gpus.nvml import Nvml
@@ -34,7 +35,7 @@ from nodeagent.gpus.simulated import BadSimulation, Simulated
 from nodeagent.isolation import delivery
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.isolation.host import enforced_label, read_host
-from nodeagent.isolation.levels import Isolation, sees_host_processes
+from nodeagent.isolation.levels import Isolation, Registration, sees_host_processes
 from nodeagent.isolation.limiters import Limiters
 from nodeagent.isolation.mps import Faults, judged, without_servers
 from nodeagent.isolation.probing import Prober
@@ -53,8 +54,8 @@ from nodeagent.sharing.residents import Residents, trim
 from nodeagent.sharing.usage import NodeUsage
 from runtime import logs
 from runtime.httpserver import HttpServer, serve_probes
-from runtime.kubernetes.client import Kube, KubeConfigError
-from runtime.kubernetes.paths import gpunodes, nodes, pods
+from runtime.kubernetes.client import JSON, Kube, KubeConfigError, KubeError
+from runtime.kubernetes.paths import gpunodes, nodes, pods, resourceclaims
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
@@ -62,7 +63,13 @@ from runtime.process import HealthChecks, Process, health_routes
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.supervision import Workers
 
+if TYPE_CHECKING:
+    from nodeagent.dra.server import PluginServer
+
 log = logging.getLogger("nodeagent")
+
+_CLAIM_TIMEOUT = 5.0
+"""Seconds. Kubelet gives a plugin 45 and asks again; a pod's start must not wait for a server that is away."""
 
 USAGE = """\
 usage: python -m nodeagent run [--settings FILE] [flags]
@@ -178,7 +185,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
         more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
     )
-    isolation = _isolation(kube, library, settings, residents, limiters)
+    plugin = kubelet_plugin(kube, settings, changed=lambda: agent.wake()) if settings.kubelet else None
+    isolation = _isolation(kube, library, settings, residents, limiters, plugin)
 
     process, restarts = Process(), RestartPolicy()
 
@@ -222,6 +230,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
     process.supervise("limits", lambda: isolation.run(process.stop))
     process.supervise("overuse", lambda: overuse.run(process.stop))
+    if plugin is not None:
+        process.supervise("kubelet-plugin", functools.partial(plugin.run, process.stop))
     publisher = process.supervise("publisher", lambda: agent.run(process.stop))
     for watch in watches:
         watch.start()
@@ -248,8 +258,30 @@ def _hold(settings: HoldSettings) -> int:
     return process.wait()
 
 
+def kubelet_plugin(kube: Kube, settings: AgentSettings, *, changed: Callable[[], None]) -> PluginServer:
+    """The agent as a kubelet plugin. Raises `SettingsError` where gRPC is not installed."""
+    try:
+        from nodeagent.dra.server import PluginPaths, PluginServer
+    except ImportError as error:
+        raise SettingsError(["kubelet: gRPC is not installed; install the package's extra `dra`"]) from error
+
+    def read(namespace: str, name: str) -> JSON:
+        try:
+            return kube.get(resourceclaims(namespace, name), timeout=_CLAIM_TIMEOUT)
+        except KubeError as error:
+            raise Unreadable(str(error)) from error
+
+    files = PluginPaths(Path(settings.kubelet))
+    return PluginServer(ClaimPlugin(read, node=settings.node, checkpoint=files.checkpoint), files, changed=changed)
+
+
 def _isolation(
-    kube: Kube, library: GpuLibrary, settings: AgentSettings, residents: Residents, limiters: Limiters
+    kube: Kube,
+    library: GpuLibrary,
+    settings: AgentSettings,
+    residents: Residents,
+    limiters: Limiters,
+    plugin: Registration | None,
 ) -> Isolation:
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
@@ -264,7 +296,9 @@ def _isolation(
         every=settings.heartbeat,
     )
     cgroup, watches = read_host().cgroup, sees_host_processes()
-    return Isolation(residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober)
+    return Isolation(
+        residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober, plugin=plugin
+    )
 
 
 def _document(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:

@@ -173,7 +173,7 @@ class Agent:
         wanted = desired(self._behaviour.node, report.observation, terms=terms)
         wanted = replace(wanted, beyond=self._excess.beyond(wanted, published), idle=report.idle)
         now = self._clock()
-        wanted = wanted.under(self._machine.enforce(wanted.inventory, now))
+        wanted = wanted.under(self._machine.enforce(wanted.inventory, now, published.node.labels))
         self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 

@@ -6,14 +6,14 @@ Must not: talk to the API server, or decide what is published.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from contract import names
 from contract.model import Inventory
 from contract.nodes.idle import IdleShare
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.levels import Enforcement, Isolation
+from nodeagent.isolation.levels import NO_LABELS, Enforcement, Isolation
 from nodeagent.publishing.terms import NodeReport, PoolDocument
 from nodeagent.sharing.ownership import HOLDING
 from nodeagent.sharing.residents import Residents
@@ -56,7 +56,7 @@ class Machine:
         idle = frozenset[IdleShare]() if observation.problem else self._idle()
         return NodeReport(observation, self._options(), self._residents.held(), unknown, idle)
 
-    def enforce(self, inventory: Inventory, now: float) -> Enforcement:
-        """Limit containers to their shares of this inventory, and report what is enforced."""
+    def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
+        """Limit containers to their shares of this inventory, and report what is enforced. `labels`: the Node's."""
         self._published_soon(inventory)
-        return self._isolation.enforce(inventory, now)
+        return self._isolation.enforce(inventory, now, labels)

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from contract.names import NAMESPACE, STARTUP_TAINT
+from contract.names import BY_DRA, DELIVERY, NAMESPACE, STARTUP_TAINT
 from contract.options import OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
@@ -93,7 +93,14 @@ class AgentSettings:
     delivery: str = setting(
         "",
         "How GPUs reach containers here, instead of the agent's conclusion: `none`, `env-plain`, `env-class:CLASS`, "
-        "`env-class-cdi:CLASS=KIND`, or `nri:KIND` if the toolkit's NRI plugin is on, which the agent cannot see.",
+        "`env-class-cdi:CLASS=KIND`, `nri:KIND` if the toolkit's NRI plugin is on, which the agent cannot see, or "
+        "`dra:KIND`.",
+    )
+    kubelet: str = setting(
+        "",
+        "The kubelet's folder on the host, mounted here under the same path: the agent is then a kubelet plugin, for "
+        f"nodes with the label {DELIVERY}={BY_DRA}. It needs gRPC, which the package's extra `dra` brings; "
+        "manifests/components/delivery-dra sets it. Empty: it is none.",
     )
     runtime_handlers: tuple[str, ...] = setting(
         HANDLERS,
@@ -148,8 +155,8 @@ class AgentSettings:
             raise ValueError("simulate and nvml_library are both set; give one of them")
         if self.listen:
             address(self.listen)
-        if self.delivery:
-            delivery.parse(self.delivery)
+        if self.delivery and delivery.parse(self.delivery).dra and not self.kubelet:
+            raise ValueError(f"delivery is {self.delivery!r}; set kubelet too, the kubelet's folder")
         strangers = [text for text in self.xid_ignore if not (text.isascii() and text.isdecimal())]
         if strangers:
             raise ValueError(f"xid_ignore has {strangers[0]!r}; give numbers such as 13,31")

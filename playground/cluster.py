@@ -8,6 +8,7 @@ exactly its own service account, so that its RBAC is what it lives with. Nothing
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import tempfile
 import time
@@ -22,6 +23,7 @@ from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpu, NodeGpus
 from playground.programs import installing
 from playground.programs.balancer import Balancer
+from playground.programs.kubeletplugin import KubeletPlugins
 from playground.programs.mounted import Mounted
 from playground.programs.probes import accepts_tls, free_port, healthy
 from playground.programs.process import Program
@@ -45,6 +47,7 @@ COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "node-provisioning": {"allocator": ("--provisioning-enabled=true",)},
     "node-placeholders": {"allocator": ("--provisioning-placeholders=true",)},
     "startup-taint": {"nodeagent": ("--startup-taint=true",)},
+    "delivery-dra": {"allocator": ("--dra=true",), "webhook": ("--dra=true",)},
 }
 """What components change of the programs' flags, which run as processes here; by component and program."""
 _ACCOUNT_SECONDS = 20.0
@@ -125,6 +128,9 @@ class Cluster:
         self.kubeconfig = self.directory / "kubeconfig"
         self._options = self.directory / "options"
         self._mounted: Mounted | None = None
+        by_claim = "delivery-dra" in self._components
+        self._kubelets = {n.spec.name: self._run / f"k{i}" for i, n in enumerate(self.nodes)} if by_claim else {}
+        """The kubelets' folders, where the agents are kubelet plugins."""
 
     def __enter__(self) -> Cluster:
         try:
@@ -146,6 +152,8 @@ class Cluster:
         self.kube = Kube.connect(kubeconfig=str(self.kubeconfig), user_agent="playground")
         self._service.start()
         self._install()
+        if self._kubelets:
+            self.control_plane.use_plugins(KubeletPlugins(names.GROUP, self._kubelets))
         for node in self.nodes:
             self.control_plane.add_node(node.spec)
         for namespace in self._namespaces:
@@ -266,10 +274,24 @@ class Cluster:
                 [
                     *("nodeagent", "run", "--node", node.spec.name, "--simulate", node.gpus, "--listen", ""),
                     *("--interval", "1s", "--options", str(self._options / names.OPTIONS_FILE)),
+                    *self._plugin_flags(node),
                     *self._settings.get("nodeagent", ()),
                 ],
                 account("gpufraction-nodeagent", node=node.spec.name),
             ).start()
+
+    def _plugin_flags(self, node: GpuNode) -> tuple[str, ...]:
+        """What makes the node's agent a kubelet plugin, on a host where NVIDIA's tools have described the GPUs."""
+        folder = self._kubelets.get(node.spec.name)
+        if folder is None:
+            return ()
+        host = self.directory / f"host-{node.spec.name}"
+        # The agent reads the kind; the runtime that is played finds every GPU of the node.
+        described = [{"name": "GPU-0", "containerEdits": {}}]
+        text = json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": described})
+        (host / "etc/cdi").mkdir(parents=True, exist_ok=True)
+        (host / "etc/cdi/nvidia.json").write_text(text)
+        return "--kubelet", str(folder), "--host-root", str(host)
 
     def _start_replica(self, replica: Replica, certs: Path) -> None:
         self._program(

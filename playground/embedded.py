@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from playground.api.api import Api
 from playground.api.http.server import HttpsServer
 from playground.api.kinds.values import User
+from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import Machinery
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.machinery.objects.nodes import NodeSpec
@@ -36,6 +37,9 @@ class ControlPlane(Protocol):
 
     def add_node(self, spec: NodeSpec) -> None:
         """Have a kubelet register the node, now or soon. One that is there already stays as it is."""
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """Have the kubelets ask these plugins for the devices of ResourceClaims."""
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """
@@ -79,6 +83,10 @@ class Embedded:
     def add_node(self, spec: NodeSpec) -> None:
         """Have a kubelet register the node. One that is there already stays as it is."""
         self.machinery.add_node(spec)
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
+        self.machinery.use_plugins(plugins)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """Through the Service, as in production: its endpoint is the loopback port."""

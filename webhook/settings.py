@@ -141,6 +141,11 @@ class ServeSettings:
         "CDI. Their namespaces must allow such volumes, and all GPU nodes must have it: a pod does not start where the "
         "library is not there.",
     )
+    dra: bool = setting(
+        False,
+        "Give pods with a share a ResourceClaim, for nodes that deliver GPUs by Dynamic Resource Allocation "
+        "(Kubernetes 1.34 and later); manifests/components/delivery-dra sets it.",
+    )
     dialects: DialectSettings = DialectSettings()
     sharing: LeastShareSettings = LeastShareSettings()
     options: Path = setting(Path(), OPTIONS_SETTING)
@@ -167,6 +172,7 @@ class ServeSettings:
             hide_gpus=self.hide_gpus,
             runtime_class=self.runtime_class,
             volumes=Volumes(cache=self.limiter_cache, host_paths=frozenset(self.host_paths)),
+            dra=self.dra,
         )
 
 

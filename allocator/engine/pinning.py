@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from contract import dialects, names, pods
+from contract.encoding import resourceclaims
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
@@ -50,7 +51,7 @@ def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
     affinity = spec.get("affinity") or {}
     if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
         return True
-    if spec.get("topologySpreadConstraints") or spec.get("resourceClaims"):
+    if spec.get("topologySpreadConstraints") or resourceclaims.without_claim(spec).get("resourceClaims"):
         return True
     if any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec.get("volumes") or []):
         return True

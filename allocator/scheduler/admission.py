@@ -124,6 +124,8 @@ class Admission:
         """Why the pod gets its share only once it is stored; empty where it gets it now."""
         if self._options.when == "stored":
             return "the setting placement.when is stored"
+        if allocation.by_claim:
+            return "its node delivers GPUs by a ResourceClaim, which is made for a stored pod only"
         if question.dry_run:
             return ""
         sharers = self._cache.engine.limits.max_sharers

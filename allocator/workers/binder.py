@@ -22,6 +22,7 @@ from allocator.cache.podinfo import pod_event
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome
+from allocator.workers.delivery import writer
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
@@ -112,7 +113,13 @@ def write(
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
-        return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=timeout))))
+        # Before the gate goes, so that a pod without a gate has its claim, whatever ends in between.
+        left = writer.write(kube, binding.pod.pod, binding.pod.ask.request, binding.allocation, timeout=timeout)
+        return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=left))))
+    except writer.NotWritten as error:
+        # The pod itself was not written to, so no write to it can be on its way.
+        why = KubeInvalid(str(error)) if error.refused else KubeConflict(str(error))
+        return read_back(kube, binding, why, timeout=timeout)
     except KubeError as error:
         return read_back(kube, binding, error, timeout=timeout)
 

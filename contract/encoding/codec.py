@@ -204,6 +204,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
                         "of": share.gpu_memory,
                         **({"cdi": share.cdi} if share.cdi else {}),
                         **({"nri": True} if share.nri else {}),
+                        **({"dra": True} if share.dra else {}),
                         **({"coresFree": True} if share.cores_free else {}),
                         **({"asWhole": True} if share.as_whole else {}),
                         **({"burst": share.burst} if share.burst else {}),
@@ -235,6 +236,7 @@ def allocation_from_json(document: object) -> Allocation:
                 gpu_memory=gpu.amount("of", most=MOST_MEMORY),
                 cdi=gpu.text("cdi", ""),
                 nri=gpu.flag("nri"),
+                dra=gpu.flag("dra"),
                 cores_free=gpu.flag("coresFree"),
                 as_whole=gpu.flag("asWhole"),
                 burst=gpu.amount("burst", 0, most=MOST_MEMORY),
@@ -259,7 +261,7 @@ def allocation_from_text(text: object) -> Allocation:
 # -- what containers read -----------------------------------------------------------------------------------------
 
 
-def _visible(allocation: Allocation, share: GpuShare) -> str:
+def visible(allocation: Allocation, share: GpuShare) -> str:
     """A GPU as `NVIDIA_VISIBLE_DEVICES` names it: by UUID, or qualified (CDI specification, "vendor/class=device")."""
     if not share.cdi:
         return share.uuid
@@ -282,7 +284,9 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         smallest = max(1, mib(min(share.memory for share in shares)))
         limit = max(1, mib(min(share.limit for share in shares)))
         cores = min(0 if share.cores_free else share.cores for share in shares)
-        devices = ",".join(_visible(allocation, share) for share in shares)
+        # A claim brings the devices: nothing that reads the variable shall bring them too.
+        by_claim = any(share.dra for share in shares)
+        devices = names.NO_DEVICES if by_claim else ",".join(visible(allocation, share) for share in shares)
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
         if any(share.nri for share in shares) and names.nri_annotation(name):
             values[names.nri_annotation(name)] = devices

@@ -42,6 +42,8 @@ def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
     }
     if delivery.nri:
         modes = {"nri-annotation"}
+    if delivery.dra:
+        modes = {"dra"}
     return {
         "modes": sorted(modes) or ["none"],
         "runtimeClasses": list(delivery.classes),
@@ -50,6 +52,7 @@ def _delivery_to_json(delivery: Delivery | None) -> dict[str, Any] | None:
         "mounts": delivery.mounts,
         "oneGpuPerContainer": delivery.single,
         "partitions": delivery.partitions,
+        "byClaim": delivery.dra,
     }
 
 
@@ -64,6 +67,7 @@ def _delivery_from_json(status: Reader) -> Delivery | None:
         found.text("mounts", ""),
         found.flag("oneGpuPerContainer"),
         found.flag("partitions"),
+        found.flag("byClaim"),
     )
 
 

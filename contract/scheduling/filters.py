@@ -88,6 +88,8 @@ def delivers(node: NodeState, needs: PodNeeds) -> bool:
     """Whether the node's GPUs reach the pod's containers; True where that is unknown."""
     if node.delivery is None:
         return True
+    if node.delivery.dra and not needs.claim:
+        return False
     return needs.runtime_class in node.delivery.classes and not (needs.several and node.delivery.single)
 
 

@@ -18,6 +18,7 @@ from contract.model import (
     LINKS,
     WHOLE,
     ContainerAllocation,
+    Delivery,
     FractionRequest,
     Gpu,
     GpuShare,
@@ -103,15 +104,16 @@ def allocate(node: NodeState, request: PodRequest, chosen: GpuChoice) -> tuple[C
 
 def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
     gpu = node.gpus[position]
-    kinds, nri = (node.delivery.kinds, node.delivery.nri) if node.delivery else ("", False)
+    way = node.delivery or Delivery()
     return GpuShare(
         gpu.uuid,
         gpu.index,
         fraction.memory_on(gpu.usable),
         fraction.cores,
         gpu.memory,
-        kinds,
-        nri,
+        way.kinds,
+        way.nri,
+        way.dra,
         gpu.sharing.cores_free,
         shown_as_whole(node, gpu),
         fraction.burst_on(gpu.usable),

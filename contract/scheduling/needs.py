@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from contract import names
-from contract.encoding import quantity
+from contract.encoding import quantity, resourceclaims
 from contract.model import MOST_COMPUTE, Compute, FractionRequest, NodeState, PodRequest, Taint
 
 JSON = dict[str, Any]
@@ -148,6 +148,8 @@ class PodNeeds:
     """Whether a container needs more than one GPU."""
     bursts: bool = False
     """Whether a container has a memory limit above its request."""
+    claim: bool = False
+    """Whether the pod names a ResourceClaim of ours, by which a node with Dynamic Resource Allocation delivers."""
 
 
 def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False) -> PodNeeds:
@@ -168,6 +170,7 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = Fa
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
         several=several,
         bursts=bursts,
+        claim=bool(resourceclaims.named_by(spec)),
     )
 
 

@@ -96,8 +96,8 @@ def tally(reasons: Iterable[Reason]) -> tuple[ReasonCount, ...]:
 _PLAIN: Mapping[Code, str] = {
     Code.NO_GPUS: "without GPUs to share",
     Code.NODE_NAME: "not the node that the pod names",
-    Code.DELIVERY: "that cannot deliver GPUs to the pod: its runtime class, or several GPUs under MPS "
-    "(see status.delivery of the GPUNode)",
+    Code.DELIVERY: "that cannot deliver GPUs to the pod: its runtime class, several GPUs under MPS, or no "
+    "ResourceClaim (see status.delivery of the GPUNode)",
     Code.ISOLATION: "that do not enforce the isolation asked for (gpufraction.io/isolation)",
     Code.LIMIT_NOT_HELD: "that enforce no memory limit above the request (it takes the level driver, mps or preload)",
     Code.CORDONED: "cordoned",

@@ -73,6 +73,7 @@ _OPTIONAL = (
     ("repair", _ALLOCATOR, _EVICTION, "allocator-eviction"),
     ("unbound", _ALLOCATOR, _EVICTION, "allocator-eviction"),
     ("claims", _ALLOCATOR, Access("list", "elasticgpu.io", "elasticgpuclaims"), "claims"),
+    ("dra", _ALLOCATOR, Access("create", "resource.k8s.io", "resourceclaims"), "delivery-dra"),
     ("unhealthy-lists", _ALLOCATOR, Access("list", "", "configmaps", "kube-system"), "unhealthy-lists"),
     ("fits-enabled", _ALLOCATOR, Access("list", "kueue.x-k8s.io", "workloads"), "kueue-check"),
     (

@@ -23,7 +23,9 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from contract import names
 from contract.model import Delivery
+from nodeagent.conditions import Condition
 
 TOOLKIT = (
     "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
@@ -40,6 +42,8 @@ _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.
 """CDI kinds whose devices may have a UUID as name, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 NONE = Delivery()
+CLAIMS = "DeliversByClaim"
+"""The condition for whether GPUs reach containers by ResourceClaims, on a node that shall deliver so."""
 HANDLERS = ("nvidia", "nvidia-container-runtime")
 """
 The toolkit's name and AKS's. The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever is
@@ -82,7 +86,7 @@ def conclude(
 def parse(text: str) -> Delivery:
     """
     A delivery from the setting that overrides the conclusion: `none`, `env-plain`, `env-class:<class>`,
-    `env-class-cdi:<class>=<kind>` or `nri:<kind>`. Raises `BadOverride`.
+    `env-class-cdi:<class>=<kind>`, `nri:<kind>` or `dra:<kind>`. Raises `BadOverride`.
     """
     mode, _, rest = text.partition(":")
     if text == "none":
@@ -93,16 +97,46 @@ def parse(text: str) -> Delivery:
         return Delivery((rest,))
     if mode == "nri" and "/" in rest:
         return Delivery(("",), rest, nri=True)
+    if mode == names.BY_DRA and "/" in rest:
+        return Delivery(("",), rest, dra=True)
     name, _, kind = rest.partition("=")
     if mode == "env-class-cdi" and name and "/" in kind:
         return Delivery((name,), kind)
     raise BadOverride(
         f"delivery is {text!r}; give none, env-plain, env-class:nvidia, "
-        "env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu, or nri:k8s.device-plugin.nvidia.com/gpu"
+        "env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu, nri:k8s.device-plugin.nvidia.com/gpu, or "
+        "dra:k8s.device-plugin.nvidia.com/gpu"
     )
 
 
-def _kind(files: Mapping[str, str]) -> str | None:
+def by_claim(
+    concluded: Delivery | None, kind: str | None, registered: bool | None, why: str
+) -> tuple[Delivery, Condition]:
+    """
+    The delivery of a node that shall deliver by ResourceClaims, and the condition that reports it.
+
+    `concluded`: the other way that works there, whose runtime classes stay usable. `kind`: the CDI kind of the cards.
+    `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which keeps nobody
+    away: a pod that comes too early is started when the plugin is there. `why`: kubelet's reason.
+    """
+    if registered is False:
+        return NONE, Condition(False, "NotRegistered", f"kubelet has not registered the plugin: {why}", CLAIMS)
+    if kind is None:
+        message = "no CDI description of this node's GPUs by UUID was found; see docs/dra.md"
+        return NONE, Condition(False, "NoDescription", message, CLAIMS)
+    classes = concluded.classes if concluded is not None else ()
+    found = Delivery(tuple(sorted({"", *classes})), kind, dra=True)
+    if registered is None:
+        return found, Condition(False, "NotRegisteredYet", "kubelet has not registered the plugin yet", CLAIMS)
+    return found, Condition(True, "Registered", f"cards have the CDI kind {kind}", CLAIMS)
+
+
+def described_kind(files: Mapping[str, str]) -> str | None:
+    """The CDI kind that describes cards by UUID and that any container runtime can use; None where there is none."""
+    return _kind(files, _KINDS[:2])
+
+
+def _kind(files: Mapping[str, str], kinds: Iterable[str] = _KINDS) -> str | None:
     """The preferred kind that describes a device by its UUID."""
     found = set()
     for path, text in files.items():
@@ -112,7 +146,7 @@ def _kind(files: Mapping[str, str]) -> str | None:
             names = [d.get("name") for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
             if any(str(name).startswith(("GPU-", "MIG-")) for name in names):
                 found.add(spec.get("kind"))
-    return next((kind for kind in _KINDS if kind in found), None)
+    return next((kind for kind in kinds if kind in found), None)
 
 
 def _spec(text: str) -> Mapping[str, Any]:

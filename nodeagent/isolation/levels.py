@@ -7,13 +7,16 @@ Must not: report a level because it is switched on; the agent must have seen it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from contract import names
 from contract.model import Delivery, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
+from nodeagent.isolation import delivery
 from nodeagent.isolation.driver import Limiter, possible
 from nodeagent.isolation.limiters import Limiters, LimiterSettings
 from nodeagent.isolation.probing import Prober
@@ -23,6 +26,18 @@ PAUSE = 0.5
 """Seconds between two looks for containers whose group is new."""
 _AGAIN = 120
 """Every 120th round sets all limits again and reads them back: another program may have changed one."""
+
+
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Registration(Protocol):
+    """Whether kubelet registered the agent as its plugin; None before it answered. `why` it refused."""
+
+    @property
+    def registered(self) -> bool | None: ...
+    @property
+    def why(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,7 @@ class Isolation:
 
     `limiter`: None if the driver does not limit memory. `watches`: whether the agent can tell the container of a
     process. `limiters`: MPS and the library. `prober`: how GPUs reach containers; None for unknown.
+    `plugin`: the agent as a kubelet plugin; None where it is none.
     """
 
     def __init__(
@@ -52,7 +68,9 @@ class Isolation:
         watches: bool,
         limiters: Limiters | None = None,
         prober: Prober | None = None,
+        plugin: Registration | None = None,
     ) -> None:
+        self._plugin = plugin
         self._residents, self._limiter, self._prober = residents, limiter, prober
         self._limiters = limiters or Limiters(LimiterSettings(), residents.allocations)
         self._cgroup, self._watches = cgroup, watches
@@ -78,10 +96,25 @@ class Isolation:
         self._rounds += 1
         self._driver = not self._limiter.trouble
 
-    def enforce(self, inventory: Inventory, now: float) -> Enforcement:
-        """Write what containers get with the inventory that is about to be published, and report what is enforced."""
-        delivery = self._prober.delivery(now) if self._prober is not None else None
-        return Enforcement(self._limiters.apply(inventory, delivery), self.levels(), self._limiters.conditions())
+    def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
+        """
+        Write what containers get with the inventory that is about to be published, and report what is enforced.
+
+        `labels`: the Node's.
+        """
+        found = self._prober.delivery(now) if self._prober is not None else None
+        conditions: tuple[Condition, ...] = ()
+        if labels.get(names.DELIVERY) == names.BY_DRA or (found is not None and found.dra):
+            found, condition = self._by_claim(found)
+            conditions = (condition,)
+        applied = self._limiters.apply(inventory, found)
+        return Enforcement(applied, self.levels(), (*conditions, *self._limiters.conditions()))
+
+    def _by_claim(self, found: Delivery | None) -> tuple[Delivery, Condition]:
+        kind = self._prober.kind if self._prober is not None else None
+        if self._plugin is None:
+            return delivery.by_claim(found, kind, False, "the agent's setting kubelet is empty")
+        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why)
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""

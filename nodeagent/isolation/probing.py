@@ -37,6 +37,7 @@ class Prober:
         self._handlers = handlers
         self._kube, self._root, self._override, self._every = kube, root, override, every
         self._known: Delivery | None = None
+        self._kind: str | None = None
         self._read_at: float | None = None
 
     def delivery(self, now: float) -> Delivery | None:
@@ -50,6 +51,13 @@ class Prober:
                 return self._known
             classes = {item["metadata"]["name"]: str(item.get("handler", "")) for item in found}
             folders = (delivery.CONTAINERD, delivery.CRIO, *delivery.HOOKS, *delivery.CDI)
-            self._known = delivery.conclude(read_files(self._root, delivery.TOOLKIT, folders), classes, self._handlers)
+            files = read_files(self._root, delivery.TOOLKIT, folders)
+            self._known = delivery.conclude(files, classes, self._handlers)
+            self._kind = delivery.described_kind(files)
             self._read_at = now
         return self._known
+
+    @property
+    def kind(self) -> str | None:
+        """The CDI kind of the cards that any runtime can use, by the last reading; None where there is none."""
+        return self._override.kind if self._override is not None and self._override.dra else self._kind

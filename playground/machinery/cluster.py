@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from playground.api.kinds.values import JSON, User
 from playground.machinery.client import queueing, rights
+from playground.machinery.client.claims import Plugins
 from playground.machinery.client.client import (
     DEPLOYMENTS,
     JOBS,
@@ -228,6 +229,11 @@ class Machinery:
     def logs(self, namespace: str, pod: str, container: str) -> str:
         """For `Api.log_provider`; kubelets of others are not asked."""
         return self.kubelet.logs(namespace, pod, container) if self.kubelet is not None else ""
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """Have our kubelets ask these plugins for the devices of ResourceClaims."""
+        if self.kubelet is not None:
+            self.kubelet.use_plugins(plugins)
 
     def fail_node(self, name: str) -> None:
         """Only of our kubelets."""

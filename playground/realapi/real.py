@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from playground.api.kinds.values import User
+from playground.machinery.client.claims import Plugins
 from playground.machinery.client.client import NODES, Client
 from playground.machinery.cluster import MANAGER, SCHEDULER, Machinery, Parts, Timing, no_gpus
 from playground.machinery.kubelet.gpuruntime import NodeGpus
@@ -117,6 +118,10 @@ class Real:
             self.hollow.register(spec)
         else:
             self.machinery.add_node(spec)
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
+        self.machinery.use_plugins(plugins)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services, so an API server cannot reach one."""

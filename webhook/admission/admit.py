@@ -14,12 +14,12 @@ between are closed off too. Every failure here must end in a pod that sees no GP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contract import bounds, dialects, names, pods
 from contract.dialects.base import Refusal, Rendering
-from contract.encoding import codec
+from contract.encoding import codec, resourceclaims
 from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
@@ -69,6 +69,8 @@ class Configuration:
     """The RuntimeClass for pods with a share that name none; empty: none."""
     volumes: Volumes = NO_VOLUMES
     """The volumes of pods with a share, for limiters."""
+    dra: bool = False
+    """Whether pods with a share name a ResourceClaim, for nodes that deliver by Dynamic Resource Allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
     # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
     planned = plan(pod, options)
+    if isinstance(planned, Allocate | KeepGated):
+        pod, planned = _claiming(asked, pod, planned, configuration.dra)
     if asked.is_template and isinstance(planned, Allocate) and not _bound(pod):
         return _templated(asked, pod, planned, configuration, ask)
     match planned:
@@ -117,6 +121,24 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
         case Allocate(request, held, trimmed):
             answer = ask(Question(asked.uid, asked.namespace, request, trimmed, dry_run=asked.dry_run, held=held))
     return _settled(asked, pod, planned, answer, configuration, now_ns=now_ns)
+
+
+def _claiming(asked: Review, pod: JSON, planned: Allocate | KeepGated, dra: bool) -> tuple[JSON, Allocate | KeepGated]:
+    """
+    The pod and its plan with the ResourceClaim that it names, or with none, whatever the pod's author wrote.
+
+    The name follows from the review's uid, which no tenant chooses: nobody can have a pod name another one's claim. It
+    must be known before the question, since it decides which nodes deliver to the pod.
+    """
+    request, spec = planned.request, pod.get("spec") or {}
+    if dra and not asked.is_template and resourceclaims.fits_claim(request):
+        spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(asked.uid))
+    else:
+        spec = resourceclaims.without_claim(spec)
+    pod = {**pod, "spec": spec}
+    if isinstance(planned, Allocate):
+        planned = replace(planned, pod=pods.trim(_without_stale_pin(pod)))
+    return pod, planned
 
 
 def _templated(asked: Review, pod: JSON, planned: Allocate, configuration: Configuration, ask: Ask) -> Reviewed:
@@ -147,6 +169,8 @@ def _settled(
         return _denied(asked, settled.message, settled.code, dialect)
     sharing = {fraction.container for fraction in planned.request.containers}
     after = containers.with_volumes(settled.pod, sharing, configuration.volumes)
+    if isinstance(answer, Placed) and not answer.allocation.by_claim:
+        after = {**after, "spec": resourceclaims.without_claim(after["spec"])}
     warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings
     encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
     return Reviewed(encoded, "placed" if isinstance(answer, Placed) else "gated", dialect)

@@ -86,6 +86,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), generation=True),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), True, True),
     Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
+    Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", status=True),
     Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), generation=True),
     Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",)),
     Kind(_RBAC, "v1", "roles", "Role"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from playground.api.kinds.errors import FieldError, forbidden_field, invalid_field, required
 from playground.api.kinds.kinds import Kind
 from playground.api.kinds.values import JSON
-from playground.api.rules import confrules, crds, podrules
+from playground.api.rules import claimrules, confrules, crds, podrules
 from playground.api.rules.containerrules import amount_problems
 from playground.api.rules.formats import (
     label_problem,
@@ -52,6 +52,8 @@ def on_update(kind: Kind, subresource: str, old: JSON, new: JSON) -> list[FieldE
     rule = _UPDATE.get(kind.key)
     if rule is not None and not subresource:
         problems += rule(old, new)
+    if subresource == "status" and kind.key == "resourceclaims.resource.k8s.io":
+        problems += claimrules.on_status_update(old, new)
     if subresource == "ephemeralcontainers":
         problems += podrules.on_ephemeral_update(old, new)
     return problems
@@ -217,6 +219,7 @@ _CREATE: Mapping[str, _OnCreate] = {
     "statefulsets.apps": _workload,
     "daemonsets.apps": _workload,
     "jobs.batch": _job,
+    "resourceclaims.resource.k8s.io": claimrules.on_create,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": confrules.mutating,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": confrules.webhooks,
     "customresourcedefinitions.apiextensions.k8s.io": confrules.definition,
@@ -230,6 +233,7 @@ _UPDATE: Mapping[str, _OnUpdate] = {
     "statefulsets.apps": _same_selector,
     "daemonsets.apps": _same_selector,
     "jobs.batch": _job_update,
+    "resourceclaims.resource.k8s.io": claimrules.on_update,
     "configmaps": _immutable_data,
     "secrets": _secret_update,
     "rolebindings.rbac.authorization.k8s.io": _role_ref,

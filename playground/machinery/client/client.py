@@ -83,6 +83,7 @@ DEPLOYMENTS = Resource("apps/v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps/v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = Resource("apps/v1", "statefulsets", "StatefulSet")
 JOBS = Resource("batch/v1", "jobs", "Job")
+RESOURCE_CLAIMS = Resource("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 
 
 def service_account(name: str) -> User:

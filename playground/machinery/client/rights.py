@@ -55,6 +55,7 @@ _ROLES: Mapping[str, tuple[JSON, ...]] = {
         _rule("", "pods", *_READ, "delete"),
         _rule("", "pods/binding bindings", "create"),
         _rule("", "pods/status", "patch", "update"),
+        _rule("resource.k8s.io", "resourceclaims", *_READ),
         _EVENTS,
     ),
     "system:node": (
@@ -63,6 +64,7 @@ _ROLES: Mapping[str, tuple[JSON, ...]] = {
         _rule("", "pods", *_READ, "create", "delete"),
         _rule("", "pods/status", "patch", "update"),
         _rule("", "configmaps secrets", *_READ),
+        _rule("resource.k8s.io", "resourceclaims", "get"),
         _EVENTS,
     ),
 }

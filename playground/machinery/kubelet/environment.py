@@ -46,6 +46,8 @@ class Surroundings:
     host_ip: str = ""
     allocatable: Mapping[str, Any] = field(default_factory=dict)
     """The node's allocatable quantities: what an absent limit means for a `resourceFieldRef`."""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """CDI devices of the pod's ResourceClaims, by container."""
 
 
 def resolve(pod: JSON, container: JSON, around: Surroundings) -> dict[str, str] | Missing:

@@ -19,6 +19,8 @@ _CUDA_IMAGES = ("cuda", "nvidia", "gpu", "tensorflow", "pytorch", "dcgm")
 _UUID_PREFIX = "GPU-"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
+_LIMITS = "gpufraction.io"
+"""The vendor of devices that only limit a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class DeviceError:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class UnresolvableDevice(DeviceError):
+    """A CDI device that nobody described."""
+
+    reason: str = "CreateContainerError"
+
+    @property
+    def message(self) -> str:
+        return f"CDI device injection failed: unresolvable CDI devices {self.device}"
+
+
 def asks_for_all(image: str) -> bool:
     """Whether the image itself says `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; told by the image's name."""
     name = image.lower()
@@ -69,6 +82,24 @@ def visible(environment: Mapping[str, str], image: str, gpus: NodeGpus) -> list[
             return DeviceError(word)
         chosen.update(found)
     return [gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.index in chosen]
+
+
+def with_described(
+    before: Sequence[NodeGpu], names: Iterable[str], gpus: NodeGpus
+) -> list[NodeGpu] | UnresolvableDevice:
+    """
+    The GPUs that a container has by its environment, and those of CDI devices besides, in the node's order.
+
+    Every GPU of the node is described under each vendor's kind, by its UUID; the runtime refuses any other name.
+    """
+    uuids = {gpu.uuid for gpu in before}
+    for name in names:
+        kind, _, device = name.partition("=")
+        if device not in {gpu.uuid for gpu in gpus}:
+            return UnresolvableDevice(name)
+        if kind.partition("/")[0] != _LIMITS:
+            uuids.add(device)
+    return [gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids]
 
 
 def _is(gpu: NodeGpu, word: str) -> bool:

@@ -14,13 +14,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from contract.encoding.quantity import BadQuantity
 from contract.scheduling import needs
 from playground.api.kinds.values import JSON, timestamp
-from playground.machinery.client.client import CONFIG_MAPS, PODS, SECRETS, Client, Refused
+from playground.machinery.client import claims
+from playground.machinery.client.claims import NoPlugins, Plugins
+from playground.machinery.client.client import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, SECRETS, Client, Refused
 from playground.machinery.client.informer import Cache
 from playground.machinery.client.queueing import Backoff, Timers
 from playground.machinery.client.recording import NORMAL, WARNING, Recorder
@@ -92,6 +94,9 @@ class Kubelet:
             "heartbeat": self._heartbeat,
             "node-gone": self._collect,
         }
+        self._plugins: Plugins = NoPlugins()
+        self._prepared: dict[str, list[JSON]] = {}
+        """Claims that were prepared, by the pod's uid."""
         pods.on_change(lambda old, new: self._inbox.put(lambda: self._pod(old, new)))
         nodes.on_change(lambda old, new: self._inbox.put(lambda: self._node(old, new)))
 
@@ -102,6 +107,10 @@ class Kubelet:
         known = self._pods.get(namespace, pod)
         run = self._runs.get(known["metadata"]["uid"]) if known is not None else None
         return run.logs.get(container, "") if run is not None else ""
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """Ask these plugins for the devices of ResourceClaims, from the next pod on."""
+        self._inbox.put(lambda: setattr(self, "_plugins", plugins))
 
     def fail_node(self, name: str) -> None:
         """The node falls silent: NotReady, tainted, its pods stay as they are and new ones wait."""
@@ -171,6 +180,7 @@ class Kubelet:
     def _forget(self, pod: JSON) -> None:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         self._release(node, uid)
+        self._unprepare(uid, node)
         self._bound.get(node, {}).pop(uid, None)
         self._runs.pop(uid, None)
         self._refused.discard(uid)
@@ -240,8 +250,14 @@ class Kubelet:
         node = self._keeper.get(run.node) if run is not None else None
         if run is None or node is None or run.pod["metadata"].get("deletionTimestamp") or _ended(run.pod):
             return
+        devices = self._claimed(run)
+        if isinstance(devices, str):
+            self._recorder.event(run.pod, WARNING, "FailedPrepareDynamicResources", devices, host=run.node)
+            self._arm("start", uid, self._timing.report)
+            return
         before = dict(run.states)
-        run.start(self._surroundings(run, node), self._gpus_of(run.node), timestamp(self._clock()))
+        around = replace(self._surroundings(run, node), devices=devices)
+        run.start(around, self._gpus_of(run.node), timestamp(self._clock()))
         self._tell(run, before)
         self._write(run.pod, run.status(timestamp(self._clock())))
         if run.troubles:
@@ -249,6 +265,27 @@ class Kubelet:
         seconds = run_seconds(run.pod)
         if seconds is not None and any(isinstance(state, Running) for state in run.states.values()):
             self._arm("complete", uid, seconds)
+
+    def _claimed(self, run: PodRun) -> claims.Devices | str:
+        """The devices of the pod's ResourceClaims, by container; or, as text, why the pod cannot start."""
+        if not claims.named_by(run.pod):
+            return {}
+        client, namespace = self._client.as_user(node_user(run.node)), run.pod["metadata"]["namespace"]
+        found = claims.devices_of(
+            run.pod, run.node, lambda name: client.get(RESOURCE_CLAIMS, namespace, name), self._plugins
+        )
+        if isinstance(found, str):
+            return f"Failed to prepare dynamic resources: {found}"
+        devices, prepared = found
+        self._prepared[run.pod["metadata"]["uid"]] = prepared
+        return devices
+
+    def _unprepare(self, uid: str, node: str) -> None:
+        for claim in self._prepared.pop(uid, ()):
+            about = claim["metadata"]
+            error = self._plugins.unprepare(node, about["namespace"], about["uid"], about["name"])
+            if error:
+                log.warning("claim not unprepared", extra={"claim": about["name"], "reason": error})
 
     def _tell(self, run: PodRun, before: Mapping[str, podstatus.State]) -> None:
         for name, state in run.states.items():

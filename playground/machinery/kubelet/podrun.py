@@ -54,6 +54,9 @@ class PodRun:
         devices = gpuruntime.visible(variables, container.get("image", ""), gpus)
         if isinstance(devices, DeviceError):
             return Waiting(devices.reason, devices.message)
+        devices = gpuruntime.with_described(devices, around.devices.get(container["name"], ()), gpus)
+        if isinstance(devices, DeviceError):
+            return Waiting(devices.reason, devices.message)
         self.logs[container["name"]] = gpuruntime.printed(variables, devices)
         return Ended(0, now, now) if ends else Running(now)
 

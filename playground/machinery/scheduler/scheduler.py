@@ -16,7 +16,8 @@ from typing import TypeAlias
 from contract.encoding.quantity import BadQuantity
 from contract.scheduling import needs
 from playground.api.kinds.values import JSON, timestamp
-from playground.machinery.client.client import PODS, Client, Refused
+from playground.machinery.client import claims
+from playground.machinery.client.client import PODS, RESOURCE_CLAIMS, Client, Refused
 from playground.machinery.client.informer import Cache
 from playground.machinery.client.recording import NORMAL, WARNING, Recorder
 from playground.machinery.objects import conditions, resources
@@ -183,6 +184,10 @@ class Scheduler:
         failed: dict[object, Unschedulable] = {}
         for pod in pods:
             uid = pod["metadata"]["uid"]
+            unallocated = self._unallocated(pod)
+            if unallocated:
+                self._retry = True  # it stays pending: claims are not watched
+                continue
             del self._pending[uid]
             try:
                 wish = self._wish(uid, pod)
@@ -196,6 +201,11 @@ class Scheduler:
                 self._park(pod, choice)
             else:
                 self._bind(pod, choice)
+
+    def _unallocated(self, pod: JSON) -> str:
+        """Why the pod waits for one of its ResourceClaims; empty where it does not."""
+        namespace = pod["metadata"]["namespace"]
+        return claims.unallocated(pod, lambda name: self._client.get(RESOURCE_CLAIMS, namespace, name))
 
     def _wish(self, uid: str, pod: JSON) -> Wish:
         """Raises `BadQuantity`."""

@@ -1,0 +1,1 @@
+"""ResourceClaims for nodes that deliver GPUs by Dynamic Resource Allocation."""

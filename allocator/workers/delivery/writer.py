@@ -1,0 +1,127 @@
+"""
+Writes the ResourceClaim of a placed pod, before its gate goes.
+
+    create (no status yet) ──▶ status: allocation and reservedFor in one write ──▶ the pod's patch takes the gate off
+
+Every crash in between is harmless: the pod still waits, and the next decision about it finds the claim. A claim with
+another decision's allocation is set back first, since Kubernetes lets an allocation be taken away and not changed.
+
+Two leaders may write at once, however short: the allocation names the version of the pod that it was decided by, and a
+new leader gives every waiting pod a new version. Each write names the claim's own version, so the later decision stays.
+
+Must not: remove a claim (`sweeper` does), or write to a pod.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from contract.encoding import resourceclaims
+from contract.encoding.reading import Malformed
+from contract.model import Allocation, PodRequest
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
+
+JSON = dict[str, Any]
+_TRIES = 4
+"""Writes of one status: a claim that others write to all the time is left for the next decision."""
+_LEAST = 0.05
+"""Seconds: with less than this left no further request is begun."""
+
+
+class NotWritten(Exception):
+    """
+    The pod has no claim with this allocation; the message says why, and nothing was written to the pod.
+
+    `refused`: the API server will not have it, however often it is asked.
+    """
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+def write(
+    kube: Kube,
+    pod: Mapping[str, Any],
+    request: PodRequest,
+    allocation: Allocation,
+    *,
+    timeout: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> float | None:
+    """
+    Have the claim that the pod names carry the allocation; nothing for a pod that names none. Raises `NotWritten`.
+
+    `timeout`: seconds for all requests together. Gives what is left of it, for the write to the pod.
+    """
+    if not resourceclaims.named_by(pod.get("spec") or {}):
+        if allocation.by_claim:
+            raise NotWritten("the node delivers by a ResourceClaim, and the pod names none", refused=True)
+        return timeout
+    until = clock() + timeout if timeout is not None else None
+
+    def left() -> float | None:
+        if until is None:
+            return None
+        seconds = until - clock()
+        if seconds < _LEAST:
+            raise NotWritten("no time was left for the pod's ResourceClaim")
+        return seconds
+
+    body, status = resourceclaims.claim_for(pod, request), resourceclaims.status_for(pod, allocation)
+    try:
+        claim = _created(kube, body, left)
+        for _ in range(_TRIES):
+            patch = _next(claim, body, status)
+            if patch is None:
+                return left()
+            try:
+                claim = kube.patch_merge(_path(body, "status"), patch, timeout=left())
+            except KubeConflict:
+                claim = kube.get(_path(body), timeout=left())
+    except Malformed as error:
+        raise NotWritten(f"the pod's ResourceClaim is not ours: {error}", refused=True) from error
+    except KubeNotFound as error:
+        raise NotWritten(f"no ResourceClaim can be made (Kubernetes 1.34 and later have them): {error}") from error
+    except KubeError as error:
+        refused = isinstance(error, KubeForbidden | KubeInvalid)
+        raise NotWritten(f"the pod's ResourceClaim was not written: {error}", refused=refused) from error
+    raise NotWritten("others wrote to the pod's ResourceClaim at the same time")
+
+
+def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
+    """The claim as it is stored, made now or found."""
+    collection = paths.resourceclaims(body["metadata"]["namespace"])
+    try:
+        return kube.create(collection, body, timeout=left())
+    except KubeConflict:
+        return kube.get(_path(body), timeout=left())
+
+
+def _next(claim: Mapping[str, Any], body: JSON, status: JSON) -> JSON | None:
+    """The next patch to the claim's status; None where it has this allocation. Raises `NotWritten` and `Malformed`."""
+    metadata = claim.get("metadata") or {}
+    wanted = body["metadata"]["ownerReferences"][0]["uid"]
+    if resourceclaims.owner_uid(claim) != wanted or resourceclaims.requests_of(claim) != resourceclaims.requests_of(
+        body
+    ):
+        raise NotWritten(f"there is another ResourceClaim named {body['metadata']['name']}", refused=True)
+    if metadata.get("deletionTimestamp"):
+        raise NotWritten("the pod's ResourceClaim is being deleted")
+    named = {"metadata": {"resourceVersion": metadata.get("resourceVersion", "")}}
+    there, ours = resourceclaims.version(claim), resourceclaims.version({"status": status})
+    if there is None:
+        return {**named, "status": status}
+    if ours is not None and there[0] == ours[0]:
+        reserved = (claim.get("status") or {}).get("reservedFor") or []
+        return None if reserved else {**named, "status": {"reservedFor": status["reservedFor"]}}
+    if ours is not None and there[1] > ours[1]:
+        raise NotWritten("a later leader has decided about the pod")
+    return {**named, "status": {"allocation": None, "reservedFor": None}}
+
+
+def _path(body: JSON, sub: str | None = None) -> str:
+    return paths.resourceclaims(body["metadata"]["namespace"], body["metadata"]["name"], sub)

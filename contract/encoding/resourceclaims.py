@@ -1,0 +1,317 @@
+"""
+The ResourceClaim by which a card reaches a container (Dynamic Resource Allocation, resource.k8s.io/v1).
+
+    webhook     a pod with a share names one claim: `with_claim`
+    allocator   makes the claim: `claim_for`, `status_for`. Where the node delivers in another way, the claim has no
+                device, so that kube-scheduler and kubelet are content with it
+    agent       reads from the claim alone what each container gets: `prepared`
+
+A claim has a request for each container with a share, and the request has the container's name. kube-scheduler never
+allocates our claims: there is no DeviceClass of our name and no ResourceSlice of our driver.
+
+Pure. Must not: decide on which card a share is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract import names
+from contract.encoding import codec
+from contract.encoding.reading import Malformed, Reader
+from contract.model import Allocation, GpuShare, PodRequest
+
+JSON = dict[str, Any]
+
+API = "resource.k8s.io/v1"
+SINCE = (1, 34)
+"""The first Kubernetes version with this API."""
+MOST_RESULTS = 32
+"""Devices, and requests, of one claim (resource.k8s.io/v1, AllocationResultsMaxSize)."""
+_LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
+SELECTOR = ",".join(f"{key}={value}" for key, value in _LABELS.items())
+"""The label selector of all our claims."""
+_KIND = "Share"
+_NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
+_LONGEST_LABEL = 63
+
+
+# -- the pod ------------------------------------------------------------------------------------------------------
+
+
+def fits_claim(request: PodRequest) -> bool:
+    """Whether one claim can have all shares of the pod. A pod of more gets no claim, and no node that needs one."""
+    shares = sum(fraction.count for fraction in request.containers)
+    return max(len(request.containers), shares) <= MOST_RESULTS
+
+
+def name_from(unique: str) -> str:
+    """The name of a pod's claim. `unique`: text that no tenant chooses, such as the uid of the admission review."""
+    return f"{names.CLAIM_PREFIX}{hashlib.sha256(unique.encode()).hexdigest()[:32]}"
+
+
+def is_ours(name: object) -> bool:
+    """Whether a claim's name is one of ours."""
+    return isinstance(name, str) and name.startswith(names.CLAIM_PREFIX)
+
+
+def named_by(spec: Mapping[str, Any]) -> str:
+    """The name of our claim that the pod names; empty where it names none."""
+    for entry in spec.get("resourceClaims") or ():
+        if isinstance(entry, Mapping) and entry.get("name") == names.POD_CLAIM:
+            name = entry.get("resourceClaimName")
+            return name if isinstance(name, str) and is_ours(name) else ""
+    return ""
+
+
+def without_claim(spec: Mapping[str, Any]) -> JSON:
+    """A copy of a pod's spec that names no claim of ours, whoever wrote it; the rest is shared."""
+    listed = spec.get("resourceClaims")
+    if not isinstance(listed, list):
+        return dict(spec)
+    ours = {
+        entry.get("name")
+        for entry in listed
+        if entry.get("name") == names.POD_CLAIM or is_ours(entry.get("resourceClaimName"))
+    }
+    if not ours:
+        return dict(spec)
+    kept = [entry for entry in listed if entry.get("name") not in ours]
+    after: JSON = {key: value for key, value in spec.items() if key != "resourceClaims"}
+    if kept:
+        after["resourceClaims"] = kept
+    for kind in ("initContainers", "containers"):
+        if isinstance(spec.get(kind), list):
+            after[kind] = [_without(container, ours) for container in spec[kind]]
+    return after
+
+
+def _without(container: JSON, ours: set[Any]) -> JSON:
+    resources = container.get("resources") or {}
+    claims = resources.get("claims") or []
+    kept = [claim for claim in claims if claim.get("name") not in ours]
+    if len(kept) == len(claims):
+        return container
+    rest = {key: value for key, value in resources.items() if key != "claims"}
+    return {**container, "resources": {**rest, "claims": kept} if kept else rest}
+
+
+def with_claim(spec: Mapping[str, Any], request: PodRequest, name: str) -> JSON:
+    """A copy of a pod's spec in which each container with a share has its request of the claim `name`."""
+    after = without_claim(spec)
+    entry = {"name": str(names.POD_CLAIM), "resourceClaimName": name}
+    after["resourceClaims"] = [*(after.get("resourceClaims") or []), entry]
+    asking = {fraction.container for fraction in request.containers}
+    for kind in ("initContainers", "containers"):
+        if isinstance(after.get(kind), list):
+            after[kind] = [_with(each) if each.get("name") in asking else each for each in after[kind]]
+    return after
+
+
+def _with(container: JSON) -> JSON:
+    resources = container.get("resources") or {}
+    own = {"name": str(names.POD_CLAIM), "request": container["name"]}
+    return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or []), own]}}
+
+
+# -- the claim ----------------------------------------------------------------------------------------------------
+
+
+def claim_for(pod: Mapping[str, Any], request: PodRequest) -> JSON:
+    """
+    The claim of a pod that names one, without its status. The garbage collector removes it after the pod.
+
+    Its owner is its controller too: then kube-controller-manager removes the claim of a pod that has finished.
+    """
+    metadata = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+    requests = [
+        {
+            "name": fraction.container,
+            "exactly": {
+                "deviceClassName": names.GROUP,
+                "allocationMode": "ExactCount",
+                "count": max(1, fraction.count),
+            },
+        }
+        for fraction in request.containers
+    ]
+    return {
+        "apiVersion": API,
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": named_by(pod["spec"]),
+            "namespace": metadata["namespace"],
+            "labels": dict(_LABELS),
+            "ownerReferences": [owner],
+        },
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+def status_for(pod: Mapping[str, Any], allocation: Allocation) -> JSON:
+    """
+    The claim's status after the decision: which cards, on which node, for which pod.
+
+    `by`: the version of the pod that the decision saw. A write of an earlier leader saw an earlier one; see `version`.
+    """
+    metadata, node = pod["metadata"], allocation.node
+    delivered = [each for each in allocation.containers if all(share.dra for share in each.shares)]
+    results = [
+        {"request": each.container, "driver": names.GROUP, "pool": node, "device": device_name(share.uuid)}
+        for each in delivered
+        for share in each.shares
+    ]
+    config = [
+        _configured(each.container, {"gpus": [_card(allocation, share) for share in each.shares]}) for each in delivered
+    ]
+    config.append(_configured("", {"allocation": allocation.id, "by": str(metadata.get("resourceVersion", ""))}))
+    there = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {
+        "allocation": {
+            "devices": {**({"results": results} if results else {}), "config": config},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [there]}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}],
+    }
+
+
+def _card(allocation: Allocation, share: GpuShare) -> JSON:
+    return {"uuid": share.uuid, "cdi": codec.visible(allocation, share).split(",")}
+
+
+def _configured(request: str, parameters: JSON) -> JSON:
+    about = {"apiVersion": f"{names.GROUP}/{names.VERSION}", "kind": _KIND}
+    return {
+        "source": "FromClaim",
+        **({"requests": [request]} if request else {}),
+        "opaque": {"driver": names.GROUP, "parameters": {**about, **parameters}},
+    }
+
+
+def device_name(uuid: str) -> str:
+    """A card's name as a device: a DNS label."""
+    return _NOT_IN_LABELS.sub("-", uuid.lower()).strip("-")[:_LONGEST_LABEL].rstrip("-") or "gpu"
+
+
+def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
+    """
+    The allocation's id and the version of its pod that it was decided by; None for a claim without an allocation.
+
+    Raises `Malformed` for an allocation that we did not write.
+    """
+    if not (claim.get("status") or {}).get("allocation"):
+        return None
+    for item in _devices(claim).objects("config"):
+        parameters = item.object("opaque").object("parameters")
+        if parameters.has("allocation"):
+            by = parameters.text("by")
+            return parameters.text("allocation"), int(by) if by.isascii() and by.isdigit() else 0
+    raise Malformed("the claim's allocation does not name ours")
+
+
+def requests_of(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The names of the claim's requests, each with its device class."""
+    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
+    return tuple((str(r.get("name")), str((r.get("exactly") or {}).get("deviceClassName"))) for r in requests)
+
+
+def owner_uid(claim: Mapping[str, Any]) -> str:
+    """The uid of the pod that owns the claim; empty where no pod, or more than one object, does."""
+    owners = (claim.get("metadata") or {}).get("ownerReferences") or []
+    return str(owners[0].get("uid", "")) if len(owners) == 1 and owners[0].get("kind") == "Pod" else ""
+
+
+# -- what a kubelet plugin answers from it ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """One device of a container, by the names that its runtime finds in CDI descriptions."""
+
+    request: str
+    pool: str
+    device: str
+    cdi: tuple[str, ...]
+
+
+def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[PreparedDevice, ...]:
+    """
+    What the containers of the claim's pod get on this node. `uid`: the claim that kubelet asks for.
+
+    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that more than its own pod
+    uses: of such a claim nothing is given.
+    """
+    top = Reader(claim, "claim")
+    metadata = top.object("metadata")
+    if metadata.text("uid") != uid:
+        raise Malformed(f"the claim has another uid than {uid}: it was made anew since")
+    owner = owner_uid(claim)
+    users = [(item.text("resource", ""), item.text("uid")) for item in top.object("status").objects("reservedFor")]
+    if not is_ours(metadata.text("name")) or not owner or users != [("pods", owner)]:
+        raise Malformed("the claim is not one of ours that is reserved for its own pod alone")
+    cards: dict[tuple[str, str], tuple[str, ...]] = {}
+    for item in _devices(claim).objects("config"):
+        opaque = item.object("opaque")
+        if opaque.text("driver") != names.GROUP:
+            raise Malformed(f"the claim has a configuration of the driver {opaque.text('driver')}")
+        for request in item.texts("requests"):
+            for card in opaque.object("parameters").objects("gpus"):
+                cards[request, device_name(card.uuid("uuid"))] = _cdi_names(card)
+    found = []
+    for item in _devices(claim).objects("results"):
+        request, pool, device = item.text("request"), item.text("pool"), item.text("device")
+        if (item.text("driver"), pool) != (names.GROUP, node):
+            raise Malformed(f"the claim's device {device} is of {item.text('driver')} on {pool}, not on this node")
+        if (request, device) not in cards:
+            raise Malformed(f"the claim's device {device} has no configuration for {request}")
+        found.append(PreparedDevice(request, pool, device, cards[request, device]))
+    return tuple(found)
+
+
+def _cdi_names(card: Reader) -> tuple[str, ...]:
+    found = card.texts("cdi")
+    if not found or not all("/" in name and "=" in name for name in found):
+        raise Malformed(f"the claim has no CDI devices for {card.uuid('uuid')}")
+    return found
+
+
+def _devices(claim: Mapping[str, Any]) -> Reader:
+    return Reader(claim, "claim").object("status").object("allocation").object("devices")
+
+
+# -- checkpoint ---------------------------------------------------------------------------------------------------
+
+
+def to_checkpoint(known: Mapping[str, tuple[PreparedDevice, ...]]) -> str:
+    """What was prepared, by the claim's uid, as text."""
+    claims = {
+        uid: [{"request": d.request, "pool": d.pool, "device": d.device, "cdi": list(d.cdi)} for d in devices]
+        for uid, devices in known.items()
+    }
+    return json.dumps({"v": 1, "claims": claims}, indent=1, sort_keys=True) + "\n"
+
+
+def from_checkpoint(text: str) -> dict[str, tuple[PreparedDevice, ...]]:
+    """Read a checkpoint. Raises `Malformed`."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise Malformed("the checkpoint is not JSON") from error
+    top = Reader(document, "checkpoint")
+    claims = document.get("claims")
+    if top.amount("v") != 1 or not isinstance(claims, dict):
+        raise Malformed("the checkpoint is of another version")
+    inside = Reader(claims, "checkpoint.claims")
+    return {
+        uid: tuple(
+            PreparedDevice(item.text("request"), item.text("pool"), item.text("device"), item.texts("cdi"))
+            for item in inside.objects(uid)
+        )
+        for uid in claims
+    }

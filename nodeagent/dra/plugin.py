@@ -1,0 +1,105 @@
+"""
+What the kubelet plugin answers: the CDI devices of a ResourceClaim, from the claim alone.
+
+    prepare     claim not known ──read it from the API──▶ devices ──▶ checkpoint ──▶ answer
+                claim known ─────────────────────────────────────────────────────▶ the same answer
+    unprepare   forget it, in the checkpoint too
+
+Kubelet asks again after its own restarts and ours, and also while the API server is away; the checkpoint answers then.
+A claim's uid stands for one allocation: the allocator changes it only while the pod waits behind its gate, and kubelet
+asks only for pods that are bound.
+
+Must not: know gRPC, or give anything by a claim that is not reserved for its own pod alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.encoding import resourceclaims
+from contract.encoding.reading import Malformed
+from contract.encoding.resourceclaims import PreparedDevice
+from nodeagent.dra.wire import Answer, ClaimRef
+from nodeagent.files import read_text, write_atomically
+
+log = logging.getLogger(__name__)
+
+
+class Unreadable(Exception):
+    """The claim cannot be read now; the message says why."""
+
+
+Read = Callable[[str, str], Mapping[str, Any]]
+"""Reads a claim by namespace and name. Raises `Unreadable`."""
+
+
+class ClaimPlugin:
+    """The answers for the claims of one node. `checkpoint`: the file that outlasts the agent. From any thread."""
+
+    def __init__(self, read: Read, *, node: str, checkpoint: Path) -> None:
+        self._read, self._node, self._checkpoint = read, node, checkpoint
+        self._lock = threading.Lock()
+        self._known = _from_file(checkpoint)
+
+    @property
+    def known(self) -> Mapping[str, tuple[PreparedDevice, ...]]:
+        """What is prepared here, by the claim's uid."""
+        with self._lock:
+            return dict(self._known)
+
+    def prepare(self, claims: Sequence[ClaimRef]) -> dict[str, Answer]:
+        """The answer for each claim, by its uid."""
+        return {claim.uid: self._prepared(claim) for claim in claims}
+
+    def unprepare(self, claims: Sequence[ClaimRef]) -> dict[str, str]:
+        """For each claim, by its uid, why it is still prepared; empty where it is not, also if it never was."""
+        return {claim.uid: self._changed(claim.uid, None) for claim in claims}
+
+    def _prepared(self, claim: ClaimRef) -> Answer:
+        with self._lock:
+            known = self._known.get(claim.uid)
+        if known is not None:
+            return known
+        about = {"claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
+        try:
+            devices = resourceclaims.prepared(self._read(claim.namespace, claim.name), uid=claim.uid, node=self._node)
+        except (Malformed, Unreadable) as error:
+            log.warning("claim not prepared", extra={**about, "reason": str(error)})
+            return str(error)
+        wrong = self._changed(claim.uid, devices)
+        if wrong:
+            return wrong
+        log.info("claim prepared", extra={**about, "devices": [device.device for device in devices]})
+        return devices
+
+    def _changed(self, uid: str, devices: tuple[PreparedDevice, ...] | None) -> str:
+        """Keep or forget what is prepared for a claim. Why that failed, or empty."""
+        with self._lock:
+            after = {key: value for key, value in self._known.items() if key != uid}
+            if devices is not None:
+                after[uid] = devices
+            if after == self._known:
+                return ""
+            try:
+                write_atomically(self._checkpoint, resourceclaims.to_checkpoint(after))
+            except OSError as error:
+                # An answer that a restart would forget is none.
+                return f"the checkpoint {self._checkpoint} cannot be written: {error.strerror}"
+            self._known = after
+            return ""
+
+
+def _from_file(checkpoint: Path) -> dict[str, tuple[PreparedDevice, ...]]:
+    text = read_text(checkpoint)
+    if not text:
+        return {}
+    try:
+        return resourceclaims.from_checkpoint(text)
+    except Malformed as error:
+        # Every claim can be read again.
+        log.warning("checkpoint ignored", extra={"file": str(checkpoint), "reason": str(error)})
+        return {}

@@ -1,0 +1,136 @@
+"""
+The two sockets of the kubelet plugin, over gRPC.
+
+    <kubelet>/plugins/gpufraction.io/dra.sock            the plugin itself
+    <kubelet>/plugins_registry/gpufraction.io-reg.sock   kubelet finds it, and asks who we are
+
+Kubelet watches the second folder: it connects when the socket appears, and tells us whether it registered the plugin.
+After a restart of kubelet it looks through the folder again.
+
+Must not: decide what a claim gives (`nodeagent.dra.plugin` does).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from contract import names
+from nodeagent.dra import wire
+from nodeagent.dra.plugin import ClaimPlugin
+
+log = logging.getLogger(__name__)
+_THREADS = 8
+"""Calls at the same time; kubelet asks once for each pod that starts."""
+_GRACE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPaths:
+    """The files of the plugin below the kubelet's folder, which has the same path on the host and here."""
+
+    kubelet: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.kubelet / "plugins" / names.GROUP
+
+    @property
+    def endpoint(self) -> Path:
+        return self.folder / "dra.sock"
+
+    @property
+    def registration(self) -> Path:
+        return self.kubelet / "plugins_registry" / f"{names.GROUP}-reg.sock"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "prepared.json"
+
+
+class PluginServer:
+    """Serves the plugin until stopped. `changed` is called when kubelet has registered the plugin, or refused it."""
+
+    def __init__(self, plugin: ClaimPlugin, paths: PluginPaths, *, changed: Callable[[], None] = lambda: None) -> None:
+        self._plugin, self._paths, self._changed = plugin, paths, changed
+        self._registered: bool | None = None
+        self._why = ""
+
+    @property
+    def registered(self) -> bool | None:
+        """Whether kubelet registered the plugin; None before it has said so."""
+        return self._registered
+
+    @property
+    def why(self) -> str:
+        """Why kubelet refused it; empty where it did not."""
+        return self._why
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve until stopped. Raises OSError or RuntimeError where a socket cannot be made."""
+        self._paths.folder.mkdir(parents=True, exist_ok=True)
+        servers: list[grpc.Server] = []
+        try:
+            servers.append(self._started(self._paths.endpoint, self._services()))
+            # Last, since kubelet calls the plugin as soon as it sees this socket.
+            servers.append(self._started(self._paths.registration, self._registration()))
+            log.info("kubelet plugin listens", extra={"socket": str(self._paths.endpoint)})
+            stop.wait()
+        finally:
+            for server in reversed(servers):
+                server.stop(_GRACE).wait()
+            self._registered = None
+
+    def _started(self, path: Path, handler: Any) -> grpc.Server:
+        path.unlink(missing_ok=True)
+        server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="dra"))
+        server.add_generic_rpc_handlers((handler,))
+        server.add_insecure_port(f"unix:{path}")
+        server.start()
+        path.chmod(0o600)
+        return server
+
+    def _services(self) -> Any:
+        return _handlers(
+            wire.SERVICE,
+            NodePrepareResources=lambda message: wire.prepared(self._plugin.prepare(wire.claims(message))),
+            NodeUnprepareResources=lambda message: wire.unprepared(self._plugin.unprepare(wire.claims(message))),
+        )
+
+    def _registration(self) -> Any:
+        return _handlers(
+            wire.REGISTRATION,
+            GetInfo=lambda message: wire.plugin_info(names.GROUP, str(self._paths.endpoint)),
+            NotifyRegistrationStatus=self._notified,
+        )
+
+    def _notified(self, message: bytes) -> bytes:
+        self._registered, self._why = wire.registration(message)
+        log.info("kubelet answered", extra={"registered": self._registered, "reason": self._why})
+        self._changed()
+        return b""
+
+
+def _handlers(service: str, **methods: Callable[[bytes], bytes]) -> Any:
+    """The calls of one service, whose messages stay bytes."""
+    return grpc.method_handlers_generic_handler(
+        service, {name: grpc.unary_unary_rpc_method_handler(_guarded(call)) for name, call in methods.items()}
+    )
+
+
+def _guarded(call: Callable[[bytes], bytes]) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def handler(message: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return call(message)
+        except wire.BadMessage as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise AssertionError("abort raises") from error
+
+    return handler

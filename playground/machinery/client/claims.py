@@ -1,0 +1,94 @@
+"""
+What the ResourceClaims of a pod give its containers, as a kubelet finds it out when the pod starts.
+
+Every claim that the pod names must be there, be allocated and be reserved for the pod; the drivers of its devices are
+asked for CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, but for the plugins.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from contract.scheduling import needs
+from playground.api.kinds.values import JSON
+from playground.machinery.client.client import Refused
+
+Devices = Mapping[str, tuple[str, ...]]
+"""Names of CDI devices, by the request of the claim or by container."""
+
+
+class Plugins(Protocol):
+    """The plugins that kubelets ask."""
+
+    def prepare(self, node: str, namespace: str, uid: str, name: str) -> Devices | str:
+        """The devices of a claim by request; or, as text, why there are none."""
+        ...
+
+    def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
+        """Why a claim is still prepared; empty where it is not."""
+        ...
+
+
+class NoPlugins:
+    """No plugin is registered."""
+
+    def prepare(self, node: str, namespace: str, uid: str, name: str) -> Devices | str:
+        return "no DRA driver is registered"
+
+    def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
+        return ""
+
+
+def named_by(pod: JSON) -> dict[str, str]:
+    """The claims that the pod names, by its own name for them."""
+    entries = pod["spec"].get("resourceClaims") or ()
+    return {entry["name"]: entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName")}
+
+
+def devices_of(
+    pod: JSON, node: str, read: Callable[[str], JSON | Refused], plugins: Plugins
+) -> tuple[Devices, list[JSON]] | str:
+    """
+    The devices by container, and the claims that were prepared; or, as text, why the pod cannot start.
+
+    `read` gives a claim of the pod's namespace.
+    """
+    namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+    given: dict[tuple[str, str], tuple[str, ...]] = {}
+    prepared = []
+    for own, name in named_by(pod).items():
+        claim = read(name)
+        if isinstance(claim, Refused):
+            return f"fetch ResourceClaim {name}: {claim.message}"
+        status, claim_uid = claim.get("status") or {}, claim["metadata"]["uid"]
+        if uid not in [each.get("uid") for each in status.get("reservedFor") or ()]:
+            return f"pod {pod['metadata']['name']} ({uid}) is not allowed to use ResourceClaim {name} ({claim_uid})"
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        if results:
+            found = plugins.prepare(node, namespace, claim_uid, name)
+            if isinstance(found, str):
+                return found
+            given.update({(own, request): devices for request, devices in found.items()})
+            prepared.append(claim)
+    return {container["name"]: _of(container, given) for container, _ in needs.containers(pod["spec"])}, prepared
+
+
+def _of(container: JSON, given: Mapping[tuple[str, str], tuple[str, ...]]) -> tuple[str, ...]:
+    found: list[str] = []
+    for entry in (container.get("resources") or {}).get("claims") or ():
+        for (own, request), devices in given.items():
+            if own == entry["name"] and entry.get("request", request) == request:
+                found += devices
+    return tuple(found)
+
+
+def unallocated(pod: JSON, read: Callable[[str], JSON | Refused]) -> str:
+    """Why kube-scheduler must wait with the pod: a claim is not there or not allocated. Empty where it need not."""
+    for name in named_by(pod).values():
+        claim = read(name)
+        if isinstance(claim, Refused):
+            return f'waiting for resourceclaim "{name}" to be created'
+        if claim["metadata"].get("deletionTimestamp"):
+            return f'resourceclaim "{name}" is being deleted'
+        if not (claim.get("status") or {}).get("allocation"):
+            return f"resource claim {name} is not allocated"
+    return ""

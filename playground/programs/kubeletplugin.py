@@ -1,0 +1,134 @@
+"""
+The kubelet's side of a plugin of Dynamic Resource Allocation: registers it, and asks it for the devices of claims.
+
+Played by a stand-in for kubelet, over the sockets and the protocol of a real one: `pluginregistration.Registration`,
+then `NodePrepareResources` and `NodeUnprepareResources` of `dra.v1`. gRPC is needed only where such a plugin runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_REGISTRATION = "pluginregistration.Registration"
+_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+_VERSION = "v1.DRAPlugin"
+_REGISTERED = b"\x08\x01"
+_LENGTH = 2
+
+Devices = Mapping[str, tuple[str, ...]]
+"""Names of CDI devices, by the claim's request."""
+
+
+class PluginError(Exception):
+    """The plugin does not answer, or refuses; the message says why."""
+
+
+class KubeletPlugins:
+    """The plugins of one driver on several nodes, each below its kubelet's folder."""
+
+    def __init__(self, driver: str, folders: Mapping[str, Path]) -> None:
+        self._driver, self._folders = driver, dict(folders)
+        for folder in self._folders.values():
+            (folder / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        self._registered: dict[str, int] = {}
+        """The inode of the socket by which a node's plugin was registered; a plugin that restarts has another one."""
+
+    def prepare(self, node: str, namespace: str, uid: str, name: str) -> Devices | str:
+        """The devices of one claim; or, as text, why there are none."""
+        try:
+            answer = self._ask(node, "NodePrepareResources", (namespace, uid, name))
+        except PluginError as error:
+            return str(error)
+        refused = _one_text(answer, 2)
+        if refused:
+            return f"NodePrepareResources failed for ResourceClaim {name}: {refused}"
+        found: dict[str, tuple[str, ...]] = {}
+        for device in _values(answer, 1):
+            named = tuple(each.decode() for each in _values(device, 4))
+            for request in _values(device, 1):
+                found[request.decode()] = (*found.get(request.decode(), ()), *named)
+        return found
+
+    def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
+        """Why the claim is still prepared; empty where it is not."""
+        try:
+            return _one_text(self._ask(node, "NodeUnprepareResources", (namespace, uid, name)), 1)
+        except PluginError as error:
+            return str(error)
+
+    def register(self, node: str) -> Path:
+        """Register the node's plugin where it is new, as kubelet does; gives its socket. Raises `PluginError`."""
+        socket = self._folders[node] / "plugins_registry" / f"{self._driver}-reg.sock"
+        try:
+            inode = socket.stat().st_ino
+        except OSError as error:
+            raise PluginError(f"DRA driver {self._driver} is not registered") from error
+        info = call(socket, _REGISTRATION, "GetInfo", b"")
+        if (_one_text(info, 1), _one_text(info, 2)) != ("DRAPlugin", self._driver):
+            raise PluginError(f"{socket} is the socket of another plugin")
+        if _VERSION not in [each.decode() for each in _values(info, 4)]:
+            raise PluginError(f"DRA driver {self._driver} does not support {_VERSION}")
+        if self._registered.get(node) != inode:
+            call(socket, _REGISTRATION, "NotifyRegistrationStatus", _REGISTERED)
+            self._registered[node] = inode
+        return Path(_one_text(info, 3))
+
+    def _ask(self, node: str, method: str, claim: tuple[str, str, str]) -> bytes:
+        """The answer about the one claim: its namespace, uid and name."""
+        reference = b"".join(field(number, text) for number, text in enumerate(claim, 1))
+        answer = call(self.register(node), _SERVICE, method, field(1, reference))
+        for entry in _values(answer, 1):
+            if _one_text(entry, 1) == claim[1]:
+                return next(_values(entry, 2), b"")
+        raise PluginError(f"{method} skipped 1 ResourceClaims")
+
+
+def call(socket: Path, service: str, method: str, message: bytes, *, timeout: float = 10.0) -> bytes:
+    """One call of a plugin. Raises `PluginError`."""
+    import grpc
+
+    try:
+        with grpc.insecure_channel(f"unix:{socket}") as channel:
+            answer: bytes = channel.unary_unary(f"/{service}/{method}")(message, timeout=timeout)
+            return answer
+    except grpc.RpcError as error:
+        raise PluginError(f"{method} of {socket.name}: {error.code().name}: {error.details()}") from error
+
+
+# -- protobuf's wire format, as far as these messages use it --------------------------------------------------------
+
+
+def field(number: int, value: str | bytes) -> bytes:
+    """A field of text or of a nested message."""
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | _LENGTH) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    low, high = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
+
+
+def _values(message: bytes, wanted: int) -> Iterator[bytes]:
+    at = 0
+    while at < len(message):
+        key, at = _number(message, at)
+        if key & 7 != _LENGTH:
+            _, at = _number(message, at)
+            continue
+        size, at = _number(message, at)
+        if key >> 3 == wanted:
+            yield message[at : at + size]
+        at += size
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while message[at] >= 0x80:
+        value, shift, at = value | (message[at] & 0x7F) << shift, shift + 7, at + 1
+    return value | message[at] << shift, at + 1
+
+
+def _one_text(message: bytes, wanted: int) -> str:
+    return next(_values(message, wanted), b"").decode()

@@ -1,0 +1,78 @@
+"""What the kubelet plugin answers, also again, after a restart, and while the API server is away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from contract.encoding.resourceclaims import PreparedDevice
+from nodeagent.dra.plugin import ClaimPlugin, Unreadable
+from nodeagent.dra.wire import ClaimRef
+from tests.unit.contract.encoding.test_resourceclaims import stored
+
+REF = ClaimRef("ns", "claim-uid", "name")
+
+
+class Cluster:
+    """Claims by name; `away`: the API server does not answer."""
+
+    def __init__(self) -> None:
+        self.claims: dict[tuple[str, str], Any] = {("ns", "name"): stored()}
+        self.away = False
+        self.reads = 0
+
+    def read(self, namespace: str, name: str) -> Any:
+        self.reads += 1
+        if self.away or (namespace, name) not in self.claims:
+            raise Unreadable("no answer")
+        return self.claims[namespace, name]
+
+
+def plugin(cluster: Cluster, folder: Path) -> ClaimPlugin:
+    return ClaimPlugin(cluster.read, node="node-1", checkpoint=folder / "prepared.json")
+
+
+def test_the_answer_is_the_same_again_and_after_a_restart_without_the_api_server(tmp_path: Path) -> None:
+    cluster = Cluster()
+    first = plugin(cluster, tmp_path)
+    answer = first.prepare([REF])["claim-uid"]
+    assert isinstance(answer, tuple)
+    assert all(isinstance(each, PreparedDevice) for each in answer)
+    cluster.away = True
+    assert first.prepare([REF]) == {"claim-uid": answer}
+    assert plugin(cluster, tmp_path).prepare([REF]) == {"claim-uid": answer}
+    assert cluster.reads == 1
+
+
+def test_a_claim_that_cannot_be_read_is_an_error_of_that_claim_alone(tmp_path: Path) -> None:
+    answers = plugin(Cluster(), tmp_path).prepare([REF, ClaimRef("ns", "other-uid", "other")])
+    assert isinstance(answers["claim-uid"], tuple)
+    assert answers["other-uid"] == "no answer"
+
+
+def test_a_claim_made_anew_under_the_same_name_gives_nothing_to_the_old_one(tmp_path: Path) -> None:
+    answers = plugin(Cluster(), tmp_path).prepare([ClaimRef("ns", "earlier-uid", "name")])
+    assert "another uid" in str(answers["earlier-uid"])
+
+
+def test_what_is_unprepared_is_forgotten_and_may_be_unprepared_again(tmp_path: Path) -> None:
+    cluster = Cluster()
+    first = plugin(cluster, tmp_path)
+    first.prepare([REF])
+    assert first.unprepare([REF]) == {"claim-uid": ""}
+    assert plugin(cluster, tmp_path).unprepare([REF, ClaimRef("ns", "never", "x")]) == {"claim-uid": "", "never": ""}
+    assert plugin(cluster, tmp_path).known == {}
+
+
+def test_an_answer_that_a_restart_would_forget_is_none(tmp_path: Path) -> None:
+    cluster = Cluster()
+    nowhere = ClaimPlugin(cluster.read, node="node-1", checkpoint=tmp_path / "missing" / "prepared.json")
+    assert "checkpoint" in str(nowhere.prepare([REF])["claim-uid"])
+    assert nowhere.known == {}
+
+
+def test_a_broken_checkpoint_costs_one_reading_of_each_claim(tmp_path: Path) -> None:
+    (tmp_path / "prepared.json").write_text('{"v": 1, "claims": {"claim-uid": 3}}')
+    cluster = Cluster()
+    assert isinstance(plugin(cluster, tmp_path).prepare([REF])["claim-uid"], tuple)
+    assert cluster.reads == 1

@@ -1,0 +1,111 @@
+"""The plugin's sockets, called over gRPC as a kubelet calls them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
+
+from nodeagent.dra import wire  # noqa: E402
+from nodeagent.dra.plugin import ClaimPlugin  # noqa: E402
+from nodeagent.dra.server import PluginPaths, PluginServer  # noqa: E402
+from nodeagent.dra.wire import ClaimRef  # noqa: E402
+from playground.waiting import wait_for  # noqa: E402
+from tests.unit.nodeagent.dra import kubelet  # noqa: E402
+from tests.unit.nodeagent.dra.test_plugin import REF, Cluster, plugin  # noqa: E402
+
+
+class Agent:
+    """An agent's plugin on a thread; `stop` ends it, and another one may take its place."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.paths = PluginPaths(folder)
+        self.paths.folder.mkdir(parents=True, exist_ok=True)
+        self.woken = threading.Event()
+        made: ClaimPlugin = plugin(cluster, self.paths.folder)
+        self.server = PluginServer(made, self.paths, changed=self.woken.set)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self.server.run, args=(self._stopping,), daemon=True)
+        self._thread.start()
+        wait_for(self.paths.registration.exists, "the plugin does not listen", 10)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(10)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A kubelet's folder; short, since a unix socket's path has at most 108 bytes."""
+    with tempfile.TemporaryDirectory(prefix="gpf-") as name:
+        (Path(name) / "plugins_registry").mkdir()
+        yield Path(name)
+
+
+def test_a_kubelet_registers_the_plugin_and_gets_the_devices(folder: Path) -> None:
+    cluster = Cluster()
+    agent = Agent(folder, cluster)
+    try:
+        info = kubelet.call(agent.paths.registration, wire.REGISTRATION, "GetInfo")
+        assert info == wire.plugin_info("gpufraction.io", str(folder / "plugins/gpufraction.io/dra.sock"))
+        assert agent.server.registered is None
+        kubelet.call(agent.paths.registration, wire.REGISTRATION, "NotifyRegistrationStatus", b"\x08\x01")
+        assert agent.server.registered is True
+        assert agent.woken.is_set()
+        answer = kubelet.prepare(agent.paths.endpoint, REF, ClaimRef("ns", "gone", "gone"))
+        assert b"nvidia.com/gpu=GPU-11111111-2222-3333-4444-555555555555" in answer
+        assert b"no answer" in answer
+    finally:
+        agent.stop()
+    assert not agent.paths.registration.exists(), "a kubelet would go on asking a plugin that is gone"
+
+
+def test_the_next_agent_takes_the_sockets_over_and_knows_what_was_prepared(folder: Path) -> None:
+    cluster = Cluster()
+    first = Agent(folder, cluster)
+    answer = kubelet.prepare(first.paths.endpoint, REF)
+    first.stop()
+    cluster.away = True
+    second = Agent(folder, cluster)
+    try:
+        assert kubelet.prepare(second.paths.endpoint, REF) == answer
+        assert kubelet.unprepare(second.paths.endpoint, REF) == wire.unprepared({"claim-uid": ""})
+    finally:
+        second.stop()
+
+
+def test_sockets_that_a_killed_agent_left_are_replaced(folder: Path) -> None:
+    paths = PluginPaths(folder)
+    paths.folder.mkdir(parents=True)
+    paths.endpoint.write_text("")
+    paths.registration.write_text("")
+    agent = Agent(folder, Cluster())
+    try:
+        assert kubelet.call(paths.registration, wire.REGISTRATION, "GetInfo")
+    finally:
+        agent.stop()
+
+
+def test_a_refusal_is_told_with_its_reason(folder: Path) -> None:
+    agent = Agent(folder, Cluster())
+    try:
+        refused = b"\x12\x07too old"
+        kubelet.call(agent.paths.registration, wire.REGISTRATION, "NotifyRegistrationStatus", refused)
+        assert (agent.server.registered, agent.server.why) == (False, "too old")
+    finally:
+        agent.stop()
+
+
+def test_a_call_that_cannot_be_read_is_refused(folder: Path) -> None:
+    agent = Agent(folder, Cluster())
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            kubelet.call(agent.paths.endpoint, wire.SERVICE, "NodePrepareResources", b"\x0a\x05a")
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    finally:
+        agent.stop()
