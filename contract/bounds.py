@@ -75,7 +75,6 @@ _LONGEST_SHARE = GpuShare(
     gpu_memory=MOST_MEMORY,
     cdi="nvidia.com/gpu,gpufraction.io/partition",
     nri=True,
-    dra=True,
     cores_free=True,
     as_whole=True,
 )

@@ -25,7 +25,7 @@ from contract.metrics import metrics_of
 from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
-from nodeagent.dra.plugin import ClaimPlugin, Unreadable
+from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import GpuLibrary
 from nodeagent.gpus.nvml import Nvml
@@ -269,7 +269,7 @@ def kubelet_plugin(kube: Kube, settings: AgentSettings, *, changed: Callable[[],
         try:
             return kube.get(resourceclaims(namespace, name), timeout=_CLAIM_TIMEOUT)
         except KubeError as error:
-            raise Unreadable(str(error)) from error
+            raise UnreadableClaim(str(error)) from error
 
     files = PluginPaths(Path(settings.kubelet))
     return PluginServer(ClaimPlugin(read, node=settings.node, checkpoint=files.checkpoint), files, changed=changed)

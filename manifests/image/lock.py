@@ -24,6 +24,8 @@ from manifests.image.rehearse import MACHINES, report
 LOCK = "requirements.lock"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Those that the image, its rehearsal and a workplace may have."""
+IMAGE_EXTRAS = ("dra",)
+"""Extras that the image has too: one image serves nodes of every kind of delivery."""
 PROGRAMS, BUILD, TOOLS = "# -- the programs", "# -- what builds our wheel", "# -- the tools of this repository"
 """What begins a part of the file; the image's build takes the first two."""
 _HEAD = """\
@@ -39,8 +41,10 @@ def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
     """The requirements of the programs, of what builds our wheel, and of the tools, as pyproject.toml has them."""
     about = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     extras = about["project"].get("optional-dependencies", {})
-    tools = [line for lines in extras.values() for line in lines if not line.startswith("gpufraction[")]
-    return about["project"]["dependencies"], about["build-system"]["requires"], tools
+    ours = [line for name in IMAGE_EXTRAS for line in extras.get(name, ())]
+    others = (lines for name, lines in extras.items() if name not in IMAGE_EXTRAS)
+    tools = [line for lines in others for line in lines if not line.startswith("gpufraction[")]
+    return [*about["project"]["dependencies"], *ours], about["build-system"]["requires"], tools
 
 
 def hashes(

@@ -29,12 +29,12 @@ from nodeagent.files import read_text, write_atomically
 log = logging.getLogger(__name__)
 
 
-class Unreadable(Exception):
+class UnreadableClaim(Exception):
     """The claim cannot be read now; the message says why."""
 
 
 Read = Callable[[str, str], Mapping[str, Any]]
-"""Reads a claim by namespace and name. Raises `Unreadable`."""
+"""Reads a claim by namespace and name. Raises `UnreadableClaim`."""
 
 
 class ClaimPlugin:
@@ -67,7 +67,7 @@ class ClaimPlugin:
         about = {"claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
         try:
             devices = resourceclaims.prepared(self._read(claim.namespace, claim.name), uid=claim.uid, node=self._node)
-        except (Malformed, Unreadable) as error:
+        except (Malformed, UnreadableClaim) as error:
             log.warning("claim not prepared", extra={**about, "reason": str(error)})
             return str(error)
         wrong = self._changed(claim.uid, devices)

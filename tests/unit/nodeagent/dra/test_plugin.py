@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.encoding.resourceclaims import PreparedDevice
-from nodeagent.dra.plugin import ClaimPlugin, Unreadable
+from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.dra.wire import ClaimRef
 from tests.unit.contract.encoding.test_resourceclaims import stored
 
@@ -24,7 +24,7 @@ class Cluster:
     def read(self, namespace: str, name: str) -> Any:
         self.reads += 1
         if self.away or (namespace, name) not in self.claims:
-            raise Unreadable("no answer")
+            raise UnreadableClaim("no answer")
         return self.claims[namespace, name]
 
 
