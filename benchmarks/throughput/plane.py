@@ -18,6 +18,7 @@ from contract.encoding import quantity
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_to_status
 from playground.api.kinds.values import User
+from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import SCHEDULER
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.programs import installing
@@ -103,6 +104,9 @@ class Nodes:
     def add_node(self, spec: NodeSpec) -> None:
         """All nodes are there from the start. Raises ValueError."""
         raise ValueError(f"node {spec.name}: nodes are created when the control plane starts")
+
+    def use_plugins(self, plugins: Plugins) -> None:
+        """No kubelet runs here, so none is asked."""
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services."""
