@@ -1,5 +1,5 @@
 """
-What to do about a container that uses more than its share or is on an unhealthy GPU: warn and, if so set, evict.
+What to do about a container that uses more than it may or is on an unhealthy GPU: warn and, if so set, evict.
 
     within ──over for `patience`──▶ warned ──over for `evict_after` more, where that is set──▶ evicted
        ▲                              │
@@ -7,6 +7,9 @@ What to do about a container that uses more than its share or is on an unhealthy
 
 A short excess is no offence, since programs allocate and free. Each offence has one warning; the eviction is repeated
 until it succeeds.
+
+A container may use its memory limit. Where that is above what it has booked, it may use only what it has booked while
+its GPU is full and another container there has less than it booked: MPS and the preloaded library give nothing back.
 
 Pure but for what it remembers; times are passed in. Must not: write anything.
 """
@@ -21,7 +24,7 @@ from nodeagent.gpus.library import Card
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage, Use
 
-OVERUSE, UNHEALTHY = "GpuMemoryOveruse", "GpuUnhealthy"
+OVERUSE, PRESSURE, UNHEALTHY = "GpuMemoryOveruse", "GpuMemoryPressure", "GpuUnhealthy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class OveruseStep:
 @dataclass(frozen=True, slots=True)
 class _Offence:
     since: float
+    reason: str = OVERUSE
     warned: bool = False
 
 
@@ -57,51 +61,64 @@ _Key = tuple[str, str, str]
 
 
 class OveruseMonitor:
-    """Remembers since when containers use more than their share. One thread uses it."""
+    """Remembers since when containers use more than they may. One thread uses it."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._offences: dict[_Key, _Offence] = {}
         self._sick: dict[str, float] = {}
         self.violations: dict[_Key, int] = {}
-        """Warnings so far by pod uid, container and GPU, of containers that are here."""
+        """Warnings of overuse so far by pod uid, container and GPU, of containers that are here."""
 
     def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
         """The steps due at `now`. A warning that it has returned counts as given."""
         steps = []
         over: dict[_Key, _Offence] = {}
-        together = _by_claim(usage.uses)
+        together, cards = _by_claim(usage.uses), tuple(cards)
+        pressed = self._pressed(usage, cards)
         for use in usage.uses:
             others = together.get((_claim(use), use.gpu), use.used) - use.used
-            if not use.used or use.used + others <= use.limit + self._rules.slack:
+            reason = self._reason(use, others, pressed)
+            if not reason:
                 continue
             key = (use.resident.uid, use.container, use.gpu)
-            offence = self._offences.get(key, _Offence(now))
+            offence = self._offences.get(key, _Offence(now, reason))
+            offence = offence if offence.reason == reason else _Offence(now, reason)
             step, over[key] = self._offended(use, others, offence, now)
             if step is not None:
                 steps.append(step)
-            if over[key].warned and not offence.warned:
+            if over[key].warned and not offence.warned and reason == OVERUSE:
                 self.violations[key] = self.violations.get(key, 0) + 1
         self._offences = over
         here = {(use.resident.uid, use.container, use.gpu) for use in usage.uses}
         self.violations = {key: count for key, count in self.violations.items() if key in here}
         return (*steps, *self._leaving(usage, cards, now))
 
+    def _pressed(self, usage: NodeUsage, cards: Iterable[Card]) -> frozenset[str]:
+        """GPUs that are full while a container there has less than it booked. A GPU without figures is not."""
+        slack = self._rules.slack
+        full = {c.uuid for c in cards if c.used_bytes is not None and c.memory_bytes - c.used_bytes <= slack}
+        return frozenset(use.gpu for use in usage.uses if use.gpu in full and use.used + slack < use.share)
+
+    def _reason(self, use: Use, others: int, pressed: frozenset[str]) -> str:
+        """Why the container uses more than it may; empty if it does not."""
+        if not use.used:
+            return ""
+        excess = use.used + others - self._rules.slack
+        if excess > use.limit:
+            return OVERUSE
+        return PRESSURE if use.gpu in pressed and use.burst and excess > use.share else ""
+
     def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[OveruseStep | None, _Offence]:
         rules, since = self._rules, now - offence.since
-        beside = f" and the others of its claim {mib(others)} MiB" if others else ""
-        message = (
-            f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
-            f"{mib(use.used + others - use.limit)} MiB more than its {_bound(use)} of {mib(use.limit)} MiB"
-        )
+        message = _message(use, others, offence.reason)
         if rules.evict_after and since >= rules.patience + rules.evict_after:
-            return OveruseStep(use.resident, OVERUSE, f"{message}; the pod is evicted", evict=True), replace(
-                offence, warned=True
-            )
+            step = OveruseStep(use.resident, offence.reason, f"{message}; the pod is evicted", evict=True)
+            return step, replace(offence, warned=True)
         if offence.warned or since < rules.patience:
             return None, offence
         threat = f"; the pod is evicted if it goes on for {rules.evict_after:g} s" if rules.evict_after else ""
-        return OveruseStep(use.resident, OVERUSE, message + threat), replace(offence, warned=True)
+        return OveruseStep(use.resident, offence.reason, message + threat), replace(offence, warned=True)
 
     def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
         """Evictions from GPUs that have been unhealthy for too long. A withheld GPU is not unhealthy."""
@@ -118,9 +135,16 @@ class OveruseMonitor:
         )
 
 
-def _bound(use: Use) -> str:
-    """What holds the container, in a tenant's words."""
-    return "memory limit" if use.burst else "share"
+def _message(use: Use, others: int, reason: str) -> str:
+    beside = f" and the others of its claim {mib(others)} MiB" if others else ""
+    uses = f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
+    if reason == PRESSURE:
+        return (
+            f"{uses}{mib(use.used + others - use.share)} MiB more than the {mib(use.share)} MiB that it has booked, "
+            "and the GPU is full while others there have less than they booked"
+        )
+    bound = "memory limit" if use.burst else "share"
+    return f"{uses}{mib(use.used + others - use.limit)} MiB more than its {bound} of {mib(use.limit)} MiB"
 
 
 def _claim(use: Use) -> str:

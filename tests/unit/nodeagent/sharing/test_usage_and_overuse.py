@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -111,6 +111,53 @@ def test_a_container_over_time(story: Story) -> None:
     assert sum(watch.violations.values()) == len(
         {step.message for steps in told for step in steps if not step.evict}
     ) * (2 if told.count((WARNED,)) == 2 else 1)
+
+
+def bursting(used: int, booked: int = 20) -> Use:
+    """P's use in MiB, with `booked` of at most 100 MiB booked."""
+    return Use(P, "main", "GPU-0", booked * MIB, 0, used * MIB, burst=(100 - booked) * MIB)
+
+
+FULL, ROOM = card(0, used_bytes=15_108 * MIB), card(0, used_bytes=1 << 30)
+LACKS, HAS = Use(Q, "main", "GPU-0", 100 * MIB, 0, 10 * MIB), Use(Q, "main", "GPU-0", 100 * MIB, 0, 99 * MIB)
+PRESSED = OveruseStep(
+    P,
+    "GpuMemoryPressure",
+    "container main uses 90 MiB of GPU GPU-0, 70 MiB more than the 20 MiB that it has booked, and the GPU is full "
+    "while others there have less than they booked",
+)
+BEYOND = OveruseStep(
+    P, "GpuMemoryOveruse", "container main uses 110 MiB of GPU GPU-0, 10 MiB more than its memory limit of 100 MiB"
+)
+PRESSURE: dict[str, tuple[Card, Use, Use, tuple[OveruseStep, ...]]] = {
+    "there is room": (ROOM, bursting(90), LACKS, ()),
+    "the GPU's use is not known": (card(0, used_bytes=None), bursting(90), LACKS, ()),
+    "full, and everybody has what is booked": (FULL, bursting(90), HAS, ()),
+    "full, and another lacks some": (FULL, bursting(90), LACKS, (PRESSED,)),
+    "full, within what it has booked": (FULL, bursting(90, booked=90), LACKS, ()),
+    "beyond the limit": (ROOM, bursting(110), LACKS, (BEYOND,)),
+}
+
+
+@pytest.mark.parametrize(("shown", "use", "other", "want"), PRESSURE.values(), ids=PRESSURE.keys())
+def test_what_is_above_the_booked_memory_gives_way_on_a_full_gpu(
+    shown: Card, use: Use, other: Use, want: tuple[OveruseStep, ...]
+) -> None:
+    watch = OveruseMonitor(RULES)
+    assert watch.judge(NodeUsage((use, other)), (shown,), 0.0) == ()
+    assert watch.judge(NodeUsage((use, other)), (shown,), 30.0) == want
+    assert sum(watch.violations.values()) == (1 if BEYOND in want else 0)
+
+
+def test_a_pod_is_evicted_for_what_it_was_warned_of() -> None:
+    watch = OveruseMonitor(replace(EVICTING, slack=5 * MIB))
+    looks = [(0, FULL, 90), (30, FULL, 90), (89, ROOM, 90), (90, FULL, 90), (120, FULL, 90), (180, FULL, 90)]
+    told = [
+        [(step.reason, step.evict) for step in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
+        for at, shown, used in looks
+    ]
+    warned, evicted = ("GpuMemoryPressure", False), ("GpuMemoryPressure", True)
+    assert told == [[], [warned], [], [], [warned], [evicted]], "a while with room begins anew"
 
 
 def test_the_users_of_a_claim_have_its_share_together() -> None:
