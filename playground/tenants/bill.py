@@ -1,0 +1,81 @@
+"""
+Two teams hold shares while the allocator is killed and starts again: what each has to pay, and what nobody held.
+
+What Prometheus would read is read here, from the allocator's metrics, since nothing of it is in the API server.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+
+from playground.cluster import Cluster
+from playground.tenants.scenes import Scene, Seen, create, running, team
+from playground.waiting import wait_for
+
+_TEAMS = {"team-a": 100, "team-b": 50}
+"""And what each takes of the cores of a T4."""
+_CARDS = 8
+_PRICE, _MONTH = 0.35, 730
+"""Of a T4 in an hour, and hours."""
+_LINE = re.compile(
+    r'^gpufraction_(?:share_held|gpu_free)_seconds_total\{(?:namespace="([^"]*)")?.*\} (\S+)$', re.MULTILINE
+)
+_FREE = "free"
+
+
+def _show(cluster: Cluster) -> Seen:
+    for name, cores in _TEAMS.items():
+        team(cluster, name)
+        limits = {"gpufraction.io/gpu-memory": "1Gi", "gpufraction.io/gpu-cores": str(cores)}
+        create(cluster, name, "works", limits, spec={"nodeSelector": {"gpushare": "true"}})
+    wait_for(lambda: all(running(cluster, name) for name in _TEAMS), "the pods do not run")
+    wait_for(lambda: all(_counted(cluster)[name] for name in (*_TEAMS, _FREE)), "nothing is counted")
+    first, began = _counted(cluster), time.monotonic()
+    time.sleep(2.0)
+    before, allocator = _counted(cluster), cluster.programs["allocator"]
+    allocator.kill()
+    allocator.start()
+    # The new process counts from where the one before stopped, once it leads.
+    wait_for(lambda: sum(_counted(cluster).values()), "nothing is counted after the restart")
+    time.sleep(2.0)
+    after, took = _counted(cluster), time.monotonic() - began
+    cards = {name: round(2 * (before[name] - first[name] + after[name]) / took) / 2 for name in after}
+    bills = (f"{name} {round(share * _PRICE * _MONTH)}" for name, share in cards.items() if name in _TEAMS)
+    return Seen(
+        _said({"team-a": 1.0, "team-b": 0.5, _FREE: _CARDS - 1.5}),
+        _said(cards),
+        (f"a month of this at {_PRICE:.2f} an hour for a Tesla T4: {', '.join(sorted(bills))}",),
+    )
+
+
+def _counted(cluster: Cluster) -> dict[str, float]:
+    """Card seconds by team, and the free ones."""
+    found = dict.fromkeys((*_TEAMS, _FREE), 0.0)
+    try:
+        with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return found
+    for name, seconds in _LINE.findall(text):
+        found[name or _FREE] += float(seconds)
+    return found
+
+
+def _said(cards: dict[str, float]) -> str:
+    return f"of {_CARDS} cards, to the half: {', '.join(f'{name} {cards[name]}' for name in sorted(cards))}"
+
+
+BILL = Scene(
+    "A bill per team: what each held, while the allocator is killed and starts again",
+    _show,
+    settings={
+        "allocator": (
+            "--election-lease=4s",
+            "--election-renew=3s",
+            "--election-retry=400ms",
+            "--card-hours-after=0s",
+        )
+    },
+)
