@@ -25,6 +25,8 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 HOUR = 3600.0
+_TRIES = 8
+"""Searches for the fewest evictions, each without those that have no place elsewhere."""
 ALLOWED = "allowed"
 """The value of the namespace's label that agrees."""
 
@@ -102,15 +104,33 @@ def choose(
     sharers: Mapping[str, Sequence[AllocatedPod]],
     larger: Larger,
     movable: Mapping[str, Movable],
+    homeless: set[SchedulingRequest] | None = None,
 ) -> Move | None:
-    """The evictions that let the pod start; None where there are none. `nodes` are all on which pods may start."""
-    homes: dict[SchedulingRequest, bool] = {}
-    candidates = {uid for uid, pod in movable.items() if _may_go(pod, larger, nodes, homes)}
-    if not candidates:
-        return None
-    here = [node for node in nodes if node.name in sharers]
-    plan = _fewest(here, sharers, larger, candidates, movable)
-    return _checked(plan, {node.name: node for node in nodes}, sharers, larger, movable) if plan is not None else None
+    """
+    The evictions that let the pod start; None where none were found. `nodes` are all on which pods may start.
+
+    A victim without a place elsewhere is left out, and the fewest are sought again, some times. `homeless`: for whom no
+    node has room; it is added to, and serves further calls over the same nodes.
+    """
+    homeless = homeless if homeless is not None else set()
+    here, states = [node for node in nodes if node.name in sharers], {node.name: node for node in nodes}
+    staying: set[str] = set()
+    for _ in range(_TRIES):
+        candidates = {
+            uid
+            for uid, pod in movable.items()
+            if pod.cards < larger.cards and pod.work <= larger.could and uid not in staying and pod.ask not in homeless
+        }
+        plan = _fewest(here, sharers, larger, candidates, movable) if candidates else None
+        if plan is None or not _is_worth_it(plan, larger, movable):
+            return None
+        found = _with_places(plan, states, sharers[plan.node], larger, movable)
+        if isinstance(found, Move):
+            return found
+        staying.add(found)
+        if _room(nodes, movable[found].ask, larger) is None:
+            homeless.add(movable[found].ask)
+    return None
 
 
 def again(
@@ -127,7 +147,10 @@ def again(
         return None
     sharers = {node.name: there}
     plan = _fewest([node], sharers, larger, uids, movable)
-    return _checked(plan, nodes, sharers, larger, movable) if plan is not None else None
+    if plan is None or not _is_worth_it(plan, larger, movable):
+        return None
+    found = _with_places(plan, nodes, there, larger, movable)
+    return found if isinstance(found, Move) else None
 
 
 def _fewest(
@@ -155,37 +178,33 @@ def _fewest(
     return replace(plan, victims=tuple(known[victim.uid] for victim in plan.victims), moves=True)
 
 
-def _may_go(pod: Movable, larger: Larger, nodes: Sequence[NodeState], homes: dict[SchedulingRequest, bool]) -> bool:
-    if pod.cards >= larger.cards or pod.work > larger.could:
-        return False
-    if pod.ask not in homes:
-        homes[pod.ask] = _room(nodes, pod.ask, larger) is not None
-    return homes[pod.ask]
+def _is_worth_it(plan: PreemptionPlan, larger: Larger, movable: Mapping[str, Movable]) -> bool:
+    lost = sum(movable[pod.uid].work for pod in plan.victims)
+    return 0 < len(plan.victims) <= larger.most and lost <= larger.could
 
 
-def _checked(
+def _with_places(
     plan: PreemptionPlan,
     nodes: Mapping[str, NodeState],
-    sharers: Mapping[str, Sequence[AllocatedPod]],
+    there: Sequence[AllocatedPod],
     larger: Larger,
     movable: Mapping[str, Movable],
-) -> Move | None:
-    """The plan with a place for each victim, the largest first, once the pod is where its room was made."""
-    victims = [(movable[pod.uid], pod.uid) for pod in plan.victims]
-    lost = sum(pod.work for pod, _ in victims)
-    if not 0 < len(victims) <= larger.most or lost > larger.could:
-        return None
-    node = nodes[plan.node]
-    gone = {*(victim.uid for victim in plan.victims)}
-    left = nodeinfo.unbooked(node, sharers[plan.node], [pod for pod in sharers[plan.node] if pod.uid in gone])
+) -> Move | str:
+    """
+    The plan with a place for each victim, the largest first, once the pod is where its room was made; the uid of the
+    first victim that has none.
+    """
+    gone = {victim.uid for victim in plan.victims}
+    left = nodeinfo.unbooked(nodes[plan.node], there, [pod for pod in there if pod.uid in gone])
     states = {**nodes, plan.node: nodeinfo.booked(left, larger.question.ask, plan.containers)}
     places = {}
-    for pod, uid in sorted(victims, key=lambda each: (-each[0].cards, each[1])):
-        found = _room([state for name, state in states.items() if name != plan.node], pod.ask, larger)
+    for uid in sorted(gone, key=lambda uid: (-movable[uid].cards, uid)):
+        ask = movable[uid].ask
+        found = _room([state for name, state in states.items() if name != plan.node], ask, larger)
         if found is None:
-            return None
+            return uid
         places[uid] = found.node
-        states[found.node] = nodeinfo.booked(states[found.node], pod.ask, found.containers)
+        states[found.node] = nodeinfo.booked(states[found.node], ask, found.containers)
     return Move(plan, places)
 
 

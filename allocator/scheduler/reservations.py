@@ -8,7 +8,7 @@ room made for it, and idle pods that agreed to it give way for one of the same p
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
@@ -25,6 +25,7 @@ from allocator.scheduler import messages
 from allocator.scheduler.events import DefragmentationAgreed, Effect, EvictionAnswered, IdlePodWarned, WarnIdlePod
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
+from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
@@ -376,11 +377,13 @@ class MoveSearch:
     """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
     movable: Mapping[str, Movable]
+    homeless: set[SchedulingRequest] = field(default_factory=set)
+    """For whom no node has room, as far as that was found."""
 
     def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
         """The move that lets one of them start."""
         nodes = [node for node in self.nodes if node.name in self.open_to[entry.uid]]
-        return defragmentation.choose(nodes, self.sharers, larger, self.movable)
+        return defragmentation.choose(nodes, self.sharers, larger, self.movable, self.homeless)
 
 
 class Defragmenter:
