@@ -29,6 +29,7 @@ from kubectl_gpufraction.commands import (
     version,
     waiting,
 )
+from kubectl_gpufraction.idle import command as idle
 from kubectl_gpufraction.output.forms import FORMS, Form
 from kubectl_gpufraction.output.tables import joined
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
@@ -50,6 +51,7 @@ COMMANDS: tuple[Command, ...] = (
     nodes.COMMAND,
     pods.COMMAND,
     waiting.COMMAND,
+    idle.COMMAND,
     pools.COMMAND,
     explain.COMMAND,
     advise.COMMAND,

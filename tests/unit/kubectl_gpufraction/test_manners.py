@@ -45,6 +45,7 @@ CLUSTER: dict[str, tuple[int, Any]] = {
     DEFAULT: collection(RUNS, WAITS, ALSO, NEW),
     GPUNODES: collection(gpunode("n1", 15109)),
     f"{GPUNODES}/n1": (200, gpunode("n1", 15109)),
+    "/api/v1/namespaces": collection(),
     "/apis/policy/v1/poddisruptionbudgets": collection(),
     "/apis/apps/v1/namespaces/default/deployments/web": (200, {"metadata": {"name": "web", "uid": "deployment"}}),
     "/apis/apps/v1/namespaces/default/replicasets": collection(
@@ -60,6 +61,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "nodes": (),
     "pods": (),
     "waiting": (),
+    "idle": (),
     "pools": (),
     "explain": ("deployment/web",),
     "advise": (),

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from contract import names
 from kubectl_gpufraction.__main__ import COMMANDS
 from kubectl_gpufraction.session import Exit
-from tests.unit.kubectl_gpufraction.objects import admitted, node
-from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, asked
+from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, asked
 from tests.unit.kubectl_gpufraction.test_tenants import collection
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubectl.md"
@@ -44,7 +45,11 @@ def printed(command: str, tmp_path: Path) -> str:
     words = [str(manifest) if word == manifest.name else word for word in command.split()]
     roomy = collection(node("n1", {"cpu": "64", "memory": "256Gi", "pods": "110"}))
     answer = admitted("tried", "gpufraction.io/gpu-memory", "2Gi", on="n1")
-    return asked(tmp_path, *words, given={f"POST {DEFAULT}": (201, answer), "/api/v1/nodes": roomy})[1]
+    idle = gpunode("n1", 15109)
+    idle["status"]["idle"] = [{"pod": "runs", "since": "2026-01-05T09:00:00Z"}]
+    agrees = {"metadata": {"name": "default", "labels": {str(names.IDLE_AFTER): "2h"}}}
+    given = {f"POST {DEFAULT}": (201, answer), "/api/v1/nodes": roomy, "/api/v1/namespaces": collection(agrees)}
+    return asked(tmp_path, *words, given={**given, GPUNODES: collection(idle)})[1]
 
 
 def test_the_examples_are_what_is_printed(tmp_path: Path) -> None:
@@ -58,6 +63,7 @@ def test_the_examples_are_what_is_printed(tmp_path: Path) -> None:
     assert [command for command, _ in found] == [
         "nodes",
         "waiting",
+        "idle",
         "explain deployment/web",
         "dry-run -f web.yaml",
         "cordon n1 0",

@@ -1,0 +1,60 @@
+"""`kubectl gpufraction idle`: the pods whose shares compute nothing, and whether they give way."""
+
+from __future__ import annotations
+
+from contract import names
+from kubectl_gpufraction.cluster.programs import settings_of
+from kubectl_gpufraction.idle.shares import gives_way, rows, totals
+from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.output.wording import age
+from kubectl_gpufraction.session import Command, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeForbidden, KubeNotFound
+
+COLUMNS = (
+    Column("namespace", "NAMESPACE"),
+    Column("name", "NAME"),
+    Column("since", "IDLE", of=age("since")),
+    Column("node", "NODE"),
+    Column("gpus", "GPUS"),
+    Column("memoryMiB", "MEMORY-MiB"),
+    Column("cores", "CORES%"),
+    Column("givesWayAfter", "GIVES-WAY", of=lambda row, _: gives_way(row)),
+    Column("consent", "CONSENT", wide=True),
+    Column("priority", "PRIORITY", wide=True),
+    Column("uuids", "UUIDS", wide=True),
+)
+
+
+def run(session: Session) -> CommandOutput:
+    """The idle pods of one namespace, or of all."""
+    found = rows(session.gpunodes(), session.pods(session.shown_namespace()), _labels(session))
+    return CommandOutput(
+        COLUMNS,
+        found,
+        empty=session.nothing("share is known to be idle"),
+        notes=[totals(found), *_whether_evicted(session)],
+        names=[f"pod/{row['name']}" for row in found],
+    )
+
+
+def _labels(session: Session) -> dict[str, str] | None:
+    """What namespaces agreed to; None if the user may not see it."""
+    try:
+        listed = session.kube.list(paths.namespaces(), {"labelSelector": names.IDLE_AFTER}).items
+    except KubeForbidden:
+        return None
+    metadata = [each.get("metadata") or {} for each in listed]
+    return {str(each["name"]): str((each.get("labels") or {}).get(names.IDLE_AFTER, "")) for each in metadata}
+
+
+def _whether_evicted(session: Session) -> list[str]:
+    """The sentence for an administrator of a cluster where nobody has to give way."""
+    ours = session.items(paths.deployments(names.NAMESPACE), KubeNotFound, KubeForbidden)
+    if not ours or settings_of(ours, "allocator").get("idle-evict") == "true":
+        return []
+    return ["Nobody is evicted for it: the allocator's setting idle.evict is off."]
+
+
+COMMAND = Command("idle", "pods whose shares compute nothing, for how long, and whether they give way", run)
