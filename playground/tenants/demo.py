@@ -5,16 +5,19 @@ The scenes, one after the other, each on a cluster of its own. The exit status i
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TextIO
 
 from playground.cluster import Cluster
 from playground.tenants.burst import BURST
 from playground.tenants.fair import FAIR
+from playground.tenants.idle import IDLE
 from playground.tenants.scenes import Scene
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR, BURST)
+SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE)
 
 
 def run(out: TextIO = sys.stdout) -> int:
@@ -27,12 +30,16 @@ def run(out: TextIO = sys.stdout) -> int:
 
 def _shown(scene: Scene, out: TextIO) -> bool:
     print(f"        {scene.title} ...", file=out, flush=True)
-    with Cluster(nodes=scene.nodes, settings=scene.settings, components=scene.components) as cluster:
-        try:
-            seen = scene.show(cluster)
-        except NotInTime as error:
-            print(f"DIFFERS {scene.title}: {error}", file=out, flush=True)
-            return False
+    with tempfile.TemporaryDirectory(prefix="gpufraction-") as name:
+        directory = Path(name)
+        nodes = scene.nodes_in(directory)
+        settings, components = scene.settings, scene.components
+        with Cluster(nodes=nodes, settings=settings, components=components, directory=directory) as cluster:
+            try:
+                seen = scene.show(cluster)
+            except NotInTime as error:
+                print(f"DIFFERS {scene.title}: {error}", file=out, flush=True)
+                return False
     good = seen.observed == seen.expected
     print(f"{'ok' if good else 'DIFFERS':8}{scene.title}", file=out)
     for what, line in (("expected", seen.expected), ("observed", seen.observed), *(("", line) for line in seen.said)):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from contract import names
@@ -42,6 +43,15 @@ class Scene:
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     nodes: tuple[GpuNode, ...] = DEMO
     components: tuple[str, ...] = DEFAULT_COMPONENTS
+    files: Mapping[str, str] = field(default_factory=dict)
+    """By name, in the cluster's directory: what a node's agent is shown whose GPUs are `@` and the name."""
+
+    def nodes_in(self, directory: Path) -> tuple[GpuNode, ...]:
+        """The nodes of a cluster with this directory, with the files there."""
+        for name, text in self.files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        shown = {f"@{name}": f"@{directory / name}" for name in self.files}
+        return tuple(replace(node, gpus=shown.get(node.gpus, node.gpus)) for node in self.nodes)
 
 
 def team(cluster: Cluster, name: str, labels: Mapping[str, str] | None = None) -> None:
