@@ -173,8 +173,10 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     def used(usage: NodeUsage, watch: OveruseMonitor) -> None:
         """Called with the use at each look, on the thread that judges overuse."""
         gauges.show_usage(usage, watch)
-        if idleness.see(usage, time.time()):
+        now = time.time()
+        if idleness.see(usage, now):
             agent.wake()
+        gauges.show_idle(idleness.idle(now), residents.all())
 
     overuse = OveruseReporter(
         kube,

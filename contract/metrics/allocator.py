@@ -40,6 +40,12 @@ EVICTIONS = PROGRAM.counter(
     "budget, failed).",
     labels=("cause", "outcome"),
 )
+IDLE_PODS = PROGRAM.gauge(
+    "gpufraction_idle_pods",
+    "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "
+    "way (yes, no); for how long does not matter here. Namespaces are asked only where `idle.evict` is on.",
+    labels=("agreed",),
+)
 IDLE_WARNINGS = PROGRAM.counter(
     "gpufraction_idle_warnings_total",
     "Idle pods that agreed to give way, and were to be warned before their eviction, by outcome (warned, gone, budget, "

@@ -62,6 +62,12 @@ SHARE_UTILIZATION = PROGRAM.gauge(
     "does not tell it.",
     labels=("namespace", "pod", "container", "gpu"),
 )
+SHARE_IDLE_SINCE = PROGRAM.gauge(
+    "gpufraction_share_idle_since_timestamp_seconds",
+    "Since when none of the pod's containers has computed on its GPUs; absent while one does, in the first minute, and "
+    "while that is not known.",
+    labels=("namespace", "pod"),
+)
 SHARE_ENFORCED = PROGRAM.gauge(
     "gpufraction_share_enforced",
     "1 with the strongest level that holds a container to its share of memory now (driver, mps, preload, watch; none).",

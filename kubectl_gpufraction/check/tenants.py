@@ -12,7 +12,7 @@ from typing import Any
 
 from contract import dialects, names, pods
 from contract.options import VENDOR, Options
-from contract.scheduling import fairness
+from contract.scheduling import consent, fairness
 from kubectl_gpufraction.check.facts import INJECT, ClusterFacts, installed, is_served, labels_of, name_of, settings
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
 from kubectl_gpufraction.output.wording import few
@@ -28,6 +28,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     """What is to be told of the namespaces. What cannot be read is said once for each rule."""
     yield from _served(facts)
     yield from _weights(facts)
+    yield from _consents(facts)
     yield from _pod_security(facts)
     yield from _unserved_pods(facts)
 
@@ -69,6 +70,15 @@ def _weights(facts: ClusterFacts) -> Iterator[Finding]:
         if weight is not None and fairness.weight_of(weight) is None:
             cure = f"kubectl label namespace {name_of(each)} {names.QUEUE_WEIGHT}=1 --overwrite"
             yield Finding(WARN, "namespaces", fairness.misread(name_of(each), weight), cure)
+
+
+def _consents(facts: ClusterFacts) -> Iterator[Finding]:
+    """What namespaces say of idle pods and cannot be read; nothing where all is well, or they are not visible."""
+    for each in facts.namespaces if isinstance(facts.namespaces, tuple) else ():
+        after = labels_of(each).get(names.IDLE_AFTER)
+        if after is not None and consent.seconds_of(after) is None:
+            cure = f"kubectl label namespace {name_of(each)} {names.IDLE_AFTER}=2h --overwrite"
+            yield Finding(WARN, "namespaces", consent.misread(name_of(each), after), cure)
 
 
 def _pod_security(facts: ClusterFacts) -> Iterator[Finding]:

@@ -6,13 +6,17 @@ Must not: keep the series of a removed card, whose last figure would stay for ev
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
 from contract.model import ISOLATION, Inventory
+from contract.nodes.idle import IdleShare
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.mps import MpsState
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.sharing.overuse import OveruseMonitor
+from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage
 from runtime.metrics import Metrics
 
@@ -38,6 +42,13 @@ class AgentGauges:
     def show_usage(self, usage: NodeUsage, watch: OveruseMonitor) -> None:
         """Set the gauges of containers. One thread calls it, which may be another."""
         self._set(usage_series(self._node, usage, watch, self._levels))
+
+    def show_idle(self, shares: Iterable[IdleShare], residents: Iterable[Resident]) -> None:
+        """Set the gauge of idle shares. The thread of `show_usage` calls it."""
+        pods = {resident.uid: (resident.namespace, resident.name) for resident in residents}
+        self._set(
+            {specs.SHARE_IDLE_SINCE: {pods[share.pod]: float(share.since) for share in shares if share.pod in pods}}
+        )
 
     def show_inventory(self, inventory: Inventory) -> None:
         """Set the gauges of the inventory that is about to be published. One thread calls it, which may be another."""

@@ -68,7 +68,10 @@ class Node:
     def waits_for_idle(self, name: str) -> None:
         wait_for(lambda: self.told(name).get("reason") == "IdleGivesWay", lambda: f"told {self.told(name)}")
 
-    def events(self, name: str, uid: str) -> list[str]:
+    def is_warned(self, uid: str, times: int = 1) -> None:
+        wait_for(lambda: self.events(uid) == ["GPUShareIdle"] * times, lambda: f"warnings: {self.events(uid)}")
+
+    def events(self, uid: str) -> list[str]:
         """The reasons of the warnings of a pod, sorted; by its uid, since it may be gone."""
         found = self.kube.list(paths.events("default")).items
         return sorted(each["reason"] for each in found if each["involvedObject"].get("uid") == uid and _warns(each))
@@ -129,7 +132,7 @@ def test_a_pod_that_computes_in_its_grace_stays_and_one_that_does_not_gives_way(
     wait_for(lambda: node.idle() == {"notebook", "silent"}, lambda: f"{node.idle()} are called idle")
     node.waits_for_idle("next")
     assert node.told("next")["message"].endswith("; waits for 1 idle pod on node n to give way")
-    wait_for(lambda: node.events("notebook", uid) == ["GPUShareIdle"], "nobody is warned")
+    node.is_warned(uid)
 
     node.computes("notebook")
     wait_for(lambda: node.idle() == {"silent"}, lambda: f"{node.idle()} are called idle")
@@ -138,9 +141,11 @@ def test_a_pod_that_computes_in_its_grace_stays_and_one_that_does_not_gives_way(
     assert node.runs() == {"notebook", "silent"}, "computing has saved it, and the other one did not agree"
 
     node.computes()
+    node.is_warned(uid, times=2)
+    node.computes("silent")  # the agent writes what has changed, and so that the other one has been idle since
     wait_for(lambda: node.runs() == {"next", "silent"}, lambda: f"{node.runs()} run")
     said = ["GPUShareGaveWay", "GPUShareIdle", "GPUShareIdle"]
-    wait_for(lambda: node.events("notebook", uid) == said, lambda: str(node.events("notebook", uid)))
+    wait_for(lambda: node.events(uid) == said, lambda: str(node.events(uid)))
     evicted = 'gpufraction_evictions_total{cause="idle",outcome="evicted"}'
     found = [invariants.figures(node.cluster, replica.number).get(evicted, 0.0) for replica in node.cluster.replicas]
     assert sum(found) == 1
@@ -158,7 +163,7 @@ def test_a_disruption_budget_keeps_an_idle_pod_and_spares_it_the_warning(node: N
         wait_for(lambda: node.told("next").get("reason") == "PreemptionBlocked", lambda: f"told {node.told('next')}")
         message = "1 idle pod could make room, but disruption budgets do not allow it now"
         assert node.told("next")["message"].endswith(message)
-        assert (node.runs(), node.events("notebook", uid)) == ({"notebook", "silent"}, [])
+        assert (node.runs(), node.events(uid)) == ({"notebook", "silent"}, [])
     finally:
         node.kube.delete(paths.poddisruptionbudgets("default", "b"))
 
@@ -172,13 +177,15 @@ def test_a_namespace_agrees_for_its_pods_and_a_new_leader_warns_again(node: Node
         node.computes()
         uid = node.pod("notebook")["metadata"]["uid"]
         node.create(half("next"), runs=False)
-        wait_for(lambda: node.events("notebook", uid) == ["GPUShareIdle"], "nobody is warned")
+        node.is_warned(uid)
         program = node.cluster.programs[_leader(node.cluster)]
         program.kill()
         program.wait()
+        node.is_warned(uid, times=2)
+        node.computes("refuses")
         wait_for(lambda: _gone(node, "notebook"), "nobody gives way after the leader ended")
         said = ["GPUShareGaveWay", "GPUShareIdle", "GPUShareIdle"]
-        wait_for(lambda: node.events("notebook", uid) == said, lambda: str(node.events("notebook", uid)))
+        wait_for(lambda: node.events(uid) == said, lambda: str(node.events(uid)))
         wait_for(lambda: node.runs() == {"next", "refuses"}, lambda: f"{node.runs()} run")
         program.start()
     finally:

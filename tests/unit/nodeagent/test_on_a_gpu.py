@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +25,7 @@ MIB = 1 << 20
 ALLOCATED = 512 * MIB
 QUERY = "index,uuid,name,memory.total,pci.bus_id,compute_cap,driver_version"
 ALLOCATE = """
-import ctypes, sys
+import ctypes, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
 context, memory = ctypes.c_void_p(), ctypes.c_uint64()
 def call(name, *arguments):
@@ -36,8 +37,16 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxSetCurrent", context)
 call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(int(sys.argv[1])))
 print("allocated", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    end = time.monotonic() + float(line)
+    while time.monotonic() < end:
+        call("cuMemsetD32_v2", memory, ctypes.c_uint(7), ctypes.c_size_t(int(sys.argv[1]) // 4))
+        call("cuCtxSynchronize")
+    print("rests", flush=True)
 """
+"""Allocates so many bytes; computes for as many seconds as each line of its input says, and rests in between."""
+FORGOTTEN = 25.0
+"""Seconds after which the driver should call a process that rests idle; the agent asks about the last 20."""
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +113,40 @@ def test_memory_is_seen_where_it_is_used(nvml: Nvml) -> None:
         listed = [(pid, used // MIB) for card in cards for pid, used in card.processes or ()]
     print(f"\nused memory grew by {grown // MIB} MiB; process {process.pid} here, the driver lists (id, MiB): {listed}")
     assert grown >= ALLOCATED
+
+
+def _active(nvml: Nvml) -> frozenset[int]:
+    """The processes that used any card lately; skips where the driver does not tell it."""
+    cards = [card for card in told(nvml).cards if not card.sliced]
+    if any(card.active is None for card in cards):
+        pytest.skip("this driver or card does not tell what each process uses")
+    return frozenset(pid for card in cards for pid in card.active or ())
+
+
+def test_a_process_is_idle_while_it_only_has_memory_and_not_while_it_computes(nvml: Nvml) -> None:
+    others = _active(nvml)
+    with allocating() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        time.sleep(FORGOTTEN)
+        resting = _active(nvml) - others
+        process.stdin.write("10\n")
+        process.stdin.flush()
+        time.sleep(5.0)
+        computing = _active(nvml) - others
+        busy = [(card.utilisation, card.busy) for card in told(nvml).cards]
+        assert process.stdout.readline() == "rests\n"
+        began = time.monotonic()
+        while _active(nvml) - others and time.monotonic() < began + 2 * FORGOTTEN:
+            time.sleep(1.0)
+        after = time.monotonic() - began
+    print(
+        f"\nprocess {process.pid} here; active with memory alone: {sorted(resting)}, while it computed: "
+        f"{sorted(computing)} (cards: {busy}), idle again after {after:.0f} s"
+    )
+    assert not resting
+    assert computing
+    assert after <= FORGOTTEN
 
 
 def test_the_agents_cost(nvml: Nvml) -> None:

@@ -50,6 +50,19 @@ def test_a_weight_that_cannot_be_read_is_found(weight: str, odd: bool) -> None:
     assert found("namespaces", namespaces=(SERVED, weighed)) == wanted
 
 
+@pytest.mark.parametrize(("after", "odd"), [("2h", False), ("0", False), ("2", True), ("soon", True), ("", True)])
+def test_a_consent_that_cannot_be_read_is_found(after: str, odd: bool) -> None:
+    agreed = namespace("b", "enabled")
+    agreed["metadata"]["labels"][str(names.IDLE_AFTER)] = after
+    said = (
+        f"namespace b: the label gpufraction.io/idle-after={after} counts as no consent; it must be a duration such as "
+        "90m or 2h (at most 365d), or 0 for no consent"
+    )
+    cure = "kubectl label namespace b gpufraction.io/idle-after=2h --overwrite"
+    wanted = [(OK, "served: a, b", ""), *([(WARN, said, cure)] if odd else [])]
+    assert found("namespaces", namespaces=(SERVED, agreed)) == wanted
+
+
 @pytest.mark.parametrize(
     ("namespaces", "wanted"),
     [
