@@ -66,7 +66,7 @@ class RealNodeCluster:
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
             settings=settings,
-            components=("node-access",),
+            components=("node-access", "delivery-dra"),
         )
         self._runtime, self._hidden, self._first = runtime, hide_gpus, way
         self.agent: Program | None = None
@@ -142,6 +142,8 @@ class RealNodeCluster:
             self._plugin.terminate()
             self._plugin.wait()
         self.way, self._plugin = way, install(way, self.assets, self.node.machine)
+        labels = {str(names.DELIVERY): names.BY_DRA if way.label else None}
+        self.kube.patch_merge(paths.nodes(NODE), {"metadata": {"labels": labels}})
         self.start_agent()
         self.await_gpunode(lambda status: status.get("delivery") == way.delivery)
 

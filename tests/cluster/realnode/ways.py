@@ -22,13 +22,15 @@ DESCRIPTION = "/var/run/cdi/nvidia.yaml"
 PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
 
 
-def _delivery(mode: str, classes: Sequence[str], kind: str, *, annotation: bool = False) -> JSON:
+def _delivery(mode: str, classes: Sequence[str], kind: str, *, annotation: bool = False, claim: bool = False) -> JSON:
     return {
         "byAnnotation": annotation,
+        "byClaim": claim,
         "cdiKind": kind,
         "modes": [mode],
         "mounts": "",
         "oneGpuPerContainer": False,
+        "partitions": False,
         "runtimeClasses": list(classes),
     }
 
@@ -37,8 +39,8 @@ def _delivery(mode: str, classes: Sequence[str], kind: str, *, annotation: bool 
 class Way:
     """
     `mode`: of the toolkit's runtime, empty where it is not installed. `kind`: of the CDI description that is there.
-    `agent`: flags of the agent. `pod`: what a pod with a share has to say for itself. `needs`: a program of the folder
-    that not every way needs.
+    `label`: whether the Node has the label by which it delivers by ResourceClaims. `agent`: flags of the agent. `pod`:
+    what a pod with a share has to say for itself. `needs`: a program of the folder that not every way needs.
     """
 
     delivery: JSON
@@ -47,6 +49,7 @@ class Way:
     agent: tuple[str, ...] = ()
     pod: Mapping[str, str] = field(default_factory=dict)
     plugin: bool = False
+    label: bool = False
     needs: tuple[str, ...] = ()
 
 
@@ -62,6 +65,14 @@ WAYS = {
         agent=("--delivery", f"nri:{PLUGIN_KIND}"),
         plugin=True,
         needs=("nvidia-ctk-installer",),
+    ),
+    # Without NVIDIA's runtime: kubelet asks the agent for the devices of the pod's ResourceClaim.
+    "dra": Way(
+        _delivery("dra", [""], "nvidia.com/gpu", claim=True),
+        kind="nvidia.com/gpu",
+        agent=("--kubelet", "/var/lib/kubelet"),
+        label=True,
+        needs=("kube-scheduler",),
     ),
 }
 

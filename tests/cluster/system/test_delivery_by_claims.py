@@ -10,10 +10,13 @@ import pytest
 from contract import names, pods
 from contract.encoding import resourceclaims
 from playground import scenarios
+from playground.api.kinds.values import User
 from playground.cluster import Cluster
+from playground.programs import installing
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid
 from tests.builders import pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
@@ -60,15 +63,19 @@ def created(cluster: Cluster, name: str, pool: str, *, memory: str = "4Gi") -> J
     return cluster.kube.create(paths.pods("default"), body)
 
 
+def found(cluster: Cluster, name: str) -> JSON:
+    return cluster.kube.get(paths.pods("default", name))
+
+
 def run(cluster: Cluster, name: str) -> JSON:
-    found: list[JSON] = []
+    seen: list[JSON] = []
 
     def runs() -> bool:
-        found[:] = [cluster.kube.get(paths.pods("default", name))]
-        return scenarios.is_running(found[0])
+        seen[:] = [found(cluster, name)]
+        return scenarios.is_running(seen[0])
 
-    wait_for(runs, lambda: f"{name} does not run: {found[0]['status']}", 30)
-    return found[0]
+    wait_for(runs, lambda: f"{name} does not run: {seen[0]['status']}", 30)
+    return seen[0]
 
 
 def test_a_container_gets_the_card_of_its_share_by_its_claim(cluster: Cluster) -> None:
@@ -90,8 +97,150 @@ def test_a_container_gets_the_card_of_its_share_by_its_claim(cluster: Cluster) -
     assert claim["metadata"]["name"] == resourceclaims.named_by(placed["spec"])
 
 
+def test_a_pod_that_waited_may_land_on_a_node_without_claims(cluster: Cluster) -> None:
+    """Its claim is fixed then: it is allocated without a device, and the variable brings the card."""
+    for name in ("full", "waits"):
+        created(cluster, name, "plain", memory="14Gi")
+    run(cluster, "full")
+    wait_for(lambda: bool(scenarios.waits(found(cluster, "waits"))), "it does not wait", 30)
+    cluster.kube.delete(paths.pods("default", "full"))
+    placed = run(cluster, "waits")
+    (claim,) = claims(cluster)
+    assert resourceclaims.named_by(placed["spec"]) == claim["metadata"]["name"]
+    assert not claim["status"]["allocation"]["devices"].get("results")
+    allocation = pods.carried_allocation(placed)
+    assert allocation is not None
+    uuid = allocation.containers[0].shares[0].uuid
+    assert f"NVIDIA_VISIBLE_DEVICES={uuid}\n" in scenarios.printed(cluster.kube, placed, "main")
+
+
+def test_several_containers_get_their_own_cards_and_the_others_none(cluster: Cluster) -> None:
+    body = pod("many").container("both").asks(names.GPU_MEMORY, "1Gi").asks(names.GPU_COUNT, 2)
+    body = body.container("one").asks(names.GPU_MEMORY, "2Gi").container("none")
+    made = body.json()
+    made["spec"]["nodeSelector"] = {"pool": "dra"}
+    cluster.kube.create(paths.pods("default"), made)
+    placed = run(cluster, "many")
+    seen = {each: scenarios.printed(cluster.kube, placed, each).count("(UUID: ") for each in ("both", "one", "none")}
+    assert seen == {"both": 2, "one": 1, "none": 0}
+
+
 def test_the_other_pool_needs_no_claim(cluster: Cluster) -> None:
     created(cluster, "two", "plain")
     placed = run(cluster, "two")
     assert not resourceclaims.named_by(placed["spec"])
     assert claims(cluster) == []
+
+
+# -- tenants with every right to ResourceClaims ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def tenant(cluster: Cluster) -> Kube:
+    """A tenant who may do anything with claims and pods of the namespace, status and allocation included."""
+    rules = [
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"],
+            "verbs": ["get", "list", "create", "update", "patch", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "delete"]},
+    ]
+    group = "rbac.authorization.k8s.io"
+    about = {"apiVersion": f"{group}/v1", "metadata": {"name": "any-claims"}}
+    for document in (
+        {**about, "kind": "ClusterRole", "rules": rules},
+        {
+            **about,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "any-claims"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "mallory"}],
+        },
+    ):
+        installing.apply(cluster.kube, document)
+    user = User("mallory", ("system:authenticated",))
+    kubeconfig = cluster.directory / "kubeconfig-mallory"
+    kubeconfig.write_text(cluster.control_plane.kubeconfig(user))
+    return Kube.connect(kubeconfig=str(kubeconfig), user_agent="mallory")
+
+
+def claim_body(name: str, *, device_class: str = "example.com", config: list[JSON] | None = None) -> JSON:
+    request = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}}
+    devices: JSON = {"requests": [request], **({"config": config} if config else {})}
+    about = {"apiVersion": resourceclaims.API, "kind": "ResourceClaim", "metadata": {"name": name}}
+    return {**about, "spec": {"devices": devices}}
+
+
+OPAQUE = [{"opaque": {"driver": names.GROUP, "parameters": {"kind": "Share"}}}]
+FORGED = {
+    "our name": claim_body(f"{names.CLAIM_PREFIX}{32 * 'a'}"),
+    "our device class": claim_body("mine", device_class=names.GROUP),
+    "our configuration": claim_body("mine", config=OPAQUE),
+}
+
+
+@pytest.mark.parametrize("body", FORGED.values(), ids=FORGED)
+def test_a_tenant_makes_no_claim_of_ours(cluster: Cluster, tenant: Kube, body: JSON) -> None:
+    with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
+        tenant.create(paths.resourceclaims("default"), body)
+
+
+def test_a_tenants_own_claim_is_no_business_of_ours_until_it_has_our_driver(cluster: Cluster, tenant: Kube) -> None:
+    tenant.create(paths.resourceclaims("default"), claim_body("mine"))
+    path = paths.resourceclaims("default", "mine", "status")
+    result = {"request": "r", "driver": "example.com", "pool": "p", "device": "d"}
+    tenant.patch_merge(path, {"status": {"allocation": {"devices": {"results": [result]}}}})
+    tenant.patch_merge(path, {"status": {"allocation": None}})
+    stolen = {**result, "driver": names.GROUP, "pool": "dra", "device": "gpu-0"}
+    with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
+        tenant.patch_merge(path, {"status": {"allocation": {"devices": {"results": [stolen]}}}})
+    tenant.delete(paths.resourceclaims("default", "mine"))
+
+
+def test_a_tenant_changes_nothing_of_a_claim_of_ours(cluster: Cluster, tenant: Kube) -> None:
+    created(cluster, "victim", "dra")
+    placed = run(cluster, "victim")
+    name = resourceclaims.named_by(placed["spec"])
+    status, own = paths.resourceclaims("default", name, "status"), paths.resourceclaims("default", name)
+    other = {"resource": "pods", "name": "thief", "uid": "11111111-2222-3333-4444-555555555555"}
+    before = cluster.kube.get(own)
+    reserved = before["status"]["reservedFor"]
+    for path, patch in (
+        (status, {"status": {"reservedFor": [*reserved, other]}}),
+        (status, {"status": {"reservedFor": [other]}}),
+        (status, {"status": {"reservedFor": None, "allocation": None}}),
+        (own, {"metadata": {"ownerReferences": None}}),
+        (own, {"metadata": {"ownerReferences": [{**before["metadata"]["ownerReferences"][0], "uid": other["uid"]}]}}),
+    ):
+        with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
+            tenant.patch_merge(path, patch)
+    with pytest.raises((KubeForbidden, KubeInvalid), match="goes"):
+        tenant.delete(own)
+    assert cluster.kube.get(own)["status"] == before["status"]
+
+
+def test_no_pod_names_the_claim_of_another_one(cluster: Cluster, tenant: Kube) -> None:
+    created(cluster, "victim", "dra")
+    name = resourceclaims.named_by(run(cluster, "victim")["spec"])
+    entry = {"name": "forged", "resourceClaimName": name}
+    plain = pod("thief").container("main").json()
+    plain["spec"]["resourceClaims"] = [entry]
+    plain["spec"]["containers"][0]["resources"] = {"claims": [{"name": "forged"}]}
+    with pytest.raises((KubeForbidden, KubeInvalid), match="ResourceClaim"):
+        tenant.create(paths.pods("default"), plain)
+    asking = pod("asks").asks(names.GPU_MEMORY, "1Gi").json()
+    asking["spec"].update(resourceClaims=[entry], nodeSelector={"pool": "dra"})
+    asking["spec"]["containers"][0]["resources"]["claims"] = [{"name": "forged"}]
+    stored = tenant.create(paths.pods("default"), asking)
+    assert resourceclaims.named_by(stored["spec"]) not in ("", name)
+    assert [each["name"] for each in stored["spec"]["resourceClaims"]] == [names.POD_CLAIM]
+    run(cluster, "asks")
+
+
+def test_a_claim_that_an_administrator_removes_leaves_its_running_pod_alone(cluster: Cluster) -> None:
+    created(cluster, "one", "dra")
+    name = resourceclaims.named_by(run(cluster, "one")["spec"])
+    cluster.kube.delete(paths.resourceclaims("default", name))
+    run(cluster, "one")
+    cluster.kube.delete(paths.pods("default", "one"))
+    wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod does not end", 30)
