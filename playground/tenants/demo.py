@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TextIO
 
 from playground.cluster import Cluster
+from playground.tenants.bill import BILL
 from playground.tenants.burst import BURST
 from playground.tenants.fair import FAIR
 from playground.tenants.idle import IDLE
 from playground.tenants.scenes import Scene
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE)
+SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL)
 
 
 def run(out: TextIO = sys.stdout) -> int:
