@@ -406,6 +406,7 @@ def _controller(
             repair=settings.repair,
             defragment=settings.defragmentation.evictions_per_hour,
             defragment_rest=settings.defragmentation.rest,
+            defragment_every=settings.defragmentation.interval,
         ),
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),

@@ -47,5 +47,7 @@ class SchedulerOptions:
     """Pods of namespaces that agreed to it that are evicted in an hour at most, so that larger ones start."""
     defragment_rest: float = 86_400.0
     """Seconds for which the pods of one owner are left alone after one of them was evicted so."""
+    defragment_every: float = 60.0
+    """Seconds between two looks for pods that may be evicted so."""
     repair: str = "report"
     """`report` or `evict`: what becomes of the youngest pod on a GPU that is promised beyond what it has."""

@@ -104,6 +104,12 @@ class DefragmentationSettings:
         unit="duration",
         minimum=0,
     )
+    interval: float = setting(
+        60.0,
+        "Time between two looks for pods that may move, while a pod waits that this may help.",
+        unit="duration",
+        minimum=0.1,
+    )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 HOUR = 3600.0
-_TRIES = 8
-"""Searches for the fewest evictions, each without those that have no place elsewhere."""
+_TRIES = 4
+"""Searches for the fewest evictions, each without a victim more that has no place elsewhere."""
 ALLOWED = "allowed"
 """The value of the namespace's label that agrees."""
 
@@ -104,32 +104,31 @@ def choose(
     sharers: Mapping[str, Sequence[AllocatedPod]],
     larger: Larger,
     movable: Mapping[str, Movable],
-    homeless: set[SchedulingRequest] | None = None,
+    homes: dict[SchedulingRequest, bool] | None = None,
 ) -> Move | None:
     """
     The evictions that let the pod start; None where none were found. `nodes` are all on which pods may start.
 
-    A victim without a place elsewhere is left out, and the fewest are sought again, some times. `homeless`: for whom no
-    node has room; it is added to, and serves further calls over the same nodes.
+    A victim whose place another one takes is left out, and the fewest are sought again, some times. `homes`: whether a
+    node has room for such a pod as things are; it is added to, and serves further calls over the same nodes.
     """
-    homeless = homeless if homeless is not None else set()
+    homes = homes if homes is not None else {}
     here, states = [node for node in nodes if node.name in sharers], {node.name: node for node in nodes}
-    staying: set[str] = set()
+    candidates = set()
+    for uid, pod in movable.items():
+        if pod.cards < larger.cards and pod.work <= larger.could:
+            if pod.ask not in homes:
+                homes[pod.ask] = _room(nodes, pod.ask, larger) is not None
+            if homes[pod.ask]:
+                candidates.add(uid)
     for _ in range(_TRIES):
-        candidates = {
-            uid
-            for uid, pod in movable.items()
-            if pod.cards < larger.cards and pod.work <= larger.could and uid not in staying and pod.ask not in homeless
-        }
         plan = _fewest(here, sharers, larger, candidates, movable) if candidates else None
         if plan is None or not _is_worth_it(plan, larger, movable):
             return None
         found = _with_places(plan, states, sharers[plan.node], larger, movable)
         if isinstance(found, Move):
             return found
-        staying.add(found)
-        if _room(nodes, movable[found].ask, larger) is None:
-            homeless.add(movable[found].ask)
+        candidates.discard(found)
     return None
 
 
@@ -165,7 +164,7 @@ def _fewest(
     # The planner takes the youngest, so the age is replaced by the work.
     ranked = {
         node.name: [
-            replace(pod, created=-int(movable[pod.uid].work)) if pod.uid in candidates else pod
+            replace(pod, created=-int(1000 * movable[pod.uid].work)) if pod.uid in candidates else pod
             for pod in sharers[node.name]
         ]
         for node in nodes

@@ -217,6 +217,7 @@ class Controller:
         self._defragmenter = Defragmenter(
             state,
             preemptor=self.preemptor,
+            options=options,
             clock=clock,
             wall=wall,
         )

@@ -30,8 +30,6 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
 """Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
-_LOOK_FOR_MOVES = 60.0
-"""Seconds between two looks for pods that may move."""
 _TRIES = 4
 """Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
 
@@ -377,13 +375,13 @@ class MoveSearch:
     """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
     movable: Mapping[str, Movable]
-    homeless: set[SchedulingRequest] = field(default_factory=set)
-    """For whom no node has room, as far as that was found."""
+    homes: dict[SchedulingRequest, bool] = field(default_factory=dict)
+    """Whether a node has room for such a pod, as far as that was asked."""
 
     def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
         """The move that lets one of them start."""
         nodes = [node for node in self.nodes if node.name in self.open_to[entry.uid]]
-        return defragmentation.choose(nodes, self.sharers, larger, self.movable, self.homeless)
+        return defragmentation.choose(nodes, self.sharers, larger, self.movable, self.homes)
 
 
 class Defragmenter:
@@ -394,6 +392,7 @@ class Defragmenter:
         state: SchedulerState,
         *,
         preemptor: Preemptor,
+        options: SchedulerOptions,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -401,7 +400,7 @@ class Defragmenter:
         self._leadership, self._order, self._trigger = state.leadership, state.order, state.trigger
         self._preemptor, self._clock, self._wall = preemptor, clock, wall
         self._budget, self._agreed = preemptor.moves, frozenset[str]()
-        self._next = float("-inf")
+        self._every, self._next = options.defragment_every, float("-inf")
 
     def agreed(self, event: DefragmentationAgreed, now: float) -> None:
         """Namespaces agreed, or do not agree any more."""
@@ -412,7 +411,9 @@ class Defragmenter:
         now = self._clock()
         if not self._agreed or now < self._next or not self._budget.left(now) or not self._leadership.holds():
             return None
-        self._next = now + _LOOK_FOR_MOVES
+        if not len(self._queue):
+            return None
+        self._next = now + self._every
         kept = self._preemptor.kept_for_patience()
         waiting = self._waiting(kept, now)
         if not waiting:
@@ -465,7 +466,7 @@ class Defragmenter:
             if pod.successor is None or not agreed or pod.uid in spared or self._budget.rests(pod.owner, now):
                 continue
             cards = defragmentation.held(pod, node)
-            yield pod.uid, Movable(pod.successor, cards, cards * max(0.0, defragmentation.age(pod.created, wall)))
+            yield pod.uid, Movable(pod.successor, cards, cards * max(1.0, defragmentation.age(pod.created, wall)))
 
 
 class StarvationGuard:

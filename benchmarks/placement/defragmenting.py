@@ -129,7 +129,7 @@ class Defragmenter:
             for pod in running
             if pod.task.cards and now - pod.since <= self.rules.youngest and not self._budget.rests(pod.uid, now)
         }
-        failed, homeless = set[Task](), set[SchedulingRequest]()
+        failed, homes = set[Task](), dict[SchedulingRequest, bool]()
         for waiting in line:
             if waiting.task in failed or not waiting.task.cards:
                 continue
@@ -141,7 +141,7 @@ class Defragmenter:
                 self.rules.worth * max(cards * (now - waiting.since), 1e-9),
                 self._budget.left(now),
             )
-            found = defragmentation.choose(list(nodes.values()), sharers, larger, movable, homeless)
+            found = defragmentation.choose(list(nodes.values()), sharers, larger, movable, homes)
             if found is not None:
                 return Moved(waiting.uid, tuple(victim.uid for victim in found.plan.victims))
             failed.add(waiting.task)

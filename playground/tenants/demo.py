@@ -15,10 +15,11 @@ from playground.tenants.bill import BILL
 from playground.tenants.burst import BURST
 from playground.tenants.fair import FAIR
 from playground.tenants.idle import IDLE
+from playground.tenants.moving import MOVING
 from playground.tenants.scenes import Scene
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL)
+SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL, MOVING)
 
 
 def run(out: TextIO = sys.stdout) -> int:
