@@ -11,7 +11,7 @@ static const char *script_at(const char *name) {
     return named ? named : "/run/nvml.script";
 }
 #define getenv script_at
-#include "../nodeagent/fake_nvml/nvml.c"
+#include "../../unit/nodeagent/fake_nvml/nvml.c"
 
 EXPORT int nvmlInit(void) { return nvmlInitWithFlags(0); }
 EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from contract import names
-from tests.cluster.realnode.cluster import UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.cluster import MEMORY, UUIDS, RealNodeCluster, container
 from tests.cluster.realnode.inside import SCRIPT, Inside
 from tests.cluster.realnode.ways import Way
 
@@ -36,6 +36,7 @@ def share(mebibytes: int, *cards: int, cores: str = "100") -> Inside:
             "CUDA_DEVICE_SM_LIMIT": "0" if cores == "100" else cores,
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": cores,
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits,
+            "GPUFRACTION_MEMORY_FRACTION": f"0.{(mebibytes << 20) * 1_000_000 // MEMORY:06d}".rstrip("0"),
             "NVIDIA_CTK_LIBCUDA_DIR": _LIBRARIES,
             "NVIDIA_GPU_MEMORY_LIMIT": str(mebibytes),
             "NVIDIA_GPU_MEMORY_REQUEST": str(mebibytes),
