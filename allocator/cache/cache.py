@@ -282,6 +282,10 @@ class Cache:
         """A pod is new or changed. True if something was given back. A pod behind our gate holds nothing."""
         uid, allocation, request = pod.uid, pod.allocation, pod.request
         if pod.finished:
+            if pod.ended is not None and self.ledger.holding(uid) is None:
+                self.ledger.note_ended(
+                    pod.key, uid, pod.ended.request, pod.ended.allocation, pod.held_since, pod.ended.until
+                )
             # It may have come and finished between two looks at it, so that its reservation is still assumed.
             came = self.forget(pod.allocation_id)
             return self.drop_pod(uid) or came

@@ -81,7 +81,7 @@ class ShareMoved(NamedTuple):
     dialect: str
     demand: Demand | None
     since: float = 0.0
-    """Since when by what its pod says, in seconds since 1970; 0 where it does not say."""
+    """Since when that is so by what its pod says, in seconds since 1970; 0 where it does not say."""
 
 
 class CardsChanged(NamedTuple):
@@ -299,6 +299,21 @@ class Ledger:
         self._remove(known)
         self._put(replace(known, since=now))
         return True
+
+    def note_ended(
+        self, pod: str, uid: str, request: PodRequest, allocation: Allocation, since: float, until: float
+    ) -> None:
+        """
+        Have the journal tell of a share that had ended before its pod was seen: of the pod `namespace/name`, from and
+        until when by its own times. A claim's share may be used by others.
+        """
+        if self._journal is None or allocation.claim or not 0.0 < since <= until:
+            return
+        namespace = pod.split("/", 1)[0]
+        for uuid, demand in demands(request, allocation).items():
+            held = ShareMoved(allocation.node, uuid, uid, namespace, request.dialect, demand, since)
+            self._journal.note(held)
+            self._journal.note(held._replace(demand=None, since=until))
 
     # -- checking -------------------------------------------------------------------------------------------------
 

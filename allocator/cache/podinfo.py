@@ -67,6 +67,14 @@ class WaitingPod(NamedTuple):
     unreadable: str = ""
 
 
+class EndedShare(NamedTuple):
+    """The share that a finished pod had: what it asked for, what it got, and until when by its own condition."""
+
+    request: PodRequest
+    allocation: Allocation
+    until: float
+
+
 class PodInfo(NamedTuple):
     """What is read of a pod. A tuple, since it is made for every pod of a list."""
 
@@ -112,6 +120,8 @@ class PodInfo(NamedTuple):
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
     held_since: float = 0.0
     """Since when it has its share, as far as it tells, in seconds since 1970; 0 where it does not tell."""
+    ended: EndedShare | None = None
+    """Where it is finished and tells since when."""
     idle_after: int | None = None
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
@@ -198,7 +208,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
-        held_since=_held_since(pod) if allocation is not None else 0.0,
+        held_since=_held_since(pod) if allocation is not None or finished else 0.0,
+        ended=_ended(pod, carried) if finished and carried is not None else None,
         idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
         protected=protection.written(annotations) if gates and allocation is not None else (),
     )
@@ -272,6 +283,19 @@ def _held_since(pod: Mapping[str, Any]) -> float:
         return moments.seconds(str((pod.get("metadata") or {}).get("creationTimestamp", ""))) or 0.0
     placed = (str(each.get("lastTransitionTime", "")) for each in told if each.get("status") == "True")
     return min((found for found in map(moments.seconds, placed) if found is not None), default=0.0)
+
+
+def _ended(pod: Mapping[str, Any], carried: Allocation) -> EndedShare | None:
+    request, conditions = pods.holding(pod), (pod.get("status") or {}).get("conditions") or ()
+    ends = (str(each.get("lastTransitionTime", "")) for each in conditions if _is_unready(each))
+    until = max((found for found in map(moments.seconds, ends) if found is not None), default=None)
+    if until is None or request is None or not pods.is_granted(request, carried):
+        return None
+    return EndedShare(request, carried, until)
+
+
+def _is_unready(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "Ready" and condition.get("status") == "False"
 
 
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ passed in. Not thread-safe: one owner calls it.
 
 from __future__ import annotations
 
-import heapq
+import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -107,8 +107,9 @@ class _Share:
     account: Account = _NO_ACCOUNT
     """In which it is counted now."""
     counted: int = 0
-    """What of its card it is counted with now, and since when on the clock of the time that is answered for."""
-    counted_since: int = 0
+    """What of its card it is counted with now."""
+    settled: int = 0
+    """Up to when its idle time is counted, on the clock of the time that is answered for."""
 
 
 @dataclass(slots=True)
@@ -139,6 +140,8 @@ class Meter:
         """Microseconds that this replica answered for in all."""
         self._cards: dict[str, dict[str, _Card]] = {}
         self._idle_pods: dict[str, frozenset[str]] = {}
+        self._accounts: dict[Account, Account] = {}
+        """One object for each, which its shares have in common."""
         self._held: dict[Account, _Flow] = {}
         self._idle: dict[Account, _Flow] = {}
         self._free: dict[FreeAccount, _Flow] = {}
@@ -151,14 +154,16 @@ class Meter:
         """
         for at, change in changes:
             self._number += 1
-            heapq.heappush(self._pending, (_whole(at), self._number, change))
+            self._pending.append((_whole(at), self._number, change))
         if span is None:
             return
         since, until = None if span.since is None else _whole(span.since), _whole(span.until)
         if self._now is None:
             self._now = until if since is None else min(since, until)
-        while self._pending and self._pending[0][0] <= max(until, self._now):
-            at, number, change = heapq.heappop(self._pending)
+        self._pending.sort()  # nearly in order; numbers differ, so no changes are compared
+        upto = bisect.bisect_right(self._pending, max(until, self._now), key=lambda pending: pending[0])
+        due, self._pending = self._pending[:upto], self._pending[upto:]
+        for at, number, change in due:
             self._pass(since, at)
             match change:
                 case CardsChanged():
@@ -173,6 +178,8 @@ class Meter:
         """What was counted so far. Forgets the accounts that ended long ago."""
         now = self._now or 0
         _forget(self._held, now)
+        if len(self._accounts) > 2 * len(self._held) + 100:
+            self._accounts = {account: account for account in self._held}
         _forget(self._idle, now)
         _forget(self._free, now)
         return Counted(
@@ -261,7 +268,7 @@ class Meter:
         self._turn(self._free, card.free, sign * (CARD - min(CARD, card.parts)))
 
     def _add(self, card: _Card, share: _Share, part: int) -> None:
-        share.account, share.counted, share.counted_since = self._account(card, share), part, self._run
+        share.account, share.counted, share.settled = self._account(card, share), part, self._run
         self._turn(self._held, share.account, part)
         if share.idle:
             self._turn(self._idle, share.account, part)
@@ -288,17 +295,22 @@ class Meter:
         share.idle = since is not None
         self._turn(self._idle, share.account, share.counted if share.idle else -share.counted)
         if since is not None and share.counted and self._now is not None:
-            known_late = min(self._now - _whole(since), self._run - share.counted_since)
+            known_late = min(self._now - _whole(since), self._run - share.settled)
             self._idle[share.account].total += share.counted * max(0, known_late)
+        share.settled = self._run
 
     def _turn(self, flows: dict[A, _Flow], account: A, by: int) -> None:
         if by:
-            flows.setdefault(account, _Flow()).turn(by, self._run, self._now or 0)
+            flow = flows.get(account)
+            if flow is None:
+                flow = flows[account] = _Flow()
+            flow.turn(by, self._run, self._now or 0)
 
     def _account(self, card: _Card, share: _Share) -> Account:
         account = Account(share.namespace, card.model, share.dialect)
-        full = account not in self._held and len(self._held) >= self._most
-        return Account(OTHERS, OTHERS, OTHERS) if full else account
+        if account not in self._held and len(self._held) >= self._most:
+            account = Account(OTHERS, OTHERS, OTHERS)
+        return self._accounts.setdefault(account, account)
 
     def _free_account(self, card: _Card) -> FreeAccount:
         account = FreeAccount(card.model, card.takes_pods)
