@@ -37,8 +37,8 @@ _WISHES = 64
 """Wishes for models whose GPUs are remembered; tenants choose them, so there must be a bound."""
 
 
-Kind = tuple[tuple[str, int, int, PoolSharing, int], ...]
-"""Model, memory in all, usable memory, how it is shared and the NUMA node of each GPU, in their order."""
+Kind = tuple[tuple[str, int, int, PoolSharing, int, bool], ...]
+"""Model, memory in all, usable memory, how it is shared, its NUMA node, whether it is a slice: of each GPU in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class NodeClasses:
             self.drop(node.name)
             before = None
         if before is None and node.gpus:
-            kind = tuple((gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa) for gpu in node.gpus)
+            kind = tuple((g.model, g.memory, g.usable, g.sharing, g.numa, bool(g.parent)) for g in node.gpus)
             self._kind_of[node.name] = kind
             self._members.setdefault(kind, {})[node.name] = None
             alone = (node.name,)

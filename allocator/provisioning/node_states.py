@@ -233,15 +233,16 @@ class NodeStates:
     def _sort(self, gpu: Gpu) -> int:
         """GPUs of one sort are equal to every request, apart from their NUMA node."""
         uuid = gpu.uuid if gpu.uuid in self._asked.uuids else ""
-        key = (gpu.model, gpu.memory, gpu.usable, gpu.healthy, gpu.withheld, gpu.sharing, uuid)
+        key = (gpu.model, gpu.memory, gpu.usable, gpu.healthy, gpu.withheld, gpu.sharing, bool(gpu.parent), uuid)
         return self._sort_numbers.setdefault(key, len(self._sort_numbers))
 
     def _arranged(self, node: NodeState, sorts: tuple[int, ...]) -> tuple[Any, ...]:
         """The GPUs with their usage, in an order that does not depend on which of several equal ones is used."""
-        groups: dict[int, list[tuple[int, int, int, int, bool]]] = {}
+        groups: dict[int, list[tuple[int, int, int, int, bool, int]]] = {}
         for gpu, sort, usage in zip(node.gpus, sorts, node.usage, strict=True):
             numa = gpu.numa if self._asked.numa else -1
-            groups.setdefault(numa, []).append((sort, usage.memory, usage.cores, usage.sharers, usage.exclusive))
+            taken = usage.memory, usage.cores, usage.sharers, usage.exclusive, usage.burst
+            groups.setdefault(numa, []).append((sort, *taken))
         return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from allocator.provisioning.packing import MOST_ASKS, Packer, Packing, PoolRoom, pack
 from contract.encoding.quantity import GIB
-from contract.model import Compute, FractionRequest, NodeState, PodRequest, Wishes
+from contract.model import Compute, FractionRequest, NodeState, PodRequest, PoolSharing, Wishes
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.filters import Limits, gpu_reason, node_reason, overcommitment
 from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
@@ -321,8 +321,10 @@ ASKS = st.one_of(
     ),
     st.builds(lambda gib, to: ask(share(gib), selector=to), SIZES, st.sampled_from(("a", "b", "c"))),
     st.builds(lambda gib: ask(share(gib), port=80), SIZES),
+    st.builds(lambda gib, more: ask(replace(share(gib), limit=(gib + more) * GIB)), SIZES, st.sampled_from((2, 6))),
     st.builds(lambda gib: ask(share(gib, gpus=2, one_numa=True)), SIZES),
 )
+SHARING = st.sampled_from((PoolSharing(), PoolSharing(), PoolSharing(limit_ratio=1.0), PoolSharing(limit_ratio=1.5)))
 GPUS = st.lists(st.sampled_from((8, 8, 16)), min_size=1, max_size=3)
 
 
@@ -333,7 +335,9 @@ def pools_of(draw: st.DrawFn) -> list[PoolRoom]:
         made = machine(name, *draw(GPUS), cpu=draw(st.sampled_from((4_000, 8_000))), numa=draw(st.booleans()))
         if draw(st.booleans()):
             made = made.tainted("dedicated")
-        found.append(PoolRoom(name, made.state(), draw(st.integers(0, 3))))
+        state, sharing = made.state(), draw(SHARING)
+        state = replace(state, gpus=tuple(replace(gpu, sharing=sharing) for gpu in state.gpus))
+        found.append(PoolRoom(name, state, draw(st.integers(0, 3))))
     return found
 
 
