@@ -178,7 +178,7 @@ class RealNodeCluster:
         kubeconfig = self.folder / "agent.kubeconfig"
         kubeconfig.write_text(self.cluster.control_plane.kubeconfig(account("gpufraction-nodeagent", node=NODE)))
         command = [sys.executable, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
-        command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s"]
+        command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s", "--pods=true"]
         command += [*(self.way.agent if self.way is not None else ()), *flags]
         self.agent = self.node.machine.program("nodeagent", command, {"KUBECONFIG": str(kubeconfig)})
         self.agent.start()

@@ -59,7 +59,9 @@ def resources(node: RealNodeCluster) -> dict[str, str]:
 
 def with_library(seen: Inside) -> Inside:
     """The same container with the preloaded library."""
-    environment = dict(sorted({**seen.environment, ISOLATION_VARIABLE: "preload"}.items()))
+    # It shows the share as the whole card.
+    ours = {ISOLATION_VARIABLE: "preload", "GPUFRACTION_MEMORY_FRACTION": "1"}
+    environment = dict(sorted({**seen.environment, **ours}.items()))
     files = sorted((*seen.files, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER))
     return replace(seen, environment=environment, files=tuple(files))
 

@@ -1,0 +1,140 @@
+"""
+ResourceClaims on a real node: kubelet's own DRA manager and the container runtime, with the agent as the plugin.
+
+NVIDIA's container runtime is not there: what a container has it has by its claim.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from contract import names
+from contract.encoding import resourceclaims
+from playground.programs.kubeletplugin import call
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.cluster.realnode.cluster import JSON, NODE, UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.test_agent import process_of
+from tests.cluster.realnode.test_container_view import share
+from tests.cluster.realnode.ways import Way
+
+pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
+_CHECKPOINT = f"/var/lib/kubelet/plugins/{names.GROUP}/prepared.json"
+_STARTS = 10
+
+
+@pytest.fixture
+def claiming(real: RealNodeCluster, way: Way) -> RealNodeCluster:
+    """The node where it delivers by claims."""
+    if not way.label:
+        pytest.skip("another way of delivery")
+    return real
+
+
+def claims(node: RealNodeCluster) -> list[JSON]:
+    return list(node.kube.list(paths.resourceclaims()).items)
+
+
+def prepared(node: RealNodeCluster) -> set[str]:
+    """The uids of the claims that the agent has prepared, by its checkpoint."""
+    try:
+        return set(json.loads(node.node.machine.path(_CHECKPOINT).read_text())["claims"])
+    except FileNotFoundError:
+        return set()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNodeCluster) -> None:
+    claiming.stop_agent()
+    claiming.submit("a", container(gpu_memory="4Gi"))
+    wait_for(
+        lambda: any(line.startswith("FailedPrepareDynamicResources") for line in claiming.told("a")),
+        lambda: f"kubelet does not ask: {claiming.told('a')}",
+        60,
+    )
+    claiming.start_agent()
+    assert claiming.inside("a") == share(4096, 0)
+
+
+def test_a_sandbox_that_is_made_anew_gets_the_same_card(claiming: RealNodeCluster) -> None:
+    """As after a reboot: kubelet knows of nothing that is prepared, and asks again."""
+    claiming.submit("big", container(gpu_memory="14Gi"))
+    claiming.running("big")
+    claiming.submit("a", container(gpu_memory="4Gi"))
+    pod = claiming.running("a")
+    before = prepared(claiming)
+    claiming.start_agent()
+    claiming.node.restart_kubelet()
+    first = process_of(pod)
+    # The pod's processes have one parent, the runtime's shim; the other child of it holds the sandbox.
+    shim = parent_of(first)
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if parent_of(int(path.name)) == shim:
+                os.kill(int(path.name), 9)
+        except (OSError, ValueError):
+            continue
+
+    def anew() -> bool:
+        found = claiming.kube.get(paths.pods("default", "a"))["status"].get("containerStatuses") or [{}]
+        return bool(found[0].get("ready")) and found[0].get("restartCount", 0) >= 1
+
+    wait_for(anew, lambda: f"it does not start again: {claiming.told('a')}", 90, every=0.5)
+    assert claiming.inside("a", restart=1) == share(4096, 1)
+    assert prepared(claiming) == before
+
+
+def test_a_pod_that_is_deleted_by_force_leaves_nothing(claiming: RealNodeCluster) -> None:
+    claiming.submit("a", container(gpu_memory="14Gi"))
+    claiming.running("a")
+    assert {claim["metadata"]["uid"] for claim in claims(claiming)} <= prepared(claiming)
+    claiming.kube.delete(paths.pods("default", "a"), {"gracePeriodSeconds": 0})
+    claiming.submit("b", container(gpu_memory="14Gi"))
+    assert claiming.inside("b") == share(14336, 0)
+    (claim,) = claims(claiming)
+    wait_for(lambda: prepared(claiming) == {claim["metadata"]["uid"]}, lambda: f"{prepared(claiming)} is prepared", 60)
+
+
+def test_kubelet_tells_which_pod_has_which_card(claiming: RealNodeCluster) -> None:
+    """By PodResources (v1), as dcgm-exporter reads it."""
+    claiming.submit("a", container(gpu_memory="4Gi"))
+    claiming.running("a")
+    (claim,) = claims(claiming)
+    socket = claiming.node.machine.path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    link = claiming.folder / "pod-resources.sock"
+    link.unlink(missing_ok=True)
+    link.symlink_to(socket)
+    told = call(link, "v1.PodResourcesLister", "List", b"")
+    for text in (claim["metadata"]["name"], names.GROUP, NODE, resourceclaims.device_name(UUIDS[0])):
+        assert text.encode() in told, text
+
+
+def test_how_long_a_container_takes_to_start(
+    real: RealNodeCluster, way: Way, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the pod's creation to the container's first line, on a node that does nothing else: to compare the ways."""
+    took = sorted(started_after(real, f"p{number}") for number in range(_STARTS))
+    with capsys.disabled():
+        said = f"{statistics.median(took):.2f} s, the longest of {_STARTS}: {took[-1]:.2f} s"
+        print(f"\n{request.node.callspec.id}: {said}")
+
+
+def started_after(node: RealNodeCluster, name: str) -> float:
+    """Seconds from a pod's creation to its container's first line; the pod is gone afterwards."""
+    began = time.time()
+    pod = node.submit(name, container(gpu_memory="1Gi"))
+    file = node.node.machine.path(f"/var/log/pods/default_{name}_{pod['metadata']['uid']}/c") / "0.log"
+    wait_for(lambda: file.exists() and file.stat().st_size > 0, lambda: f"{node.told(name)}", 60)
+    seconds = time.time() - began
+    node.delete(name)
+    node.await_gone(name)
+    return seconds
