@@ -227,6 +227,16 @@ _PODS = Row(
             (Query(increase(allocator.EVICTIONS, "cause", "outcome"), "{{cause}}: {{outcome}}"),),
         ),
         Panel(
+            "Idle pods",
+            "Pods with a share that compute nothing, by whether they agreed to give way, and the warnings before they "
+            "are evicted. When many have not agreed and others wait, ask their owners: `kubectl gpufraction idle -A`.",
+            "short",
+            (
+                Query(over("max", allocator.IDLE_PODS, "agreed"), "agreed: {{agreed}}"),
+                Query(increase(allocator.IDLE_WARNINGS, "outcome"), "warnings: {{outcome}}"),
+            ),
+        ),
+        Panel(
             "Admissions by dialect",
             "Which system's words pods use. When a dialect that you wanted to retire still appears, look for its "
             "names in the manifests.",

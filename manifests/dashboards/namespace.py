@@ -11,6 +11,9 @@ _OURS = 'namespace=~"$namespace"'
 _USED, _LIMIT = nodeagent.SHARE_MEMORY_USED, nodeagent.SHARE_MEMORY_LIMIT
 
 
+_IDLE_SINCE = over("min", nodeagent.SHARE_IDLE_SINCE, "namespace", "pod", where=_OURS)
+
+
 def _sum(spec: MetricSpec, *by: str) -> str:
     return over("sum", spec, *by, where=_OURS)
 
@@ -151,6 +154,18 @@ _PODS = Row(
             "pod holds a share and does nothing: ask its owner. None where the driver does not tell.",
             "percentunit",
             (Query(_sum(nodeagent.SHARE_UTILIZATION, "namespace", "pod"), "{{namespace}}/{{pod}}"),),
+        ),
+        Panel(
+            "Idle for the longest time",
+            "Since when pods have computed nothing on their cards. When one stays for days, its share is free for "
+            "others once it is deleted, or agrees to give way: `kubectl gpufraction idle -n NAMESPACE`.",
+            "s",
+            (
+                Query(
+                    f"topk(15, -1 * ({_IDLE_SINCE} - time()))",
+                    "{{namespace}}/{{pod}}",
+                ),
+            ),
         ),
         Panel(
             "Warnings for too much memory",
