@@ -122,6 +122,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         meter=Meter(_limits(settings).capacity),
         clock=time.monotonic,
         covered=elected.covered if elected else None,
+        faulted=faulted,
     )
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))

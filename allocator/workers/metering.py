@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from allocator.faults import Faulted, surfaced
 from allocator.metering.meter import Counted, Meter, Span
 from allocator.scheduler.core import Controller
 from runtime.kubernetes.lease import Covered
@@ -27,11 +28,13 @@ class MeteringWorker:
         meter: Meter,
         clock: Callable[[], float],
         covered: Callable[[], Covered | None] | None,
+        faulted: Faulted = surfaced,
     ) -> None:
         """
         `clock` is the controller's. `covered` says which time this replica answers for; without it, it answers for all
-        time since its start.
+        time since its start. `faulted` is called in the handler of an error that must not cost a scrape.
         """
+        self._faulted = faulted
         self._controller, self._meter, self._clock, self._covered = controller, meter, clock, covered
         self._started = clock()
         self._lock = threading.Lock()  # guards the meter
@@ -49,7 +52,10 @@ class MeteringWorker:
     def counted(self) -> Counted:
         """What was counted until now."""
         with self._lock:
-            self._advance()
+            try:
+                self._advance()
+            except Exception:
+                self._faulted("metering", "")
             return self._meter.counted()
 
     def _advance(self) -> None:

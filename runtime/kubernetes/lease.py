@@ -208,11 +208,16 @@ def campaign(
 
 
 def _covers_from(me: str, before: JSON | None, observed: Observed, asked_at: float) -> float:
-    """From when on our renewals cover the time: without a gap while the record stays ours, else from the one before."""
+    """
+    From when on our renewals cover the time: without a gap while the record stays ours, else from the one before.
+
+    Where somebody deleted the Lease, nobody knows what the record said last, and time is lost rather than answered for
+    twice.
+    """
     holder = (before.get("spec") or {}).get("holderIdentity") if before is not None else me
     if holder == me and observed.covers_from is not None:
         return observed.covers_from
-    return min(asked_at, observed.renewed_at if observed.renewed_at is not None else asked_at)
+    return min(asked_at, observed.renewed_at) if before is not None and observed.renewed_at is not None else asked_at
 
 
 def identity(pod: str) -> str:
