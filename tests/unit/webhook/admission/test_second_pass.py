@@ -30,6 +30,9 @@ from webhook.admission.admit import Admit, Allocate, Deny, KeepGated, plan, sett
 
 DIALECTS = {
     "native": pod(container(gpufraction_io__gpu_memory="5Gi"), container("side")),
+    "a limit above the request": pod(
+        container(gpufraction_io__gpu_memory="5Gi", gpufraction_io__gpu_memory_limit="12Gi"), container("side")
+    ),
     "aliyun, which stamps the time": pod(container(aliyun_com__gpu_mem="5"), container("side")),
     "hami": pod(container(nvidia_com__gpu="1", nvidia_com__gpumem="5120"), container("side")),
     "percent": PERCENT,
