@@ -120,6 +120,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a misspelt name": ({"deviceSplitcount": 5}, "'deviceSplitcount': unknown; give one of defaultCores, defaultMem, "),
     "no sharers": ({"deviceSplitCount": 0}, "deviceSplitCount: found 0; give a whole number from 1 to 1024"),
     "cores beyond a card": ({"defaultCores": "101"}, "defaultCores: found '101'; give a whole number from 0 to 100"),
+    "limits below the memory": ({"memoryLimitRatio": 0.5}, "found 0.5; give a number from 1 to 10"),
     "less memory than there is": ({"deviceMemoryScaling": 0.5}, "found 0.5; give a number from 1 to 10"),
     "no number": ({"deviceMemoryScaling": "much"}, "found 'much'; give a number from 1 to 10"),
     "neither true nor false": ({"disablecorelimit": "no"}, "found 'no'; give true or false"),
