@@ -27,7 +27,16 @@ GRACE, LEASE = 2.0, 3
 AGENT = ("--idle-least", "2s", "--heartbeat", "10s")
 ALLOCATOR = (
     *("--idle-evict", "--idle-grace", f"{GRACE:.0f}s", "--starvation-timeout", "0s"),
-    *("--election-lease", f"{LEASE}s", "--election-renew", "2s", "--election-retry", "300ms"),
+    *(
+        "--card-hours-after",
+        "0s",
+        "--election-lease",
+        f"{LEASE}s",
+        "--election-renew",
+        "2s",
+        "--election-retry",
+        "300ms",
+    ),
 )
 ONE_CARD = "1 x Tesla T4 15109MiB"
 
@@ -151,6 +160,15 @@ def test_a_pod_that_computes_in_its_grace_stays_and_one_that_does_not_gives_way(
     evicted = 'gpufraction_evictions_total{cause="idle",outcome="evicted"}'
     found = [invariants.figures(node.cluster, replica.number).get(evicted, 0.0) for replica in node.cluster.replicas]
     assert sum(found) == 1
+    # Both were idle for more than the 2 s after which the agent lists them, and together they held the card.
+    assert 2.0 < card_seconds(node.cluster, "idle") < card_seconds(node.cluster, "held")
+
+
+def card_seconds(cluster: Cluster, what: str) -> float:
+    """What the counters of all replicas come to."""
+    name = f"gpufraction_share_{what}_seconds_total"
+    shown = (invariants.figures(cluster, replica.number).items() for replica in cluster.replicas)
+    return sum(value for figures in shown for metric, value in figures if metric.startswith(name))
 
 
 def test_a_disruption_budget_keeps_an_idle_pod_and_spares_it_the_warning(node: Node) -> None:
