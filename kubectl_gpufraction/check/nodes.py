@@ -7,11 +7,12 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from contract import names
+from contract.encoding import resourceclaims
 from kubectl_gpufraction.check.cluster import gpu_nodes
 from kubectl_gpufraction.check.facts import ClusterFacts, installed, name_of
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
@@ -25,6 +26,7 @@ _WRONG_STATUS = {
     "Ready": "False",
     "Held": "False",
     "LimitsReachContainers": "False",
+    "DeliversByClaim": "False",
     "MpsDaemons": "False",
     "PreloadedLibrary": "False",
     _CONFLICT: "True",
@@ -40,6 +42,8 @@ _CURES = {
     "OptionsRefused": f"kubectl -n {names.NAMESPACE} edit configmap {names.OPTIONS}",
     "NoAgent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",
     "AgentSilent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",
+    "DeliversByClaim": "see docs/dra.md",
+    "KubernetesTooOld": f"kubectl label node {{node}} {names.DELIVERY}-",
     "NoDelivery": "install NVIDIA's container toolkit on the node: docs/isolation.md",
 }
 
@@ -115,7 +119,19 @@ def _problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
         reported = {name_of(each) for each in facts.gpunodes}
         silent = [name_of(each) for each in gpu_nodes(facts.nodes) if name_of(each) not in reported]
         found += [("NoAgent", "no agent has reported the GPUs of the node", node) for node in silent]
+        found += _too_old(facts.nodes, facts.version)
     return found
+
+
+def _too_old(nodes: Sequence[JSON], version: tuple[int, int]) -> Iterator[tuple[str, str, str]]:
+    """Nodes that shall deliver by ResourceClaims in a cluster that knows none."""
+    if version >= resourceclaims.SINCE:
+        return
+    needed, there = (".".join(map(str, each)) for each in (resourceclaims.SINCE, version))
+    for node in nodes:
+        if ((node.get("metadata") or {}).get("labels") or {}).get(names.DELIVERY) == names.BY_DRA:
+            why = f"{names.DELIVERY}={names.BY_DRA} needs Kubernetes {needed}, this is {there}"
+            yield "KubernetesTooOld", why, name_of(node)
 
 
 def _silent(observed: str, now: float) -> bool:

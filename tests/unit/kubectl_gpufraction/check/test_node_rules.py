@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contract import names
 from kubectl_gpufraction.check import nodes
 from kubectl_gpufraction.check.facts import ClusterFacts
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Unseen
@@ -111,6 +112,14 @@ CASES: dict[str, tuple[Any, Any, list[tuple[str, str, str]]]] = {
             ),
         ],
     ),
+    "no way by claims": (
+        (gpunode("a", "Healthy", DeliversByClaim="False:kubelet refused"),),
+        (node("a"),),
+        [
+            (OK, "1 of 1 nodes share 1 GPU; a: DeliversByClaim", ""),
+            (WARN, "a: DeliversByClaim: kubelet refused", "see docs/dra.md"),
+        ],
+    ),
     "conditions that tell of no problem": (
         (gpunode("a", "Healthy", Held="True:all", LimitsReachContainers="True:by CDI", PluginConflict="False"),),
         (node("a"),),
@@ -128,3 +137,13 @@ def test_nodes(name: str) -> None:
     found = list(nodes.findings(ClusterFacts(now=NOW, version=(1, 36), gpunodes=gpunodes, nodes=known)))
     assert [(each.level, each.found, each.cure) for each in found] == wanted
     assert {each.check for each in found[1:]} <= {"node-problems"}
+
+
+def test_a_node_that_shall_deliver_by_claims_in_a_cluster_without_them_is_told() -> None:
+    labelled = {"metadata": {"name": "a", "labels": {"nvidia.com/gpu.present": "true", names.DELIVERY: "dra"}}}
+    for version, told in (((1, 33), 1), ((1, 34), 0)):
+        seen = ClusterFacts(now=NOW, version=version, gpunodes=(gpunode("a", "Healthy"),), nodes=(labelled,))
+        found = [each for each in nodes.findings(seen) if "KubernetesTooOld" in each.found and each.cure]
+        assert [(each.level, each.cure) for each in found] == told * [
+            (WARN, "kubectl label node a gpufraction.io/delivery-")
+        ]
