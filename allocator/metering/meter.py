@@ -11,8 +11,8 @@ Of several replicas each sees every change, and only who answers for a moment co
 until it is known who answers for that time, so a replica that begins to lead counts the time from where the leader
 before it stopped, by what it saw meanwhile; and where it saw nothing yet, by what pods say of themselves.
 
-An event costs what it changes: a reading costs one step for each account, whatever the cluster holds. Pure: times are
-passed in. Not thread-safe: one owner calls it.
+A change costs the same however many shares there are; a reading costs one step for each account. Pure: times are passed
+in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -175,13 +175,13 @@ class Meter:
         self._pass(since, until)
 
     def counted(self) -> Counted:
-        """What was counted so far. Forgets the accounts that ended long ago."""
+        """What was counted so far, also where nothing was idle. Forgets the accounts that ended long ago."""
         now = self._now or 0
         _forget(self._held, now)
+        _forget(self._free, now)
         if len(self._accounts) > 2 * len(self._held) + 100:
             self._accounts = {account: account for account in self._held}
-        _forget(self._idle, now)
-        _forget(self._free, now)
+        self._idle = {account: self._idle.get(account) or _Flow() for account in self._held}
         return Counted(
             {account: flow.until(self._run) for account, flow in self._held.items()},
             {account: flow.until(self._run) for account, flow in self._idle.items()},

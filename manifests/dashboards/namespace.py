@@ -98,7 +98,7 @@ _HOURS = Row(
         Panel(
             "Part of the held time that was idle",
             "Of the card hours that were held, those in which the share computed nothing. When it is high for days, "
-            "see whose: `kubectl gpufraction idle`. None where the driver does not tell of processes.",
+            "see whose: `kubectl gpufraction idle`. It is 0 where the driver does not tell of processes.",
             "percentunit",
             (
                 Query(
