@@ -35,7 +35,7 @@ TONES = 8
 """Colours, each with a pattern of its own; neighbours in the alphabet of namespaces have different ones."""
 _OF_A_ROW = (
     *("gpu", "uuid", "model", "health", "reason", "shares", "cores"),
-    *("memoryMiB", "freeMiB", "totalMiB", "promisedMiB", "oversubscribed"),
+    *("memoryMiB", "freeMiB", "totalMiB", "promisedMiB", "oversubscribed", "limitsMiB"),
 )
 """What a GPU shows of its row in `nodes`."""
 _MOST_EVENTS = 50

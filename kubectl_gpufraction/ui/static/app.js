@@ -313,13 +313,14 @@ function card(row, gpu) {
         gpu.more.cores ? h("span", { class: "part", style: { flexGrow: gpu.more.cores } }) : null,
         h("span", { class: "rest", "data-key": "rest", style: { flexGrow: coresLeft } }))),
     h("div", { class: "what" },
-      h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)}`, gpu.oversubscribed ? [" ", h("span", { class: "badge warn", title: oversubscription(gpu) }, gpu.memoryMiB > gpu.promisedMiB ? "! over" : `${(gpu.promisedMiB / gpu.totalMiB).toFixed(1)}×`)] : null),
+      h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)}`, gpu.oversubscribed ? [" ", h("span", { class: "badge warn", title: oversubscription(gpu) }, gpu.memoryMiB > gpu.promisedMiB ? "! over" : `${(gpu.promisedMiB / gpu.totalMiB).toFixed(1)}×`)] : null, bursting(gpu) ? [" ", h("span", { class: "badge level", title: bursting(gpu) }, `limits ${(gpu.limitsMiB / gpu.totalMiB).toFixed(1)}×`)] : null),
       h("div", { class: "free" }, `cores ${gpu.cores} % · ${many(gpu.shares, "share")}`),
       gpu.reason ? h("div", { class: "free" }, gpu.reason) : null));
 }
 
+const bursting = (gpu) => (gpu.limitsMiB > Math.max(gpu.totalMiB, gpu.memoryMiB) ? `Memory limits add up to ${memory(gpu.limitsMiB)} of a card with ${memory(gpu.totalMiB)}` : "");
 const oversubscription = (gpu) => (gpu.memoryMiB > gpu.promisedMiB ? "Pods hold more than there is" : `The options promise ${memory(gpu.promisedMiB)} of a card with ${memory(gpu.totalMiB)}`);
-const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
+const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${bursting(gpu) ? `, ${bursting(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
 
 function part(gpu, sharer) {
   const name = `${sharer.namespace}/${sharer.name}`;
