@@ -233,6 +233,7 @@ class NodeBuilder:
     _requested: Compute = _NOTHING
     _host_ports: frozenset[tuple[str, str, int]] = frozenset()
     _problem: str = ""
+    _isolation: tuple[str, ...] = ()
 
     def gpu(
         self,
@@ -301,6 +302,10 @@ class NodeBuilder:
         """Its agent cannot see the GPUs, for this reason."""
         return replace(self, _problem=problem)
 
+    def isolating(self, *levels: str) -> NodeBuilder:
+        """Its agent enforces these levels of isolation."""
+        return replace(self, _isolation=levels)
+
     def allocatable(self, **amounts: int) -> NodeBuilder:
         """What it has for pods, in the units of `Compute`; amounts not named stay."""
         return replace(self, _allocatable=replace(self._allocatable, **amounts))
@@ -326,11 +331,12 @@ class NodeBuilder:
             allocatable=self._allocatable,
             requested=self._requested,
             host_ports=self._host_ports,
+            isolation=self._isolation,
         )
 
     def inventory(self) -> Inventory:
         """What the node's agent publishes."""
-        return Inventory(self.name, self._gpus, "550.54.15", "12.4", self._problem)
+        return Inventory(self.name, self._gpus, "550.54.15", "12.4", self._problem, isolation=self._isolation)
 
     def gpunode(self) -> JSON:
         """The GPUNode object."""

@@ -47,7 +47,7 @@ from allocator.workers import binder
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import Never, Placed, Wait
-from contract.model import Allocation, NodeState, PodRequest
+from contract.model import Allocation, NodeState, PodRequest, PoolSharing
 from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
@@ -56,10 +56,12 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, 
 from tests.wires import Fate, Wire
 
 JSON = dict[str, Any]
-NODES = (node("a").gpu(mib=16384),)
+NODES = (node("a").gpu(mib=16384, sharing=PoolSharing(limit_ratio=1.25)).isolating("preload"),)
 LARGER = node("pool").gpu(mib=32768).state()
 """An empty node of a declared pool, none of which ever comes."""
 SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
+MEMORY_LIMITS = st.sampled_from(("", "", "10Gi", "16Gi"))
+"""Two of the first add up to what limits may on the card, and no others do."""
 NAMES = st.sampled_from(("x", "y", "z"))
 PREEMPTION = (tracker.PREEMPTING, tracker.BLOCKED, tracker.FAILED)
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
@@ -114,7 +116,7 @@ class History(RuleBasedStateMachine):
         if crowded:  # two of no priority have the card when one of the highest comes
             sizes, appear = ("8Gi", "8Gi", sizes[2]), (True, True, True)
         for name, size, appears in zip("xyz", sizes, appear, strict=True):
-            self.admit(name, size, 2 if crowded and name == "z" else 0, False, appears)
+            self.admit(name, size, "", 2 if crowded and name == "z" else 0, False, appears)
         if crowded:
             self.watch(4, False)
             self.decide()
@@ -149,12 +151,21 @@ class History(RuleBasedStateMachine):
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
-    @rule(name=NAMES, size=SIZES, priority=st.integers(0, 2), twice=st.booleans(), appears=st.booleans())
-    def admit(self, name: str, size: str, priority: int, twice: bool, appears: bool) -> None:
+    @rule(
+        name=NAMES,
+        size=SIZES,
+        limit=MEMORY_LIMITS,
+        priority=st.integers(0, 2),
+        twice=st.booleans(),
+        appears=st.booleans(),
+    )
+    def admit(self, name: str, size: str, limit: str, priority: int, twice: bool, appears: bool) -> None:
         namespace = self.namespaces.get(name, "default")
         if f"{namespace}/{name}" in self.api.pods:
             return
         asked = pod(name, namespace).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        if limit and size == "8Gi":
+            asked = asked.asks("gpufraction.io/gpu-memory-limit", limit)
         if twice:  # the API server gave up on the first answer and asked again
             self.desk.controller.reserve(question(asked))
         made = self._admitted(asked)
@@ -346,11 +357,14 @@ class History(RuleBasedStateMachine):
     @invariant()
     def nothing_is_on_a_gpu_twice_over(self) -> None:
         taken: dict[str, int] = {}
+        limits: dict[str, int] = {}
         for request, allocation in self._carried().values():
             for uuid, demand in demands(request, allocation).items():
                 taken[uuid] = taken.get(uuid, 0) + demand.memory
+                limits[uuid] = limits.get(uuid, 0) + demand.memory + demand.burst
         sizes = {gpu.uuid: gpu.usable for each in NODES for gpu in each.inventory().gpus}
         assert all(taken[uuid] <= sizes[uuid] for uuid in taken), taken
+        assert all(limits[uuid] <= sizes[uuid] * 5 // 4 for uuid in limits), limits
         self.desk.controller.check_invariants()
 
     def _carried(self) -> dict[str, tuple[PodRequest, Allocation]]:
@@ -402,7 +416,7 @@ class History(RuleBasedStateMachine):
             uid = pods.uid(each)
             if names.GATE in pods.gates(each) and not pods.finished(each):
                 told = self.told.get(uid)
-                assert told in ("Memory", "Reserved", *PREEMPTION), "it waits and was told why"
+                assert told in ("Memory", "LimitsInAll", "Reserved", *PREEMPTION), "it waits and was told why"
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()
