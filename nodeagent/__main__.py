@@ -27,7 +27,7 @@ from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.gpus.health import Record
-from nodeagent.gpus.library import GpuLibrary
+from nodeagent.gpus.library import ACTIVE_SECONDS, GpuLibrary
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import Observation, Observer, look
 from nodeagent.gpus.restart_policy import RestartPolicy
@@ -94,10 +94,6 @@ _SETTINGS: Mapping[str, type] = {
     "mps": MpsSettings,
     "mps-supervisor": MpsSettings,
 }
-
-
-_GAP = 60.0
-"""Seconds between two looks up to which they tell that a share computed nothing in between."""
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -168,7 +164,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         evict_after=settings.evict_overuse,
         evict_unhealthy_after=settings.evict_unhealthy,
     )
-    idleness = IdleTracker(least=settings.idle_least, gap=max(_GAP, 3 * settings.interval))
+    idleness = IdleTracker(least=settings.idle_least, gap=max(ACTIVE_SECONDS, 2 * settings.interval))
 
     def used(usage: NodeUsage, watch: OveruseMonitor) -> None:
         """Called with the use at each look, on the thread that judges overuse."""

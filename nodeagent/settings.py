@@ -129,7 +129,8 @@ class AgentSettings:
     )
     idle_least: float = setting(
         60.0,
-        "How long a share must have computed nothing until the GPUNode lists it as idle. Needs `pods`.",
+        "How long a share must have computed nothing until the GPUNode lists it as idle. Needs `pods`. Each look tells "
+        "of the last 20 s, so with an `interval` beyond that some use is missed.",
         unit="duration",
         minimum=1.0,
     )

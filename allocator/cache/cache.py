@@ -407,9 +407,9 @@ class Cache:
 
     # -- idle shares ----------------------------------------------------------------------------------------------
 
-    def report_idle(self, node: str, report: IdleReport, now: float) -> None:
-        """What a GPUNode says of the idle shares of its node."""
-        if self.idle_shares.see(node, report, now):
+    def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
+        """What a GPUNode says of the idle shares of its node; `listed`: it may have said so for long."""
+        if self.idle_shares.see(node, report, now, listed=listed):
             self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
 
     def retain_idle(self, nodes: Collection[str]) -> None:

@@ -33,10 +33,13 @@ class IdleShares:
         self._nodes: dict[str, _Seen] = {}
         self._agreed: Mapping[str, int] = {}
 
-    def see(self, node: str, report: IdleReport, now: float) -> bool:
-        """A GPUNode is new or changed. True if other pods are idle than before, or since another time."""
+    def see(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> bool:
+        """
+        A GPUNode is new or changed. True if other pods are idle than before, or since another time. `listed`: it came
+        with a list, and so may have been written long ago.
+        """
         before = self._nodes.get(node)
-        if before is None:
+        if before is None or (listed and before.report != report):
             self._nodes[node] = _Seen(report, None)
         elif before.report != report:
             written = before.report.observed != report.observed

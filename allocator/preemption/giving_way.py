@@ -45,7 +45,8 @@ class GivingWay:
         """By the uid of the pod for which room is to be made, in the order in which they were made."""
         self._warned: dict[str, tuple[float, int | None]] = {}
         """When a pod was warned, and since when it was idle, by uid."""
-        self._to_warn: dict[str, AllocatedPod] = {}
+        self._to_warn: dict[str, tuple[AllocatedPod, ...]] = {}
+        """The victims of each plan that are still to be warned, by the uid of its pod."""
 
     def may_ask(self, uid: str) -> bool:
         """Whether idle pods may be sought for this pod."""
@@ -55,16 +56,18 @@ class GivingWay:
         """The plan's victims are to give way for the pod. `leaving`: pods that leave anyway."""
         awaited = leaving | {victim.uid for victim in plan.victims}
         self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
-        self._to_warn |= {victim.uid: victim for victim in plan.victims if self.warned(victim, now) is None}
+        to_warn = tuple(victim for victim in plan.victims if self.warned(victim, now) is None)
+        if to_warn:
+            self._to_warn[pod.uid] = to_warn
 
     def victims(self) -> Iterator[AllocatedPod]:
         """Everybody who is asked to give way."""
         return (victim for each in self.plans.values() for victim in each.plan.victims)
 
-    def take_warnings(self) -> tuple[AllocatedPod, ...]:
-        """Who is to be warned now, each once."""
-        found, self._to_warn = tuple(self._to_warn.values()), {}
-        return found
+    def take_warnings(self) -> list[tuple[PreemptionPlan, tuple[AllocatedPod, ...]]]:
+        """Who is to be warned now, plan by plan, each once."""
+        found, self._to_warn = self._to_warn, {}
+        return [(self.plans[uid].plan, victims) for uid, victims in found.items()]
 
     def warned(self, pod: AllocatedPod, now: float) -> float | None:
         """When the pod was warned; None where no warning counts any more."""
@@ -78,8 +81,7 @@ class GivingWay:
     def over(self, uid: str) -> None:
         """The pod for which room was to be made is placed or gone, or the plan is carried out or withdrawn."""
         self.plans.pop(uid, None)
-        named = {victim.uid for victim in self.victims()}
-        self._to_warn = {each: victim for each, victim in self._to_warn.items() if each in named}
+        self._to_warn.pop(uid, None)
 
     def of(self, victim: str) -> OngoingPreemption | None:
         """The plan that names this victim."""

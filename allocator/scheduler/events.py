@@ -151,10 +151,11 @@ class ClaimDeleted:
 
 @dataclass(frozen=True, slots=True)
 class IdleSharesReported:
-    """What a GPUNode says of the shares of its node that compute nothing."""
+    """What a GPUNode says of the shares of its node that compute nothing; `listed`: it came with a list."""
 
     node: str
     report: IdleReport
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ WarningOutcome = Literal["warned", "gone", "budget", "failed"]
 class IdlePodWarned:
     """What became of the warning of an idle pod."""
 
-    warning: WarnIdlePod
+    warning: IdleWarning
     outcome: WarningOutcome
 
 
@@ -437,11 +438,18 @@ class ReadBack:
 
 
 @dataclass(frozen=True, slots=True)
-class WarnIdlePod:
-    """Warn a pod by an Event with this message that it is evicted soon, if its eviction would be allowed now."""
+class IdleWarning:
+    """What a pod is told before this eviction."""
 
     eviction: Eviction
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarnIdlePods:
+    """Warn the victims of one plan, each by an Event; none of them if one of the evictions would not be allowed now."""
+
+    warnings: tuple[IdleWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +468,7 @@ Effect = (
     | ReadBack
     | CheckReservations
     | Eviction
-    | WarnIdlePod
+    | WarnIdlePods
     | StatusUpdate
     | EventRecord
     | HeldBeyond
@@ -483,4 +491,4 @@ class TickPhase(StrEnum):
     RESERVATIONS = "reservations"
     """`CheckReservations`."""
     EVICTIONS = "evictions"
-    """`Eviction`, `WarnIdlePod`."""
+    """`Eviction`, `WarnIdlePods`."""

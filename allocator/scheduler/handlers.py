@@ -293,7 +293,7 @@ class EventHandlers:
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
         """What a GPUNode says of the shares that compute nothing."""
-        self._cache.report_idle(event.node, event.report, now)
+        self._cache.report_idle(event.node, event.report, now, listed=event.listed)
 
     def consents_listed(self, event: ConsentsListed, now: float) -> None:
         """After how long the idle pods of namespaces give way."""

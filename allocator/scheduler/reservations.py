@@ -22,7 +22,14 @@ from allocator.queue import reservation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import EventRecord, Eviction, PodFaults
 from allocator.scheduler import messages
-from allocator.scheduler.events import DefragmentationAgreed, Effect, EvictionAnswered, IdlePodWarned, WarnIdlePod
+from allocator.scheduler.events import (
+    DefragmentationAgreed,
+    Effect,
+    EvictionAnswered,
+    IdlePodWarned,
+    IdleWarning,
+    WarnIdlePods,
+)
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
 from contract.scheduling.needs import SchedulingRequest
@@ -30,6 +37,8 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
 """Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
+_IDLE_EVERY = 5.0
+"""Seconds between two looks at all pods that agents call idle."""
 _TRIES = 4
 """Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
 
@@ -80,6 +89,7 @@ class Preemptor:
         self.moves = MoveBudget(options.defragment, options.defragment_rest)
         """How many pods may still move."""
         self.giving_way = GivingWay(options.idle_grace, self._idle.since)
+        self._looked_for_idle, self._found_idle = float("-inf"), list[AllocatedPod]()
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
@@ -89,8 +99,7 @@ class Preemptor:
         The searches for victims that are worth their time now, the first in the queue first; for each pod first among
         those of lower priority, whose eviction makes room at once.
         """
-        kept, now = self.kept_for_patience(), self._clock()
-        due = self._due(now) if self._options.idle_evict and len(self._queue) else []
+        kept, due = self.kept_for_patience(), self._due()
         entries = self._who_may_preempt(kept, due)
         lower = [each for each in entries if self._options.preemption and self.sharers.any_below(each.priority)]
         idle = [each for each in entries if any(pod.priority <= each.priority for pod in due)]
@@ -118,11 +127,20 @@ class Preemptor:
             for entry in entries
         ]
 
-    def _due(self, now: float) -> list[AllocatedPod]:
-        """The idle pods that agreed to give way by now, those that are asked to already left out."""
+    def _due(self) -> list[AllocatedPod]:
+        """
+        The idle pods that agreed to give way by now, those that are asked to already left out. Who is idle is looked
+        up every few seconds, since that means to look at all that agents list.
+        """
+        now = self._clock()
+        if not self._options.idle_evict or not len(self._queue):
+            return []
+        if not 0 <= now - self._looked_for_idle < _IDLE_EVERY:
+            self._looked_for_idle = now
+            known = (self.sharers.get(uid) for _, uid in self._idle.listed())
+            self._found_idle = [pod for pod in known if pod is not None and self._idle.due(pod, now)]
         asked = {victim.uid for victim in self.giving_way.victims()}
-        known = (self.sharers.get(uid) for _, uid in self._idle.listed() if uid not in asked)
-        return [pod for pod in known if pod is not None and self._idle.due(pod, now)]
+        return [pod for pod in self._found_idle if pod.uid not in asked and self._still_due(pod, now)]
 
     def conclude(self, search: VictimSearch, plan: PreemptionPlan | None, blocked: int) -> list[Eviction] | None:
         """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
@@ -149,16 +167,15 @@ class Preemptor:
 
     def warnings(self, now: float) -> list[Effect]:
         """The idle pods that are to be warned, each once."""
-        found: list[Effect] = []
-        for pod in self.giving_way.take_warnings():
-            plan, lasted = self.giving_way.of(pod.uid), self._idle.lasted(pod, now)
-            if plan is not None and lasted is not None and self._leadership.holds():
-                order = tracker.eviction(plan.plan, pod)
-                text = messages.asked_to_give_way(
-                    lasted, self._idle.consent(pod), self.giving_way.grace, own=pod.idle_after is not None
-                )
-                found.append(WarnIdlePod(order, text))
-        return found
+        to_warn = self.giving_way.take_warnings() if self._leadership.holds() else []
+        return [
+            WarnIdlePods(tuple(IdleWarning(tracker.eviction(plan, pod), self._warning(pod, now)) for pod in victims))
+            for plan, victims in to_warn
+        ]
+
+    def _warning(self, pod: AllocatedPod, now: float) -> str:
+        lasted, agreed = self._idle.lasted(pod, now) or 0.0, self._idle.consent(pod)
+        return messages.asked_to_give_way(lasted, agreed, self.giving_way.grace, own=pod.idle_after is not None)
 
     def warned(self, event: IdlePodWarned, now: float) -> None:
         """What became of a warning: only a pod that has it, and whose eviction is allowed, may be evicted later."""

@@ -19,7 +19,8 @@ from allocator.scheduler.events import (
     EvictionAnswered,
     EvictionOutcome,
     IdlePodWarned,
-    WarnIdlePod,
+    IdleWarning,
+    WarnIdlePods,
     WarningOutcome,
 )
 from allocator.scheduler.messages import IDLE
@@ -61,21 +62,33 @@ class Evictor:
             self._faulted("evict", order.key)
             return "failed"
 
-    def warn(self, warning: WarnIdlePod) -> None:
-        """Warn a pod that it is evicted soon, by an Event; not where its eviction would not be allowed now."""
+    def warn(self, plan: WarnIdlePods) -> None:
+        """
+        Warn the victims of one plan that they are evicted soon. Where one of the evictions would not be allowed now,
+        nobody is warned for a plan that cannot be carried out.
+        """
+        for warning in plan.warnings:
+            granted = self._evict(warning.eviction, dry_run=True)
+            if granted != "evicted":
+                self._answer(warning, granted)
+                return
+        for warning in plan.warnings:
+            self._answer(warning, self._warn(warning))
+
+    def _warn(self, warning: IdleWarning) -> WarningOutcome:
         order = warning.eviction
-        granted = self._evict(order, dry_run=True)
-        outcome: WarningOutcome = "warned" if granted == "evicted" else granted
-        if granted == "evicted":
-            try:
-                record(self._kube, EventRecord("Pod", order.key, order.uid, IDLE, warning.message), self._clock())
-                log.warning("idle pod warned", extra={"pod": order.key})
-            except KubeError as error:
-                log.warning("idle pod not warned", extra={"pod": order.key, "reason": str(error)})
-                outcome = "failed"
-            except Exception:
-                self._faulted("warn", order.key)
-                outcome = "failed"
+        try:
+            record(self._kube, EventRecord("Pod", order.key, order.uid, IDLE, warning.message), self._clock())
+        except KubeError as error:
+            log.warning("idle pod not warned", extra={"pod": order.key, "reason": str(error)})
+            return "failed"
+        except Exception:
+            self._faulted("warn", order.key)
+            return "failed"
+        log.warning("idle pod warned", extra={"pod": order.key})
+        return "warned"
+
+    def _answer(self, warning: IdleWarning, outcome: WarningOutcome) -> None:
         self._warned(outcome)
         self._controller.handle(IdlePodWarned(warning, outcome))
 

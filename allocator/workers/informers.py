@@ -250,7 +250,7 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
             controller.handle(InventoriesListed(found))
             for item in items:
                 controller.handle(HeldBeyondChanged(_name(item), _beyond(item)))
-                controller.handle(IdleSharesReported(_name(item), idle_from_object(item)))
+                controller.handle(IdleSharesReported(_name(item), idle_from_object(item), listed=True))
         case Put(gpunode):
             controller.handle(HeldBeyondChanged(_name(gpunode), _beyond(gpunode)))
             controller.handle(IdleSharesReported(_name(gpunode), idle_from_object(gpunode)))

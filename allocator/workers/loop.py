@@ -37,7 +37,7 @@ from allocator.scheduler.events import (
     ShareTaken,
     TakeShare,
     TickPhase,
-    WarnIdlePod,
+    WarnIdlePods,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor
@@ -178,7 +178,7 @@ class SchedulingLoop:
                     self._check(reservations)
                 case Eviction():
                     self._evictor.carry_out(effect)
-                case WarnIdlePod():
+                case WarnIdlePods():
                     self._evictor.warn(effect)
                 case StatusUpdate() | EventRecord() | HeldBeyond():
                     self._recorder.put(effect)

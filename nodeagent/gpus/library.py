@@ -21,6 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+ACTIVE_SECONDS = 20.0
+"""The time over which a look tells that a process used a card at all: two of the agent's intervals, to miss no use."""
+
 
 class GpuLibraryError(Exception):
     """The GPUs cannot be read now. `reason` is a CamelCase word for conditions."""

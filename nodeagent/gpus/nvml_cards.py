@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contract.model import WHOLE
-from nodeagent.gpus.library import Card
+from nodeagent.gpus.library import ACTIVE_SECONDS, Card
 from nodeagent.gpus.nvml_calls import NvmlFailure, call, is_fatal, maybe, optional, text
 
 _MOST_EVENTS = 256
@@ -27,8 +27,6 @@ _SLICED = "the GPU is in MIG mode and cannot be shared as a whole"
 """This is no fault of the card, and not a reason for its slices."""
 _BUSY_SECONDS = 5.0
 """The time over which a process's samples are averaged; the driver takes several a second."""
-_ACTIVE_SECONDS = 20.0
-"""The time in which one sample with any use makes a process active: two intervals of the agent, which misses no use."""
 _ENGINES = ("smUtil", "memUtil", "encUtil", "decUtil")
 
 
@@ -91,7 +89,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
 def _samples(nvml: Any, handle: Any, now: float) -> Sequence[Any] | None:
     """What processes used of the card in the last seconds; None where the driver does not tell it."""
     try:
-        found: Sequence[Any] = call(nvml, "nvmlDeviceGetProcessUtilization", handle, int((now - _ACTIVE_SECONDS) * 1e6))
+        found: Sequence[Any] = call(nvml, "nvmlDeviceGetProcessUtilization", handle, int((now - ACTIVE_SECONDS) * 1e6))
         return found
     except NvmlFailure as failure:
         if failure.code == nvml.NVML_ERROR_NOT_FOUND:  # no process computed

@@ -15,10 +15,11 @@ from allocator.scheduler.events import (
     EvictionAnswered,
     IdlePodWarned,
     IdleSharesReported,
+    IdleWarning,
     InventoryDeleted,
     PodDeleted,
     TickPhase,
-    WarnIdlePod,
+    WarnIdlePods,
     WarningOutcome,
 )
 from contract import names, pods
@@ -81,10 +82,10 @@ class Bench(SchedulerHarness):
         self._shares[on] = shares
         self.controller.handle(IdleSharesReported(on, IdleReport(shares, self.observed)))
 
-    def again(self, on: str = "a") -> None:
+    def again(self, on: str = "a", *, listed: bool = False) -> None:
         """The agent of a node writes, some time later, that the same have been idle since."""
         self.observed += 1
-        self.controller.handle(IdleSharesReported(on, IdleReport(self._shares[on], self.observed)))
+        self.controller.handle(IdleSharesReported(on, IdleReport(self._shares[on], self.observed), listed))
 
     def second(self, seconds: float = 1) -> list[Report]:
         self.now += seconds
@@ -100,7 +101,8 @@ class Bench(SchedulerHarness):
 
     def warnings(self, outcome: WarningOutcome = "warned") -> list[str]:
         """Who is to be warned now. What became of each warning is answered."""
-        found = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, WarnIdlePod)]
+        effects = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, WarnIdlePods)]
+        found = [warning for each in effects for warning in each.warnings]
         for each in found:
             self.controller.handle(IdlePodWarned(each, outcome))
         return [each.eviction.key.removeprefix("default/") for each in found]
@@ -136,13 +138,14 @@ def idle(*, options: SchedulerOptions = ON, waiting: PodBuilder | None = None) -
 def test_the_youngest_is_warned_and_evicted_after_its_grace_and_the_pod_has_its_room() -> None:
     desk = idle()
     assert desk.controller.preempt() == []
-    (warning,) = desk.controller.tick(TickPhase.EVICTIONS)
-    assert warning == WarnIdlePod(
+    (effect,) = desk.controller.tick(TickPhase.EVICTIONS)
+    warning = IdleWarning(
         Eviction("default/young", "uid-young", None, "idle", WHY),
         "the pod's GPU share has computed nothing for 2 h, and a waiting pod of equal or higher priority needs it. By "
         "its annotation gpufraction.io/idle-after the pod gives way after 60 min: it is evicted in 5 min unless it "
         "computes again",
     )
+    assert effect == WarnIdlePods((warning,))
     desk.controller.handle(IdlePodWarned(warning, "warned"))
     desk.second()
     assert desk.told("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to give way")
@@ -167,7 +170,7 @@ def test_a_pod_that_computes_in_its_grace_stays_and_is_warned_anew_another_time(
     desk.second()
     assert desk.plan() == ["old"], "the other one is asked"
     desk.report(young=2 * HOUR)
-    desk.second()
+    desk.second(5)
     assert desk.plan() == ["young"], "its first warning does not count any more"
     desk.second(299)
     desk.again()
@@ -231,8 +234,9 @@ def test_a_namespace_agrees_for_its_pods_unless_they_say_otherwise() -> None:
     desk.controller.handle(ConsentsListed({"default": HOUR, "other": 1}))
     desk.second(16)
     assert desk.controller.preempt() == []
-    (warning,) = desk.controller.tick(TickPhase.EVICTIONS)
-    assert isinstance(warning, WarnIdlePod)
+    (effect,) = desk.controller.tick(TickPhase.EVICTIONS)
+    assert isinstance(effect, WarnIdlePods)
+    (warning,) = effect.warnings
     assert (warning.eviction.uid, "By its namespace's label" in warning.message) == ("uid-silent", True)
 
 
@@ -261,6 +265,17 @@ def test_an_agent_that_is_silent_since_the_warning_is_not_believed() -> None:
     assert desk.plan() == ["young"]
     desk.second(300)
     assert desk.evicted() == [], "it may have ended, and the pod may compute"
+    desk.again()
+    assert desk.evicted() == ["young"]
+
+
+def test_what_a_list_brings_may_have_been_written_before_the_warning() -> None:
+    """The watch was broken meanwhile, and the agent may have ended since it wrote."""
+    desk = idle()
+    assert desk.plan() == ["young"]
+    desk.second(300)
+    desk.again(listed=True)
+    assert desk.evicted() == []
     desk.again()
     assert desk.evicted() == ["young"]
 

@@ -30,7 +30,7 @@ from allocator.scheduler.events import (
     IdleSharesReported,
     PodDeleted,
     TickPhase,
-    WarnIdlePod,
+    WarnIdlePods,
     WarningOutcome,
 )
 from contract import names, pods
@@ -172,7 +172,7 @@ class IdleHistory(RuleBasedStateMachine):
             self.running[binding.pod.uid] = made
             self.desk.controller.handle(BindSucceeded(binding, pod_event(pods.trim(made))))
         effects = self.desk.controller.tick(TickPhase.EVICTIONS)
-        warnings = [each for each in effects if isinstance(each, WarnIdlePod)]
+        warnings = [warning for each in effects if isinstance(each, WarnIdlePods) for warning in each.warnings]
         for number, warning in enumerate(warnings):
             outcome = outcomes[number % len(outcomes)]
             if outcome == "warned":
