@@ -22,11 +22,14 @@ from allocator.scheduler.events import (
     WarnIdlePods,
     WarningOutcome,
 )
+from allocator.workers.evictor import Evictor
 from contract import names, pods
 from contract.encoding.protocol import Placed
 from contract.nodes.idle import IdleReport
+from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
+from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ON = SchedulerOptions(idle_evict=True, idle_grace=300.0, starvation_timeout=0)
@@ -445,3 +448,38 @@ def test_a_pod_on_a_node_that_lost_its_gpunode_is_left_alone() -> None:
 def test_a_pod_that_must_not_preempt_asks_nobody() -> None:
     desk = idle(waiting=worker("next", second=9).spec(preemptionPolicy="Never"))
     assert desk.plan() == []
+
+
+GRANTED, NO_BUDGET, NO_RIGHT = Answer(201), Answer(429, status_body(429, "TooManyRequests")), Answer(403)
+GIVEN = Answer(201)
+WARNING_ANSWERS: dict[str, tuple[list[Answer], list[str], list[str]]] = {
+    "all are warned whose eviction would be granted": (
+        [GRANTED, GRANTED, GIVEN, GIVEN],
+        ["try", "try", "Event", "Event"],
+        ["warned", "warned"],
+    ),
+    "nobody is, where a budget forbids one": ([GRANTED, NO_BUDGET], ["try", "try"], ["budget"]),
+    "nobody is, without the right to evict": ([NO_RIGHT], ["try"], ["failed"]),
+    "an Event that is not taken is no warning": (
+        [GRANTED, GRANTED, NO_RIGHT, GIVEN],
+        ["try", "try", "Event", "Event"],
+        ["failed", "warned"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNING_ANSWERS.values(), ids=WARNING_ANSWERS.keys())
+def test_what_becomes_of_warnings(case: tuple[list[Answer], list[str], list[str]]) -> None:
+    answers, asked, outcomes = case
+    desk = idle(waiting=worker("next", "16Gi", second=9))
+    desk.controller.preempt()
+    (effect,) = desk.controller.tick(TickPhase.EVICTIONS)
+    assert isinstance(effect, WarnIdlePods)
+    script, counted = Script(*answers), list[str]()
+    Evictor(Kube(script), desk.controller, lambda cause, outcome: None, warned=counted.append).warn(effect)
+    sent = ["try" if each.query == {"dryRun": "All"} else str(each.body.get("kind", "Event")) for each in script.sent]
+    assert (sent, counted) == (asked, outcomes)
+    desk.again()
+    desk.second(301)
+    desk.again()
+    assert bool(desk.evicted()) == (set(outcomes) == {"warned"})
