@@ -183,6 +183,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     allocation = carried if given else None
     deleting = bool(metadata.get("deletionTimestamp"))
     owner = _owner(metadata)
+    successor = _successor(pod, request) if request is not None and allocation is not None and owner else None
     bound = str(spec.get("nodeName") or "")
     return PodInfo(
         uid=pods.uid(pod),
@@ -202,8 +203,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         bound=bool(bound),
         request=request,
         allocation=allocation,
-        compute=_taken(metadata, spec) if takes else _NOTHING,
-        successor=_successor(pod, request) if request is not None and allocation is not None and owner else None,
+        compute=_taken(metadata, spec, successor) if takes else _NOTHING,
+        successor=successor,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
         waiting=waiting,
@@ -225,13 +226,15 @@ def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...]) -> WaitingPod:
     return WaitingPod(request, needs, pods.outline(pod), foreign)
 
 
-def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Compute:
+def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any], successor: SchedulingRequest | None) -> Compute:
     """
     What the pod takes of its node. A placeholder pod takes all of it: it goes in a moment, and the pods for which the
     node came are placed in the order of the queue then, not the smallest ones beside it.
     """
     ours = metadata.get("namespace") == names.NAMESPACE and names.POOL in (metadata.get("labels") or {})
-    return _WHOLE_NODE if ours and spec.get("nodeName") else _compute(spec)
+    if ours and spec.get("nodeName"):
+        return _WHOLE_NODE
+    return successor.needs.compute if successor is not None else _compute(spec)
 
 
 def _compute(spec: Mapping[str, Any]) -> Compute:
