@@ -33,9 +33,10 @@ from nodeagent.gpus.observation import Observation, Observer, look
 from nodeagent.gpus.restart_policy import RestartPolicy
 from nodeagent.gpus.simulated import BadSimulation, Simulated
 from nodeagent.isolation import delivery
+from nodeagent.isolation.cards import Cards
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.isolation.host import enforced_label, read_host
-from nodeagent.isolation.levels import Isolation, Registration, sees_host_processes
+from nodeagent.isolation.levels import ClaimDelivery, Isolation, sees_host_processes
 from nodeagent.isolation.limiters import Limiters
 from nodeagent.isolation.mps import Faults, judged, without_servers
 from nodeagent.isolation.probing import Prober
@@ -184,7 +185,15 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
     )
     plugin = kubelet_plugin(kube, settings, changed=lambda: agent.wake()) if settings.kubelet else None
-    isolation = _isolation(kube, library, settings, residents, limiters, plugin)
+    cards = None
+    if settings.driver_folder:
+        cards = Cards(
+            lambda: observer.latest(),
+            folder=Path(settings.limiters.cdi),
+            driver=settings.driver_folder,
+            devices=Path(settings.host_root) / "dev",
+        )
+    isolation = _isolation(kube, library, settings, residents, limiters, ClaimDelivery(plugin, cards))
 
     process, restarts = Process(), RestartPolicy()
 
@@ -279,7 +288,7 @@ def _isolation(
     settings: AgentSettings,
     residents: Residents,
     limiters: Limiters,
-    plugin: Registration | None,
+    claims: ClaimDelivery,
 ) -> Isolation:
     limiter = None
     if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
@@ -295,7 +304,7 @@ def _isolation(
     )
     cgroup, watches = read_host().cgroup, sees_host_processes()
     return Isolation(
-        residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober, plugin=plugin
+        residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober, claims=claims
     )
 
 

@@ -14,6 +14,7 @@ from contract.names import BY_DRA, DELIVERY, NAMESPACE, STARTUP_TAINT
 from contract.options import OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
+from nodeagent.isolation.cards import IN_CONTAINER
 from nodeagent.isolation.delivery import HANDLERS
 from nodeagent.isolation.limiters import LimiterSettings
 from runtime.settings import parse_address, setting
@@ -102,6 +103,12 @@ class AgentSettings:
         f"nodes with the label {DELIVERY}={BY_DRA}. It needs gRPC, which the package's extra `dra` brings; "
         "manifests/components/delivery-dra sets it. Empty: it is none.",
     )
+    driver_folder: str = setting(
+        "",
+        "Folder of the driver's libraries and programs on the host, such as /home/kubernetes/bin/nvidia on Google's "
+        "image. On nodes that deliver by ResourceClaims the agent then describes the cards itself, and containers find "
+        f"the folder as {IN_CONTAINER}. Empty: somebody else describes the cards. Needs limiters.cdi and host_root.",
+    )
     runtime_handlers: tuple[str, ...] = setting(
         HANDLERS,
         "Names of NVIDIA's runtime in containerd or CRI-O, in the mode of its config.toml: the handlers of "
@@ -158,6 +165,8 @@ class AgentSettings:
             address(self.listen)
         if self.delivery and delivery.parse(self.delivery).dra and not self.kubelet:
             raise ValueError(f"delivery is {self.delivery!r}; set kubelet too, the kubelet's folder")
+        if self.driver_folder and not (self.limiters.cdi and self.host_root):
+            raise ValueError("driver_folder is set; set limiters.cdi and host_root too")
         strangers = [text for text in self.xid_ignore if not (text.isascii() and text.isdecimal())]
         if strangers:
             raise ValueError(f"xid_ignore has {strangers[0]!r}; give numbers such as 13,31")

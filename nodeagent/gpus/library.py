@@ -102,6 +102,8 @@ class Card:
     """These five as in `contract.model.Gpu`."""
     parent: str = ""
     """UUID of the card that this is a MIG slice of; empty for a card."""
+    minor: int = -1
+    """The number of its device file, `/dev/nvidia<minor>`; -1: unknown."""
     sliced: bool = False
     """In MIG mode: its memory belongs to its slices, so the card itself takes no pods."""
     xids: tuple[int, ...] = ()

@@ -65,6 +65,7 @@ def read_card(nvml: Any, index: int) -> Card:
         reason=reason,
         used_bytes=used,
         utilisation=None if rates is None else int(rates.gpu),
+        minor=-1 if (minor := maybe(nvml, "nvmlDeviceGetMinorNumber", handle)) is None else int(minor),
         sliced=sliced,
         # For a card in MIG mode the slices report them.
         processes=None if sliced else _processes(nvml, handle),

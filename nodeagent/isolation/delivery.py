@@ -110,7 +110,7 @@ def parse(text: str) -> Delivery:
 
 
 def by_claim(
-    concluded: Delivery | None, kind: str | None, registered: bool | None, why: str
+    concluded: Delivery | None, kind: str | None, registered: bool | None, why: str, missing: str = ""
 ) -> tuple[Delivery, Condition]:
     """
     The delivery of a node that shall deliver by ResourceClaims, and the condition that reports it.
@@ -118,11 +118,12 @@ def by_claim(
     `concluded`: the other way that works there, whose runtime classes stay usable. `kind`: the CDI kind of the cards.
     `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which keeps nobody
     away: a pod that comes too early is started when the plugin is there. `why`: kubelet's reason.
+    `missing`: why the agent has not described the cards, where it shall.
     """
     if registered is False:
         return NONE, Condition(False, "NotRegistered", f"kubelet has not registered the plugin: {why}", CLAIMS)
     if kind is None:
-        message = "no CDI description of this node's GPUs by UUID was found; see docs/dra.md"
+        message = missing or "no CDI description of this node's GPUs by UUID was found; see docs/dra.md"
         return NONE, Condition(False, "NoDescription", message, CLAIMS)
     classes = concluded.classes if concluded is not None else ()
     found = Delivery(tuple(sorted({"", *classes})), kind, dra=True)

@@ -17,6 +17,7 @@ from contract.model import Delivery, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import delivery
+from nodeagent.isolation.cards import Cards
 from nodeagent.isolation.driver import Limiter, possible
 from nodeagent.isolation.limiters import Limiters, LimiterSettings
 from nodeagent.isolation.probing import Prober
@@ -41,6 +42,17 @@ class Registration(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimDelivery:
+    """`plugin`: the agent as a kubelet plugin; None where it is none. `cards`: describes them; None: others do."""
+
+    plugin: Registration | None = None
+    cards: Cards | None = None
+
+
+NO_CLAIMS = ClaimDelivery()
+
+
+@dataclass(frozen=True, slots=True)
 class Enforcement:
     """How GPUs reach containers (None: unknown), which levels are enforced, and the conditions that report it."""
 
@@ -56,7 +68,7 @@ class Isolation:
 
     `limiter`: None if the driver does not limit memory. `watches`: whether the agent can tell the container of a
     process. `limiters`: MPS and the library. `prober`: how GPUs reach containers; None for unknown.
-    `plugin`: the agent as a kubelet plugin; None where it is none.
+    `claims`: how cards come by ResourceClaims.
     """
 
     def __init__(
@@ -68,9 +80,9 @@ class Isolation:
         watches: bool,
         limiters: Limiters | None = None,
         prober: Prober | None = None,
-        plugin: Registration | None = None,
+        claims: ClaimDelivery = NO_CLAIMS,
     ) -> None:
-        self._plugin = plugin
+        self._plugin, self._cards = claims.plugin, claims.cards
         self._residents, self._limiter, self._prober = residents, limiter, prober
         self._limiters = limiters or Limiters(LimiterSettings(), residents.allocations)
         self._cgroup, self._watches = cgroup, watches
@@ -105,16 +117,20 @@ class Isolation:
         found = self._prober.delivery(now) if self._prober is not None else None
         conditions: tuple[Condition, ...] = ()
         if labels.get(names.DELIVERY) == names.BY_DRA or (found is not None and found.dra):
-            found, condition = self._by_claim(found)
+            found, condition = self._by_claim(found, inventory)
             conditions = (condition,)
         applied = self._limiters.apply(inventory, found)
         return Enforcement(applied, self.levels(), (*conditions, *self._limiters.conditions()))
 
-    def _by_claim(self, found: Delivery | None) -> tuple[Delivery, Condition]:
-        kind = self._prober.kind if self._prober is not None else None
+    def _by_claim(self, found: Delivery | None, inventory: Inventory) -> tuple[Delivery, Condition]:
+        if self._cards is not None:
+            kind = self._cards.describe(inventory)
+        else:
+            kind = self._prober.kind if self._prober is not None else None
         if self._plugin is None:
             return delivery.by_claim(found, kind, False, "the agent's setting kubelet is empty")
-        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why)
+        missing = self._cards.trouble if self._cards is not None else ""
+        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why, missing)
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""

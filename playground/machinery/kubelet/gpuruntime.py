@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from contract.encoding.quantity import MIB
+from contract.model import PARTITION_KIND, SHARE_KIND
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 SHOWN_PREFIXES = ("ALIYUN_COM_GPU", "NVIDIA_", "CUDA_", "GPU")
@@ -19,8 +20,6 @@ _CUDA_IMAGES = ("cuda", "nvidia", "gpu", "tensorflow", "pytorch", "dcgm")
 _UUID_PREFIX = "GPU-"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
-_LIMITS = "gpufraction.io"
-"""The vendor of devices that only limit a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +94,9 @@ def with_described(
     uuids = {gpu.uuid for gpu in before}
     for name in names:
         kind, _, device = name.partition("=")
-        if device not in {gpu.uuid for gpu in gpus}:
+        if device.partition(".")[0] not in {gpu.uuid for gpu in gpus}:
             return UnresolvableDevice(name)
-        if kind.partition("/")[0] != _LIMITS:
+        if kind not in (SHARE_KIND, PARTITION_KIND):
             uuids.add(device)
     return [gpu for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids]
 

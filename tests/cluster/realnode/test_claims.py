@@ -20,13 +20,15 @@ from playground.programs.kubeletplugin import call
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.cluster.realnode.cluster import JSON, NODE, UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.inside import SCRIPT
 from tests.cluster.realnode.test_agent import process_of
 from tests.cluster.realnode.test_container_view import share
-from tests.cluster.realnode.ways import Way
+from tests.cluster.realnode.ways import DESCRIPTION, Way, install
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 _CHECKPOINT = f"/var/lib/kubelet/plugins/{names.GROUP}/prepared.json"
 _STARTS = 10
+LIBRARY = "/usr/local/nvidia/lib64/libnvidia-ml.so.1"
 
 
 @pytest.fixture
@@ -138,3 +140,25 @@ def started_after(node: RealNodeCluster, name: str) -> float:
     node.delete(name)
     node.await_gone(name)
     return seconds
+
+
+def test_the_agent_describes_the_cards_where_nobody_else_does(claiming: RealNodeCluster, way: Way) -> None:
+    """As on Google's image: no tool of NVIDIA's, and the driver in a folder of its own."""
+    machine = claiming.node.machine
+    machine.run(["rm", "-f", DESCRIPTION])
+    machine.write("/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1", "the driver's")
+    try:
+        claiming.start_agent("--driver-folder", "/home/kubernetes/bin/nvidia", "--limiters-cdi", "/var/run/cdi")
+        claiming.await_gpunode(lambda status: status["delivery"]["cdiKind"] == "gpufraction.io/card")
+        claiming.submit("a", container(gpu_memory="14Gi"))
+        claiming.running("a")
+        script = f"test -e {LIBRARY} && echo file {LIBRARY}\n{SCRIPT}"
+        claiming.submit("b", container(command=("sh", "-c", script), gpu_memory="4Gi"))
+        seen, wanted = claiming.inside("b"), share(4096, 1)
+        assert (seen.devices, seen.cards) == (wanted.devices, wanted.cards)
+        assert LIBRARY in seen.files
+        claiming.clear()
+    finally:
+        install(way, claiming.assets, machine)
+        claiming.start_agent()
+        claiming.await_gpunode(lambda status: status.get("delivery") == way.delivery)

@@ -60,6 +60,24 @@ def test_agents_and_holders_start_on_nodes_that_still_start(tmp_path: Path) -> N
     assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
 
 
+def test_delivery_by_claims_switches_all_three_programs_and_lets_them_do_what_it_takes(tmp_path: Path) -> None:
+    found = built(tmp_path, "node-access", "delivery-dra", "preload")
+    webhook, allocator = found["Deployment", "gpufraction"]["spec"]["template"]["spec"]["containers"][:2]
+    assert ("--dra=true" in webhook["args"], "--dra=true" in allocator["args"]) == (True, True)
+    (agent,) = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"]
+    mounts = [each["mountPath"] for each in agent["volumeMounts"]]
+    assert {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"} < set(mounts)
+    assert len(mounts) == len(set(mounts)), "two components name one folder"
+    (read,) = found["ClusterRole", "gpufraction-nodeagent-dra"]["rules"]
+    assert (read["resources"], read["verbs"]) == (["resourceclaims"], ["get"])
+    rules = found["ClusterRole", "gpufraction-allocator-dra"]["rules"]
+    assert {resource: rule["verbs"] for rule in rules for resource in rule["resources"]} == {
+        "resourceclaims": ["get", "list", "create", "delete"],
+        "resourceclaims/status": ["patch"],
+        "resourceclaims/binding": ["patch"],
+    }
+
+
 def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path: Path) -> None:
     found = built(tmp_path, "holders")
     base = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"][0]["image"]
