@@ -11,19 +11,23 @@ A GPUNode speaks for pods on its own node alone: an agent must not name those of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contract.nodes.idle import IdleReport
 from contract.scheduling import consent
 from contract.scheduling.nodeinfo import AllocatedPod
 
+SILENT = 900.0
+"""Seconds without a write of the agent after which it is not known any more who is idle; it writes every 5 min."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a GPUNode says, and when we saw that it was written; None where it may be of any age."""
+    """What a GPUNode says, when it reached us, and whether it was written then; else it may be of any age."""
 
     report: IdleReport
-    at: float | None
+    came: float
+    fresh: bool = False
 
 
 class IdleShares:
@@ -39,11 +43,10 @@ class IdleShares:
         with a list, and so may have been written long ago.
         """
         before = self._nodes.get(node)
-        if before is None or (listed and before.report != report):
-            self._nodes[node] = _Seen(report, None)
+        if before is None or before.report.observed != report.observed:
+            self._nodes[node] = _Seen(report, now, before is not None and not listed)
         elif before.report != report:
-            written = before.report.observed != report.observed
-            self._nodes[node] = _Seen(report, now if written else before.at)
+            self._nodes[node] = replace(before, report=report)
         return before is None or before.report.shares != report.shares
 
     def retain(self, nodes: Collection[str]) -> tuple[str, ...]:
@@ -65,9 +68,9 @@ class IdleShares:
         """Seconds for which the pod has computed nothing; None where it computes, or where that is not known."""
         seen = self._nodes.get(pod.node)
         lasted = seen.report.lasted(pod.uid) if seen is not None else None
-        if seen is None or lasted is None:
+        if seen is None or lasted is None or now - seen.came > SILENT:
             return None
-        return lasted + (0.0 if seen.at is None else now - seen.at)
+        return lasted + (now - seen.came if seen.fresh else 0.0)
 
     def since(self, pod: AllocatedPod) -> int | None:
         """Since when the pod computes nothing, by its node's clock; None where it computes, or that is not known."""
@@ -86,7 +89,7 @@ class IdleShares:
     def confirmed(self, pod: AllocatedPod, since: float) -> bool:
         """Whether the agent has written after that moment that the pod is idle."""
         seen = self._nodes.get(pod.node)
-        return seen is not None and seen.at is not None and seen.at > since and pod.uid in seen.report.shares
+        return seen is not None and seen.fresh and seen.came > since and pod.uid in seen.report.shares
 
     def listed(self) -> Iterator[tuple[str, str]]:
         """Node and uid of each pod that an agent lists."""

@@ -68,8 +68,11 @@ _BASE = (
     ProgramRight(_AGENT, Access("patch", "", "nodes/status")),
 )
 _EVICTION = Access("create", "", "pods/eviction")
+_PODS = Access("list", "", "pods")
 _OPTIONAL = (
     ("preemption", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("idle-evict", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("idle-evict", _AGENT, _PODS, "node-access"),
     ("repair", _ALLOCATOR, _EVICTION, "allocator-eviction"),
     ("unbound", _ALLOCATOR, _EVICTION, "allocator-eviction"),
     ("claims", _ALLOCATOR, Access("list", "elasticgpu.io", "elasticgpuclaims"), "claims"),
@@ -83,7 +86,7 @@ _OPTIONAL = (
         "node-provisioning",
     ),
     ("provisioning-placeholders", _ALLOCATOR, Access("create", "", "pods", names.NAMESPACE), "node-placeholders"),
-    ("pods", _AGENT, Access("list", "", "pods"), "node-access"),
+    ("pods", _AGENT, _PODS, "node-access"),
     ("startup-taint", _AGENT, Access("patch", "", "nodes"), "startup-taint"),
     ("evict-overuse", _AGENT, _EVICTION, "node-access"),
     ("evict-unhealthy", _AGENT, _EVICTION, "node-access"),
@@ -290,7 +293,7 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
     if named(facts.deployments, CERTS) is not None:
         needed.append(_KEEPER)
     for setting, account, access, component in _OPTIONAL:
-        found = allocator if account == _ALLOCATOR else agent
+        found = allocator if account == _ALLOCATOR else {**allocator, **agent}  # who is idle, agents must know
         if found.get(setting, "").lower() not in _OFF:
             needed.append(ProgramRight(account, access, component, setting))
     return tuple(needed)

@@ -283,6 +283,18 @@ def test_what_a_list_brings_may_have_been_written_before_the_warning() -> None:
     assert desk.evicted() == ["young"]
 
 
+def test_an_agent_that_has_not_written_for_long_calls_nobody_idle() -> None:
+    desk = Bench()
+    desk.run(worker("one", "16Gi", after="1h"))
+    desk.report(one=2 * HOUR)
+    desk.second(901)
+    desk.wait(worker("next", second=9))
+    assert desk.plan() == []
+    desk.again()
+    desk.second(16)
+    assert desk.plan() == ["one"]
+
+
 def test_where_the_agent_says_nothing_any_more_the_plan_ends() -> None:
     desk = idle()
     assert desk.plan() == ["young"]

@@ -280,6 +280,12 @@ def test_certificates_of_another_program_are_looked_for_there() -> None:
                 ("provisioning-placeholders", "create pods in gpufraction-system"),
             },
         ),
+        (
+            "allocator",
+            ("--idle-evict",),
+            {},
+            {("idle-evict", "create pods/eviction"), ("idle-evict", "list pods")},
+        ),
         ("nodeagent", ("--evict-unhealthy=0",), {}, set()),
         ("nodeagent", (), {"GPUFRACTION_STARTUP_TAINT": "true"}, {("startup-taint", "patch nodes")}),
         ("webhook", ("--pods=true",), {}, set()),
