@@ -210,8 +210,10 @@ class Preemptor:
             entry = self._queue.pod(uid)
             if entry is None or not all(self._still_due(victim, now) for victim in plan.plan.victims):
                 continue
-            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, self.kept_for_patience())
-            best = self._best_there_now(entry, plan.plan, victims) if wanted and self.has_no_room(entry) else None
+            kept = self.kept_for_patience()
+            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, kept)
+            wanted = wanted and not tracker.closed_to(kept, plan.node, entry) and self.has_no_room(entry)
+            best = self._best_there_now(entry, plan.plan, victims) if wanted else None
             if best is not None and best.victims:
                 self.giving_way.forget(victim.uid for victim in best.victims)
                 return self.begin(entry, best)

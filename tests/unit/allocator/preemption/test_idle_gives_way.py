@@ -387,6 +387,20 @@ def test_room_that_came_free_by_itself_saves_the_idle_ones() -> None:
     assert desk.evicted() == []
 
 
+def test_a_node_that_is_reserved_for_a_starving_pod_meanwhile_is_let_alone() -> None:
+    desk = Bench(options=SchedulerOptions(idle_evict=True, starvation_timeout=200.0))
+    desk.run(worker("idle", after="1h"))
+    desk.run(worker("busy"))
+    desk.report(idle=2 * HOUR)
+    desk.wait(worker("large", "16Gi", second=3))
+    desk.wait(worker("next", second=9))
+    assert desk.plan() == ["idle"]
+    desk.second(301)
+    assert [kept.uid for kept in desk.controller.view().reserved] == ["uid-large"]
+    desk.again()
+    assert desk.evicted() == []
+
+
 def test_pods_that_end_anyway_make_room_before_idle_ones() -> None:
     desk = idle()
     assert desk.plan() == ["young"]
