@@ -220,7 +220,7 @@ def test_annotations_that_leave_no_room_for_the_share_are_refused_with_the_longe
     made = pod("p").annotated("a/long", "x" * (255 << 10)).annotated("a/short", "x").json()
     assert bounds.annotations_problem(made, SMALL) == Refusal(
         "metadata.annotations",
-        "261134 bytes, and up to 1670 that the share adds",
+        "261134 bytes, and up to 1748 that the share adds",
         "Kubernetes takes 262144 in all: shorten metadata.annotations[a/long]",
     )
 

@@ -368,7 +368,7 @@ def test_the_playgrounds_programs_have_the_flags_of_components() -> None:
         assert {program: flags for program, flags in added.items() if flags} == by_program, name
 
 
-HERE_ONLY = ("GPUFRACTION_HOST_ROOT",)
+HERE_ONLY = ("GPUFRACTION_HOST_ROOT", "GPUFRACTION_KUBELET", "GPUFRACTION_LIMITERS_CDI")
 """Settings of a component that say where something is mounted, which a process has not."""
 
 

@@ -12,7 +12,7 @@ from contract.nodes import excluded as keptout
 from contract.scheduling import protection
 from nodeagent.isolation.mps import FAULT
 from nodeagent.publishing import changes
-from nodeagent.sharing.overuse import OVERUSE, UNHEALTHY
+from nodeagent.sharing.overuse import OVERUSE, PRESSURE, UNHEALTHY
 from tests.unit.manifests.install import CONFIGURATION, pods
 from tests.unit.manifests.kube import MANIFESTS, of, one, sources, texts
 
@@ -147,7 +147,7 @@ def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
 def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
     said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
     [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
-    assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, UNHEALTHY, FAULT}
+    assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, PRESSURE, UNHEALTHY, FAULT}
 
 
 def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
