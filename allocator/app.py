@@ -320,7 +320,9 @@ def _fits(
             rejects=settings.placement.unsatisfiable == "deny",
             nodes_within=settings.provisioning.patience if settings.provisioning.enabled else None,
         ),
-        reading=lambda: TemplateReading(reading, options.value() or NO_OPTIONS, settings.fits.runtime_class),
+        reading=lambda: TemplateReading(
+            reading, options.value() or NO_OPTIONS, settings.fits.runtime_class, settings.dra
+        ),
         timeout=_write_timeout(settings),
         counted=lambda state: answered.labels(state=state).inc(),
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),

@@ -23,6 +23,7 @@ from allocator.kueue import workloads
 from allocator.kueue.workloads import JSON, Flavor, PodSet, Workload
 from contract import bounds, dialects
 from contract.dialects.base import Refusal
+from contract.encoding import resourceclaims
 from contract.model import NodeState
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
 from contract.scheduling import needs, nodeinfo
@@ -42,6 +43,8 @@ class TemplateReading:
     pools: PoolOptions = NO_OPTIONS
     runtime_class: str = ""
     """The RuntimeClass that pods with a share get unless they name one; empty: none."""
+    claims: bool = False
+    """Whether pods with a share name a ResourceClaim, by which some nodes deliver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +175,12 @@ def _existing(
     """
     before = needs.needs_of(pod_set.template)
     for ask in waiting:
-        as_before = replace(ask.needs, several=before.several, bursts=before.bursts, isolation=before.isolation)
+        as_before = replace(
+            ask.needs, several=before.several, bursts=before.bursts, isolation=before.isolation, claim=before.claim
+        )
         if alone or as_before == before:
             after = needs.needs_of(pod, several=ask.needs.several, bursts=ask.needs.bursts)
-            return replace(ask, needs=replace(after, isolation=ask.needs.isolation))
+            return replace(ask, needs=replace(after, isolation=ask.needs.isolation, claim=ask.needs.claim))
     return None
 
 
@@ -198,6 +203,7 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     found = needs.needs_of(standard, several=request.several, bursts=request.bursts)
     if reading.runtime_class and not found.runtime_class:
         found = replace(found, runtime_class=reading.runtime_class)
+    found = replace(found, claim=reading.claims and resourceclaims.fits_claim(request))
     return SchedulingRequest(replace(request, warnings=()), found)
 
 

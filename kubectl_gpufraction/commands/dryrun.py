@@ -18,7 +18,7 @@ from typing import Any
 
 from contract import names
 from contract import pods as podfields
-from contract.encoding import codec
+from contract.encoding import codec, resourceclaims
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
 from contract.scheduling import reasons
@@ -115,11 +115,11 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
 
 def _wanted(pod: JSON) -> RoomRequest | None:
     request = podfields.admitted(pod)
-    return (
-        None
-        if request is None
-        else RoomRequest(request, unpinned(needs_of(pod, several=request.several, bursts=request.bursts)))
-    )
+    if request is None:
+        return None
+    found = unpinned(needs_of(pod, several=request.several, bursts=request.bursts))
+    # One that was placed where no claim is needed names none any more; another replica of it would.
+    return RoomRequest(request, replace(found, claim=resourceclaims.fits_claim(request)))
 
 
 def _indexes(allocation: Allocation) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from allocator.kueue import judge, workloads
 from allocator.kueue.judge import FallsShort, Fits, Gang, NeverFits, NotAdmitted, NotSeen, TemplateReading, Trial
 from allocator.workers.kueue.answers import answer_to
 from contract.encoding import quantity
-from contract.model import Usage
+from contract.model import Delivery, Usage
 from contract.options import Options, pool_options
 from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import DEFAULT_LIMITS
@@ -344,6 +344,20 @@ def test_pods_that_exist_ask_for_what_they_were_admitted_with() -> None:
     assert trial([node("a").gpus(2, mib=12 << 10).labelled("pool", "x")]).judge(found) == Fits(1)
     with pytest.raises(NotSeen, match="a pod of pod set main"):
         gang(case, {})
+
+
+def test_nodes_that_deliver_by_claims_count_where_pods_will_name_one() -> None:
+    """Kueue's template names no ResourceClaim: the webhook gives the pods one when they are created."""
+    by_claims = tuple(replace(each.state(), delivery=Delivery(("",), "nvidia.com/gpu", dra=True)) for each in TWO)
+    answers = []
+    for claims in (True, False):
+        made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+        made.begin(FrozenCluster(by_claims, (), None))
+        read = gang(Case(workload("w", pod_set("main", 4, EIGHT)), "", reading=TemplateReading(claims=claims)))
+        assert isinstance(read, Gang)
+        answers.append(made.judge(read))
+    assert answers[0] == Fits(4)
+    assert not isinstance(answers[1], Fits)
 
 
 def clusters(random: Random) -> list[NodeBuilder]:
