@@ -94,7 +94,7 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
     request = PodRequest("any", tuple(containers), same, draw(policies), draw(policies))
     # Whether a node holds limits is asked of the node; without it the GPUs answer more often.
     bursts = request.bursts and draw(st.booleans())
-    return SchedulingRequest(request, replace(needs, several=request.several, bursts=bursts))
+    return SchedulingRequest(request, replace(needs, several=request.several, bursts=bursts, claim=draw(st.booleans())))
 
 
 @st.composite
@@ -134,7 +134,10 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         )
         for gpu in made.state().gpus
     ]
-    ways = (None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True))
+    ways = (
+        *(None, None, Delivery(), Delivery(("",)), Delivery(("", "nvidia"), "nvidia.com/gpu", single=True)),
+        Delivery(("",), "nvidia.com/gpu", dra=True),
+    )
     return replace(
         made.state(),
         gpus=tuple(gpus),
