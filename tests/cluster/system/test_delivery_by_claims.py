@@ -114,6 +114,30 @@ def test_a_pod_that_waited_may_land_on_a_node_without_claims(cluster: Cluster) -
     assert f"NVIDIA_VISIBLE_DEVICES={uuid}\n" in scenarios.printed(cluster.kube, placed, "main")
 
 
+def test_a_pool_that_changes_its_way_and_back_leaves_running_pods_alone(cluster: Cluster) -> None:
+    def labelled(value: str | None) -> None:
+        cluster.kube.patch_merge(paths.nodes("plain"), {"metadata": {"labels": {str(names.DELIVERY): value}}})
+        wait_for(lambda: by_claim(cluster, "plain") == bool(value), "the agent does not see the label", 30)
+
+    created(cluster, "before", "plain")
+    before = run(cluster, "before")
+    labelled(names.BY_DRA)
+    try:
+        created(cluster, "by-claim", "plain")
+        by = pods.carried_allocation(run(cluster, "by-claim"))
+        assert by is not None
+        assert by.by_claim
+        invariants.check(cluster)
+    finally:
+        labelled(None)
+    created(cluster, "after", "plain")
+    assert not resourceclaims.named_by(run(cluster, "after")["spec"])
+    invariants.check(cluster)
+    for name in ("before", "by-claim"):
+        assert scenarios.is_running(found(cluster, name))
+    assert pods.uid(found(cluster, "before")) == pods.uid(before)
+
+
 def test_several_containers_get_their_own_cards_and_the_others_none(cluster: Cluster) -> None:
     body = pod("many").container("both").asks(names.GPU_MEMORY, "1Gi").asks(names.GPU_COUNT, 2)
     body = body.container("one").asks(names.GPU_MEMORY, "2Gi").container("none")
