@@ -93,6 +93,7 @@ class Crio:
 [crio.runtime]
 cgroup_manager = "cgroupfs"
 conmon_cgroup = "pod"
+disable_hostport_mapping = true
 default_runtime = "runc"
 pinns_path = "{self._assets.program("pinns")}"
 [crio.image]
