@@ -254,6 +254,16 @@ def test_who_takes_its_word_back_in_the_grace_stays() -> None:
     assert desk.told("next")[0] == "Memory"
 
 
+def test_idle_pods_are_counted_with_consent_and_without() -> None:
+    desk = Bench("a", "b")
+    for name, after in (("agrees", "9h"), ("silent", "")):
+        desk.run(worker(name, "8Gi", after=after))
+    desk.report(agrees=60, silent=60, gone=60)
+    assert desk.controller.look().idle == (1, 1)
+    desk.controller.handle(ConsentsListed({"default": HOUR}))
+    assert desk.controller.look().idle == (2, 0)
+
+
 def test_an_agent_names_pods_of_its_own_node_only() -> None:
     desk = Bench("a", "b")
     homes = {name: desk.run(worker(name, "16Gi", after="1h")) for name in ("one", "two")}

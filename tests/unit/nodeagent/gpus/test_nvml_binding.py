@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
+from nodeagent.sharing.idleness import computing_nothing
+from nodeagent.sharing.residents import Resident
+from nodeagent.sharing.usage import measure
 from tests.unit.nodeagent.builders import MIB
 
 FAKE = Path(__file__).parents[1] / "fake_nvml"
@@ -250,6 +254,35 @@ def test_a_process_that_uses_any_engine_of_a_card_is_active(machine: Machine) ->
     """One that only has memory there is not."""
     machine.shows(TWO, *(f"process 0 {pid} 5" for pid in (7, 8, 9)), "load 0 7 0", "video 0 8 5", "process 1 9 7")
     assert [card.active for card in machine.look().cards] == [(7, 8), ()]
+
+
+CONTAINERS = {pid: f"0::/kubepods/pod{pid}/{digit * 64}" for pid, digit in ((7, "a"), (8, "b"))}
+QUIET = {
+    "nobody computes, and the card does not": (("busy 0 0",), {"seven", "eight"}),
+    "one computes": (("load 0 7 30",), {"eight"}),
+    "one decodes video": (("busy 0 0", "video 0 8 5"), {"seven"}),
+    "the card computes, and the driver does not say for whom": ((), set()),
+    "somebody else computes": (("process 0 9 5", "load 0 9 1"), set()),
+    "the driver does not tell": (("busy 0 0", "fail nvmlDeviceGetProcessUtilization 0 4"), set()),
+    "the card is lost": (("fail nvmlDeviceGetHandleByIndex_v2 0 15",), set()),
+}
+
+
+@pytest.mark.parametrize("case", QUIET.values(), ids=QUIET.keys())
+def test_from_the_library_to_the_pods_that_compute_nothing(
+    machine: Machine, case: tuple[tuple[str, ...], set[str]]
+) -> None:
+    """Two pods share the first card; each has a process with memory there."""
+    lines, quiet = case
+    machine.look()
+    machine.shows(TWO, "process 0 7 5", "process 0 8 5", *lines)
+    share = (ContainerAllocation("main", (GpuShare("GPU-aaaa", 0, MIB, 0, MIB),)),)
+    pods = [
+        Resident(name, "team", name, Allocation(name, "n1", share), containers=((digit * 64, "main"),))
+        for name, digit in (("seven", "a"), ("eight", "b"))
+    ]
+    usage = measure(machine.look().cards, pods, lambda pid: CONTAINERS.get(pid, "0::/system.slice/sshd.service"))
+    assert set(computing_nothing(usage)) == quiet
 
 
 REFUSED = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contract.metrics import metrics_of
+from contract.nodes.idle import IdleShare
 from nodeagent.publishing.metrics import AgentGauges
+from nodeagent.sharing.residents import Resident
 from runtime.metrics import Metrics
 from tests.unit.nodeagent.builders import BLIND, T4, card, observation
 
@@ -30,3 +32,13 @@ def test_gauges_follow_the_cards() -> None:
         'gpufraction_gpus{health="healthy",node="n1"}': 0,
         'gpufraction_gpus{health="unhealthy",node="n1"}': 0,
     }
+
+
+def test_a_gauge_has_since_when_each_pod_is_idle() -> None:
+    metrics = Metrics(metrics_of("nodeagent"))
+    gauges = AgentGauges(metrics, node="n1")
+    gauges.show_idle([IdleShare(1_700_000_000, "uid-p"), IdleShare(1, "gone")], [Resident("uid-p", "team", "p")])
+    name = 'gpufraction_share_idle_since_timestamp_seconds{namespace="team",pod="p"}'
+    assert series(metrics) == {name: 1_700_000_000}
+    gauges.show_idle([], [])
+    assert series(metrics) == {}
