@@ -30,7 +30,10 @@ from webhook.settings import ServeSettings
 
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
 PROGRAMS: dict[str, type[Any]] = {"webhook": ServeSettings, "allocator": Settings, "nodeagent": AgentSettings}
-NEEDED = {"nodeagent": {"GPUFRACTION_NODE": "n"}}
+NEEDED = {
+    "nodeagent": {"GPUFRACTION_NODE": "n", "GPUFRACTION_HOST_ROOT": "/host", "GPUFRACTION_LIMITERS_CDI": "/var/run/cdi"}
+}
+"""What the manifests set by variables, the components included that some settings need."""
 BY_COMPONENTS = {
     "claims",
     "unhealthy_lists",
