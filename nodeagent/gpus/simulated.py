@@ -47,7 +47,7 @@ _FAILURES: dict[str, type[library.GpuLibraryError]] = {
     )
 }
 _FIELDS = frozenset({"driver", "cuda", "gpus", "failure", "cards"})
-_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation", "computing"})
+_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation", "computing", "capability"})
 _FIRST_PID = 1 << 22
 """Above every process id of Linux."""
 
@@ -79,6 +79,7 @@ class Simulated:
     def __init__(self, spec: str, *, node: str) -> None:
         self._spec, self._node = spec, node
         self._computing = self._scene().computing
+        self._exclusive: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Simulated({self._spec!r})"
@@ -94,6 +95,15 @@ class Simulated:
     def gpus(self) -> tuple[Card, ...]:
         """See `GpuLibrary`."""
         return self._look().cards
+
+    def exclusive(self, uuid: str) -> bool | None:
+        """Whether the card's compute mode is EXCLUSIVE_PROCESS, as this object was told; of no other process."""
+        return uuid in self._exclusive
+
+    def set_exclusive(self, uuid: str, exclusive: bool) -> str:
+        """Remember the mode. Never fails."""
+        (self._exclusive.add if exclusive else self._exclusive.discard)(uuid)
+        return ""
 
     def cgroup_of(self, pid: int) -> str:
         """The text of `/proc/<pid>/cgroup` of a process that the last look at the cards showed; empty for another."""
@@ -201,6 +211,7 @@ def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
         reason="" if healthy else str(change.get("reason") or "simulated fault"),
         used_bytes=memory_from_text(change["used"]) if "used" in change else card.used_bytes,
         utilisation=utilisation,
+        capability=str(change.get("capability") or card.capability),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from nodeagent.gpus.nvml import Nvml
+from nodeagent.gpus.simulated import Simulated
 from nodeagent.mps import keeper
 from nodeagent.mps.daemon import PROGRAM
 from nodeagent.mps.exchange import ROOT
@@ -42,6 +43,8 @@ class MpsSettings:
         "container of another user waits until the clients before it have ended.",
     )
     nvml_library: str = setting("", "Path of libnvidia-ml.so.1; empty: the linker's choice.")
+    simulate: str = setting("", "Simulated GPUs, as for the agent; empty: the real ones.")
+    node: str = setting("", "The node's name, which simulated GPUs have their UUIDs from.")
     interval: float = setting(5.0, "Time between two looks at GPUs and daemons.", unit="duration", minimum=0.05)
     timeout: float = setting(5.0, "How long a daemon may take for one answer.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
@@ -58,7 +61,9 @@ def supervise(settings: MpsSettings) -> int:
     """Run the daemons until a signal to stop. Then they end too, as their container does."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
-    library = Nvml(path=settings.nvml_library)
+    library = (
+        Simulated(settings.simulate, node=settings.node) if settings.simulate else Nvml(path=settings.nvml_library)
+    )
     supervisor = Supervisor(
         library,
         Path(settings.root),

@@ -16,10 +16,11 @@ from playground.tenants.burst import BURST
 from playground.tenants.fair import FAIR
 from playground.tenants.idle import IDLE
 from playground.tenants.moving import MOVING
+from playground.tenants.reserved import RESERVED
 from playground.tenants.scenes import Scene
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL, MOVING)
+SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL, MOVING, RESERVED)
 
 
 def run(out: TextIO = sys.stdout) -> int:

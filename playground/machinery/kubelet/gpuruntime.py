@@ -1,10 +1,10 @@
 """
 What the NVIDIA container runtime makes of a container's environment on a node that has GPUs.
 
-The playground has no driver, so this says which GPUs a container would have been given, by the rules of the NVIDIA
-container toolkit in its `legacy` mode on a node whose default runtime is `nvidia`, and what a program in the container
-would then print. Source: NVIDIA container toolkit documentation, "Environment variables (OCI spec)", and
-libnvidia-container's device selection. Pure.
+The playground has no driver, so this says which GPUs a container would have been given, and what a program in it
+would then print: by the rules of the NVIDIA container toolkit in its `legacy` mode on a node whose default runtime is
+`nvidia`, and of its `cdi` mode for names of CDI devices. Source: NVIDIA container toolkit documentation, "Environment
+variables (OCI spec)", and libnvidia-container's device selection. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,12 +70,18 @@ def asks_for_all(image: str) -> bool:
 
 
 def visible(environment: Mapping[str, str], image: str, gpus: NodeGpus) -> list[NodeGpu] | DeviceError:
-    """The GPUs that the runtime gives the container, in the node's order, whatever order the container asked in."""
+    """
+    The GPUs that the runtime gives the container, in the node's order, whatever order the container asked in. Where all
+    of them are names of CDI devices, it resolves these, as NVIDIA's runtime does in its `cdi` mode.
+    """
     wanted = environment.get(VISIBLE, "all" if asks_for_all(image) else "void")
     if wanted in ("", "void", "none"):
         return []
+    words = wanted.split(",")
+    if all("/" in word and "=" in word for word in words):
+        return with_described((), words, gpus)
     chosen: set[int] = set()
-    for word in wanted.split(","):
+    for word in words:
         found = [gpu.index for gpu in gpus if word == "all" or _is(gpu, word)]
         if not found and word != "all":
             return DeviceError(word)

@@ -20,6 +20,7 @@ from nodeagent.mps.daemon import session, start_time
 from nodeagent.mps.exchange import GpuReport, MpsPaths, wanted_to_text
 from nodeagent.mps.lifecycle import RestartPace
 from nodeagent.mps.supervisor import Supervisor
+from playground.programs import mps_control
 from playground.waiting import wait_for
 from tests.unit.nodeagent.builders import card
 
@@ -62,7 +63,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root, self.places, self.cards, self.now = root, MpsPaths(root), Cards(), 0.0
         self.program = root / "nvidia-cuda-mps-control"
-        source = (Path(__file__).parent / "fake_control.py").read_text()
+        source = Path(mps_control.__file__).read_text()
         self.program.write_text(f"#!{sys.executable} -IS\n{source}")
         self.program.chmod(0o755)
         self.seen: set[int] = set()

@@ -17,6 +17,7 @@ import pytest
 from nodeagent.files import write_atomically
 from nodeagent.mps.daemon import session, start_time
 from nodeagent.mps.exchange import MpsPaths, Report, report_from_text, wanted_to_text
+from playground.programs import mps_control
 from playground.waiting import wait_for
 from tests.unit.nodeagent.mps.conftest import gone
 
@@ -30,7 +31,7 @@ class Running:
 
     def __init__(self, library: Path, root: Path, *, wanted: bool = True) -> None:
         self.places = MpsPaths(root)
-        source = (Path(__file__).parent / "fake_control.py").read_text()
+        source = Path(mps_control.__file__).read_text()
         program = root / "control"
         program.write_text(f"#!{sys.executable} -IS\n{source}")
         program.chmod(0o755)

@@ -36,7 +36,7 @@ from typing import Any
 
 CHUNKS, CHUNK = 10, 8
 partitions: dict[str, int] = {}
-PIPE = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+PIPE = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", ".")
 PID = "nvidia-cuda-mps-control.pid"
 
 
@@ -157,13 +157,18 @@ def ask() -> None:
                     sys.stdout.write(line)
 
 
-VERSION = script().get("version", 13010)
-KNOWN = {"-f"} if script().get("old") else {"-f", "-multiuser-server", "-v", *(("-S",) if VERSION >= 13010 else ())}
-if sys.argv[1:] == ["-v"] and "-v" in KNOWN:
-    print(VERSION)
-elif not set(sys.argv[1:]) <= KNOWN:
-    sys.exit("Cannot find MPS control daemon process")
-elif "-f" in sys.argv:
-    serve()
-else:
-    ask()
+def main() -> None:
+    version = script().get("version", 13010)
+    known = {"-f"} if script().get("old") else {"-f", "-multiuser-server", "-v", *(("-S",) if version >= 13010 else ())}
+    if sys.argv[1:] == ["-v"] and "-v" in known:
+        print(version)
+    elif not set(sys.argv[1:]) <= known:
+        sys.exit("Cannot find MPS control daemon process")
+    elif "-f" in sys.argv:
+        serve()
+    else:
+        ask()
+
+
+if __name__ == "__main__":
+    main()
