@@ -143,3 +143,17 @@ def test_the_simulation_has_the_control_group_of_each_process(tmp_path: Path) ->
     library = Simulated(f"@{file}", node="n1")
     ((pid, _),) = library.gpus()[0].busy or ()
     assert (container_of(library.cgroup_of(pid)), library.cgroup_of(pid + 1)) == ("a" * 64, "")
+
+
+def test_the_supervisor_of_mps_can_ask_for_what_it_needs() -> None:
+    cards = {1: {"capability": "8.6"}}
+    scene = scene_from_document({"gpus": "2 x NVIDIA A10 1Gi", "cards": cards}, node="n1")
+    assert [card.capability for card in scene.cards] == ["", "8.6"]
+    library = Simulated("2 x NVIDIA A10 1Gi", node="n1")
+    first, second = (card.uuid for card in library.gpus())
+    assert (library.set_exclusive(first, True), library.exclusive(first), library.exclusive(second)) == (
+        "",
+        True,
+        False,
+    )
+    assert (library.set_exclusive(first, False), library.exclusive(first)) == ("", False)

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from playground.machinery.kubelet.gpuruntime import DeviceError, NodeGpu, memory_limit, printed, visible
+from playground.machinery.kubelet.gpuruntime import (
+    DeviceError,
+    NodeGpu,
+    UnresolvableDevice,
+    memory_limit,
+    printed,
+    visible,
+)
 
 MIB = 1 << 20
 T4 = NodeGpu(0, "GPU-aaaa-1", "Tesla T4", 15109 * MIB)
@@ -20,6 +27,21 @@ VISIBLE = {
     "an index": ({"NVIDIA_VISIBLE_DEVICES": "1"}, "busybox", [V100]),
     "a UUID that is not there": ({"NVIDIA_VISIBLE_DEVICES": "GPU-cccc-3"}, "busybox", DeviceError("GPU-cccc-3")),
     "an index that is not there": ({"NVIDIA_VISIBLE_DEVICES": "0,7"}, "busybox", DeviceError("7")),
+    "names of CDI devices": (
+        {"NVIDIA_VISIBLE_DEVICES": "nvidia.com/gpu=GPU-bbbb-2,gpufraction.io/partition=GPU-bbbb-2.id"},
+        "busybox",
+        [V100],
+    ),
+    "a CDI device that nobody described": (
+        {"NVIDIA_VISIBLE_DEVICES": "nvidia.com/gpu=GPU-cccc-3"},
+        "busybox",
+        UnresolvableDevice("nvidia.com/gpu=GPU-cccc-3"),
+    ),
+    "a CDI device beside an index": (
+        {"NVIDIA_VISIBLE_DEVICES": "0,nvidia.com/gpu=GPU-bbbb-2"},
+        "busybox",
+        DeviceError("nvidia.com/gpu=GPU-bbbb-2"),
+    ),
     "unset, a plain image": ({}, "busybox", []),
     "unset, a CUDA image": ({}, "nvcr.io/nvidia/cuda:12.4", [T4, V100]),
     "unset, a framework's image": ({}, "tensorflow/tensorflow:latest-gpu", [T4, V100]),
