@@ -25,6 +25,7 @@ from contract.metrics import metrics_of
 from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
+from nodeagent.dra.health import HealthWatch
 from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import ACTIVE_SECONDS, GpuLibrary
@@ -184,7 +185,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
         more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
     )
-    plugin = kubelet_plugin(kube, settings, changed=lambda: agent.wake()) if settings.kubelet else None
+    health = HealthWatch(lambda: latest(), node=settings.node)
+    plugin = kubelet_plugin(kube, settings, health, changed=lambda: agent.wake()) if settings.kubelet else None
     cards = None
     if settings.driver_folder:
         cards = Cards(
@@ -209,6 +211,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         # No pod is evicted because the GPU's daemon is away: its programs may continue.
         overuse.seen(without_servers(observation, found.mps))
         agent.wake()
+        health.wake()
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
     observer = Observer(
@@ -265,7 +268,9 @@ def _hold(settings: HoldSettings) -> int:
     return process.wait()
 
 
-def kubelet_plugin(kube: Kube, settings: AgentSettings, *, changed: Callable[[], None]) -> PluginServer:
+def kubelet_plugin(
+    kube: Kube, settings: AgentSettings, health: HealthWatch, *, changed: Callable[[], None]
+) -> PluginServer:
     """The agent as a kubelet plugin. Raises `SettingsError` where gRPC is not installed."""
     try:
         from nodeagent.dra.server import PluginPaths, PluginServer
@@ -279,7 +284,8 @@ def kubelet_plugin(kube: Kube, settings: AgentSettings, *, changed: Callable[[],
             raise UnreadableClaim(str(error)) from error
 
     files = PluginPaths(Path(settings.kubelet))
-    return PluginServer(ClaimPlugin(read, node=settings.node, checkpoint=files.checkpoint), files, changed=changed)
+    claims = ClaimPlugin(read, node=settings.node, checkpoint=files.checkpoint)
+    return PluginServer(claims, files, health, changed=changed)
 
 
 def _isolation(

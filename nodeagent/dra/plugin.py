@@ -51,6 +51,10 @@ class ClaimPlugin:
         with self._lock:
             return dict(self._known)
 
+    def devices(self) -> tuple[PreparedDevice, ...]:
+        """All devices that are prepared here."""
+        return tuple(device for devices in self.known.values() for device in devices)
+
     def prepare(self, claims: Sequence[ClaimRef]) -> dict[str, Answer]:
         """The answer for each claim, by its uid."""
         return {claim.uid: self._prepared(claim) for claim in claims}

@@ -1,7 +1,7 @@
 """
 The two sockets of the kubelet plugin, over gRPC.
 
-    <kubelet>/plugins/gpufraction.io/dra.sock            the plugin itself
+    <kubelet>/plugins/gpufraction.io/dra.sock            the plugin itself, and the health of its devices
     <kubelet>/plugins_registry/gpufraction.io-reg.sock   kubelet finds it, and asks who we are
 
 Kubelet watches the second folder: it connects when the socket appears, and tells us whether it registered the plugin.
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,18 @@ from typing import Any
 import grpc
 
 from contract import names
-from nodeagent.dra import wire
+from nodeagent.dra import health, wire
+from nodeagent.dra.health import HealthWatch
 from nodeagent.dra.plugin import ClaimPlugin
 
 log = logging.getLogger(__name__)
 _THREADS = 8
 """Calls at the same time; kubelet asks once for each pod that starts."""
+_STREAMS = 2
+"""
+Streams of health at the same time, each with a thread besides: kubelet has one, and after its restart one that has not
+ended yet. A stream that nobody reads holds its own thread only.
+"""
 _GRACE = 2.0
 
 
@@ -56,10 +63,21 @@ class PluginPaths:
 
 
 class PluginServer:
-    """Serves the plugin until stopped. `changed` is called when kubelet has registered the plugin, or refused it."""
+    """
+    Serves the plugin until stopped. `watch`: the health of its devices. `changed` is called when kubelet has registered
+    the plugin, or refused it.
+    """
 
-    def __init__(self, plugin: ClaimPlugin, paths: PluginPaths, *, changed: Callable[[], None] = lambda: None) -> None:
-        self._plugin, self._paths, self._changed = plugin, paths, changed
+    def __init__(
+        self,
+        plugin: ClaimPlugin,
+        paths: PluginPaths,
+        watch: HealthWatch,
+        *,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plugin, self._paths, self._watch, self._changed = plugin, paths, watch, changed
+        self._streams = threading.BoundedSemaphore(_STREAMS)
         self._registered: bool | None = None
         self._why = ""
 
@@ -78,20 +96,21 @@ class PluginServer:
         self._paths.folder.mkdir(parents=True, exist_ok=True)
         servers: list[grpc.Server] = []
         try:
-            servers.append(self._started(self._paths.endpoint, self._services()))
+            servers.append(self._started(self._paths.endpoint, self._services(), self._health(stop)))
             # Last, since kubelet calls the plugin as soon as it sees this socket.
             servers.append(self._started(self._paths.registration, self._registration()))
             log.info("kubelet plugin listens", extra={"socket": str(self._paths.endpoint)})
             stop.wait()
         finally:
+            self._watch.wake()
             for server in reversed(servers):
                 server.stop(_GRACE).wait()
             self._registered = None
 
-    def _started(self, path: Path, handler: Any) -> grpc.Server:
+    def _started(self, path: Path, *handlers: Any) -> grpc.Server:
         path.unlink(missing_ok=True)
-        server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="dra"))
-        server.add_generic_rpc_handlers((handler,))
+        server = grpc.server(ThreadPoolExecutor(_THREADS + _STREAMS, thread_name_prefix="dra"))
+        server.add_generic_rpc_handlers(handlers)
         server.add_insecure_port(f"unix:{path}")
         server.start()
         path.chmod(0o600)
@@ -102,6 +121,22 @@ class PluginServer:
             wire.SERVICE,
             NodePrepareResources=lambda message: wire.prepared(self._plugin.prepare(wire.claims(message))),
             NodeUnprepareResources=lambda message: wire.unprepared(self._plugin.unprepare(wire.claims(message))),
+        )
+
+    def _health(self, stop: threading.Event) -> Any:
+        def watched(message: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            if not self._streams.acquire(blocking=False):
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_STREAMS} streams of health are open already")
+            if not context.add_callback(self._streams.release):
+                self._streams.release()
+                return
+            context.add_callback(self._watch.wake)
+            updates = self._watch.updates(self._plugin.devices, ended=lambda: stop.is_set() or not context.is_active())
+            for devices in updates:
+                yield wire.device_healths(devices, at=int(time.time()), timeout=health.TIMEOUT)
+
+        return grpc.method_handlers_generic_handler(
+            wire.HEALTH, {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(watched)}
         )
 
     def _registration(self) -> Any:

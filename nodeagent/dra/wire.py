@@ -1,9 +1,10 @@
 """
-The protobuf messages of kubelet's plugin registration (v1) and of its DRA plugins (v1), written by hand.
+The protobuf messages of kubelet's plugin registration (v1), of its DRA plugins (v1) and of the health of their devices
+(v1alpha1), written by hand.
 
-They are a dozen fields in all, of text, flags and nested messages. So the wire format itself is read and written here
-(protobuf.dev, "Encoding"), and neither generated code nor protobuf's runtime is needed. Fields that we do not know are
-skipped, as the format wants.
+They are two dozen fields in all, of text, numbers and nested messages. So the wire format itself is read and written
+here (protobuf.dev, "Encoding"), and neither generated code nor protobuf's runtime is needed. Fields that we do not know
+are skipped, as the format wants.
 
 Pure. Whatever the bytes are, reading them raises `BadMessage` and no other exception.
 """
@@ -12,16 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from contract.encoding.resourceclaims import PreparedDevice
 
 REGISTRATION = "pluginregistration.Registration"
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
-VERSIONS = ("v1.DRAPlugin",)
-"""What kubelet is told that we support: kubelets from 1.34 on know it."""
+HEALTH = "v1alpha1.DRAResourceHealth"
+VERSIONS = ("v1.DRAPlugin", HEALTH)
+"""
+What kubelet is told that we support: kubelets from 1.34 on know the first. They call the second without looking for it
+here, if at all.
+"""
 _TYPE = "DRAPlugin"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MOST_BITS = 64
+_LONGEST_MESSAGE = 1024
+"""Bytes. Kubelet cuts a longer one, also within a character."""
 
 
 class BadMessage(ValueError):
@@ -41,6 +49,24 @@ Answer = tuple[PreparedDevice, ...] | str
 """The devices of one claim; or, as text, why there are none."""
 
 
+class Health(IntEnum):
+    """The health of a device, with the numbers of the protocol."""
+
+    UNKNOWN = 0
+    HEALTHY = 1
+    UNHEALTHY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """A device of a pool. `message`: why it is not healthy; empty if it is."""
+
+    pool: str
+    device: str
+    health: Health
+    message: str = ""
+
+
 # -- what we answer -----------------------------------------------------------------------------------------------
 
 
@@ -58,6 +84,19 @@ def prepared(answers: Mapping[str, Answer]) -> bytes:
 def unprepared(errors: Mapping[str, str]) -> bytes:
     """`NodeUnprepareResourcesResponse`: for each claim, by its uid, why it failed; empty where it did not."""
     return b"".join(_entry(uid, _text(1, error) if error else b"") for uid, error in errors.items())
+
+
+def device_healths(devices: Iterable[DeviceHealth], *, at: int, timeout: int) -> bytes:
+    """`NodeWatchResourcesResponse`. `at`: seconds since the epoch; `timeout`: seconds for which it is true."""
+    return b"".join(_bytes(1, _health(device, at, timeout)) for device in devices)
+
+
+def _health(device: DeviceHealth, at: int, timeout: int) -> bytes:
+    message = device.message.encode(errors="replace")[:_LONGEST_MESSAGE].decode(errors="ignore")
+    fields = [_bytes(1, _text(1, device.pool) + _text(2, device.device))]
+    # A field that is 0 or empty is left out, as the format wants.
+    fields += [_number(2, device.health), _number(3, at), _number(4, timeout), _text(5, message) if message else b""]
+    return b"".join(fields)
 
 
 def _answer(answer: Answer) -> bytes:
@@ -149,6 +188,10 @@ def _varint(value: int) -> bytes:
         value >>= 7
     written.append(value)
     return bytes(written)
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3 | _VARINT) + _varint(value) if value else b""
 
 
 def _bytes(number: int, value: bytes) -> bytes:

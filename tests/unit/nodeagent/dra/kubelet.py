@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -36,3 +38,14 @@ def prepare(socket: Path, *claims: ClaimRef) -> bytes:
 
 def unprepare(socket: Path, *claims: ClaimRef) -> bytes:
     return call(socket, wire.SERVICE, "NodeUnprepareResources", claims_message(claims))
+
+
+@contextlib.contextmanager
+def watching(socket: Path) -> Iterator[Any]:
+    """The stream of the devices' health, as kubelet opens it; its messages in turn."""
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        stream = channel.unary_stream(f"/{wire.HEALTH}/NodeWatchResources")(b"", timeout=30, wait_for_ready=True)
+        try:
+            yield stream
+        finally:
+            stream.cancel()

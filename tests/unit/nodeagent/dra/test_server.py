@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,31 +13,45 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
 
 from nodeagent.dra import wire  # noqa: E402
+from nodeagent.dra.health import HealthWatch  # noqa: E402
 from nodeagent.dra.plugin import ClaimPlugin  # noqa: E402
 from nodeagent.dra.server import PluginPaths, PluginServer  # noqa: E402
 from nodeagent.dra.wire import ClaimRef  # noqa: E402
+from nodeagent.gpus.library import Card  # noqa: E402
+from nodeagent.gpus.observation import Observation  # noqa: E402
 from playground.waiting import wait_for  # noqa: E402
 from tests.unit.nodeagent.dra import kubelet  # noqa: E402
 from tests.unit.nodeagent.dra.test_plugin import REF, Cluster, plugin  # noqa: E402
+
+CARD = Card(index=0, uuid="GPU-11111111-2222-3333-4444-555555555555", model="Tesla T4", memory_bytes=1 << 34)
+HEALTHY, UNHEALTHY = b"\x10\x01", b"\x10\x02"
 
 
 class Agent:
     """An agent's plugin on a thread; `stop` ends it, and another one may take its place."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.seen = Observation((CARD,))
+        self.watch = HealthWatch(lambda: self.seen, node="node-1")
         self.paths = PluginPaths(folder)
         self.paths.folder.mkdir(parents=True, exist_ok=True)
         self.woken = threading.Event()
         made: ClaimPlugin = plugin(cluster, self.paths.folder)
-        self.server = PluginServer(made, self.paths, changed=self.woken.set)
+        self.server = PluginServer(made, self.paths, self.watch, changed=self.woken.set)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.server.run, args=(self._stopping,), daemon=True)
         self._thread.start()
         wait_for(self.paths.registration.exists, "the plugin does not listen", 10)
 
+    def look(self, *cards: Card) -> None:
+        """Have a look show these cards."""
+        self.seen = Observation(cards)
+        self.watch.wake()
+
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(10)
+        assert not self._thread.is_alive(), "the plugin does not end"
 
 
 @pytest.fixture
@@ -109,3 +124,67 @@ def test_a_call_that_cannot_be_read_is_refused(folder: Path) -> None:
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     finally:
         agent.stop()
+
+
+def test_a_change_of_a_cards_health_reaches_the_watcher(folder: Path) -> None:
+    agent = Agent(folder, Cluster())
+    try:
+        with kubelet.watching(agent.paths.endpoint) as stream:
+            first = next(stream)
+            assert b"node-1" in first
+            assert b"gpu-11111111-2222-3333-4444-555555555555" in first
+            assert HEALTHY in first
+            agent.look(CARD)  # nothing new, nothing sent
+            agent.look(replace(CARD, healthy=False, reason="XID 79"))
+            second = next(stream)
+            assert UNHEALTHY in second
+            assert b"XID 79" in second
+            agent.look(CARD)
+            assert HEALTHY in next(stream)
+    finally:
+        agent.stop()
+
+
+def test_a_watcher_that_reads_nothing_holds_neither_the_claims_nor_the_end(folder: Path) -> None:
+    """As a kubelet that is stopped: its connection stays open."""
+    many = [replace(CARD, uuid=f"GPU-{number}", healthy=False, reason="x" * 1000) for number in range(3000)]
+    agent = Agent(folder, Cluster())
+    agent.look(*many)  # 3 MB, more than gRPC sends to somebody who does not read
+    try:
+        with kubelet.watching(agent.paths.endpoint), kubelet.watching(agent.paths.endpoint):
+            for number in range(20):
+                agent.look(*many[number:])
+                assert b"nvidia.com/gpu=" in kubelet.prepare(agent.paths.endpoint, REF)
+            agent.stop()
+    finally:
+        agent.stop()
+
+
+def test_more_watchers_than_a_kubelet_has_are_refused_until_one_ends(folder: Path) -> None:
+    agent = Agent(folder, Cluster())
+    try:
+        with kubelet.watching(agent.paths.endpoint) as first, kubelet.watching(agent.paths.endpoint) as second:
+            assert next(first) == next(second)
+            with kubelet.watching(agent.paths.endpoint) as third, pytest.raises(grpc.RpcError) as caught:
+                next(third)
+            assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        def again() -> bool:
+            with kubelet.watching(agent.paths.endpoint) as stream:
+                try:
+                    return HEALTHY in next(stream)
+                except grpc.RpcError:
+                    return False
+
+        wait_for(again, "the ended streams still count", 10)
+    finally:
+        agent.stop()
+
+
+def test_the_end_of_the_agent_ends_the_stream_cleanly(folder: Path) -> None:
+    agent = Agent(folder, Cluster())
+    with kubelet.watching(agent.paths.endpoint) as stream:
+        next(stream)
+        agent.stop()
+        assert list(stream) == []
+        assert stream.code() == grpc.StatusCode.OK

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contract.encoding.resourceclaims import PreparedDevice
 from nodeagent.dra import wire
-from nodeagent.dra.wire import BadMessage, ClaimRef
+from nodeagent.dra.wire import BadMessage, ClaimRef, DeviceHealth, Health
 
 DEVICE = PreparedDevice("main", "node", "gpu-0", ("a/b=c", "d/e=f"))
 
@@ -47,9 +47,36 @@ def test_errors_are_in_the_fields_of_their_messages() -> None:
 
 
 def test_registration() -> None:
-    assert wire.plugin_info("n", "/e") == text(1, "DRAPlugin") + text(2, "n") + text(3, "/e") + text(4, "v1.DRAPlugin")
+    info = text(1, "DRAPlugin") + text(2, "n") + text(3, "/e") + text(4, "v1.DRAPlugin")
+    assert wire.plugin_info("n", "/e") == info + text(4, "v1alpha1.DRAResourceHealth")
     assert wire.registration(b"\x08\x01") == (True, "")
     assert wire.registration(text(2, "too old")) == (False, "too old")
+
+
+def test_health_is_written_as_protobufs_own_encoder_writes_it() -> None:
+    devices = [
+        DeviceHealth("node", "gpu-0", Health.HEALTHY),
+        DeviceHealth("node", "gpu-1", Health.UNHEALTHY, "XID 79"),
+        DeviceHealth("node", "gpu-2", Health.UNKNOWN),
+    ]
+    assert wire.device_healths(devices, at=1_700_000_000, timeout=30) == (
+        b"\n\x19\n\r\n\x04node\x12\x05gpu-0\x10\x01\x18\x80\xe2\xcf\xaa\x06 \x1e"
+        b"\n!\n\r\n\x04node\x12\x05gpu-1\x10\x02\x18\x80\xe2\xcf\xaa\x06 \x1e*\x06XID 79"
+        b"\n\x17\n\r\n\x04node\x12\x05gpu-2\x18\x80\xe2\xcf\xaa\x06 \x1e"
+    )
+    assert wire.device_healths([], at=1, timeout=30) == b""
+
+
+@given(st.text(st.characters(), max_size=20), st.integers(0, 2000))
+def test_a_message_of_any_text_is_cut_between_two_characters(start: str, more: int) -> None:
+    device = DeviceHealth("p", "d", Health.UNHEALTHY, start + "é" * more)
+    written = wire.device_healths([device], at=0, timeout=0)
+    assert len(written) <= 1024 + 20
+    kept = written.partition(b"\x10\x02")[2]
+    if kept:
+        # A tag, the length in one or two bytes, then the text.
+        whole = kept[2:] if kept[1] < 0x80 else kept[3:]
+        assert whole.decode() == (start + "é" * more).encode(errors="replace").decode()[: len(whole.decode())]
 
 
 @given(st.binary(max_size=200))
