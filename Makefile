@@ -191,6 +191,7 @@ image: ## build the container image with podman, docker or buildah; PLATFORMS=li
 	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS)) $(if $(LISTS),--manifest,--tag) $(IMAGE) --file Containerfile .
 
 image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
+	$(RUN) -m pytest -q -n $(WORKERS) -m image tests/unit/manifests
 	$(RUN) -m manifests.image.rehearse
 
 lock: $(STAMP) ## write requirements.lock: the hashes of the wheels of every pinned version; needs a package index

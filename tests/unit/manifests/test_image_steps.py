@@ -138,6 +138,7 @@ def without(file: Path, line: str) -> None:
     file.write_text("".join(found for found in lines if found != f"{line}\n"), encoding="utf-8")
 
 
+@pytest.mark.image
 def test_the_first_stage_makes_an_environment_with_the_programs_and_without_pip(
     project: Path, index: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.image
 @pytest.mark.parametrize(("make", "says"), FAULTS.values(), ids=FAULTS.keys())
 def test_a_fault_that_would_be_in_the_image_fails(
     make: Callable[[Path, Path], None],
@@ -251,6 +253,7 @@ def test_a_fault_that_would_be_in_the_image_fails(
     assert says in f"{unfit.value}\n{capfd.readouterr().err}"
 
 
+@pytest.mark.image
 def test_every_architecture_needs_its_wheel_and_the_pins(
     project: Path, index: Path, environment: dict[str, str]
 ) -> None:
