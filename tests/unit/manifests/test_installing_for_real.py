@@ -85,7 +85,7 @@ def test_every_overlay_is_taken_without_a_warning(name: str, installed: Installe
     installed.apply(f"overlays/{name}")
 
 
-GOES_WITH = {"mps": ("node-access",), "preload": ("node-access",)}
+GOES_WITH = {name: ("node-access",) for name in ("mps", "preload", "delivery-dra")}
 """Components that build on others, as they say themselves."""
 
 
