@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from contract.encoding import resourceclaims
 from contract.encoding.resourceclaims import PreparedDevice
-from nodeagent.dra.wire import DeviceHealth, Health
+from nodeagent.dra.wire import DeviceHealth, HealthStatus
 from nodeagent.gpus.observation import Observation
 
 REPEAT = 10.0
@@ -36,11 +36,14 @@ def device_health(
     A card that was given and is not there is unhealthy. Where the driver cannot be asked, its health is unknown.
     """
     found = {
-        resourceclaims.device_name(card.uuid): (Health.HEALTHY if card.healthy else Health.UNHEALTHY, card.reason)
+        resourceclaims.device_name(card.uuid): (
+            HealthStatus.HEALTHY if card.healthy else HealthStatus.UNHEALTHY,
+            card.reason,
+        )
         for card in observation.cards
         if card.uuid
     }
-    gone = (Health.UNKNOWN, observation.problem) if observation.problem else (Health.UNHEALTHY, _NOT_SHOWN)
+    gone = (HealthStatus.UNKNOWN, observation.problem) if observation.problem else (HealthStatus.UNHEALTHY, _NOT_SHOWN)
     given = {(device.pool, device.device): gone for device in prepared}
     known = {**given, **{(node, device): health for device, health in found.items()}}
     return tuple(DeviceHealth(*where, *health) for where, health in sorted(known.items()))

@@ -49,7 +49,7 @@ Answer = tuple[PreparedDevice, ...] | str
 """The devices of one claim; or, as text, why there are none."""
 
 
-class Health(IntEnum):
+class HealthStatus(IntEnum):
     """The health of a device, with the numbers of the protocol."""
 
     UNKNOWN = 0
@@ -63,7 +63,7 @@ class DeviceHealth:
 
     pool: str
     device: str
-    health: Health
+    health: HealthStatus
     message: str = ""
 
 

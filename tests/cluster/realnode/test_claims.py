@@ -55,6 +55,33 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def end(pod: JSON) -> None:
+    """Kill the pod's processes and those of its sandbox, which have one parent: the runtime's shim."""
+    shim = parent_of(process_of(pod))
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if parent_of(int(path.name)) == shim:
+                os.kill(int(path.name), 9)
+        except (OSError, ValueError):
+            continue
+
+
+def status_of(node: RealNodeCluster, name: str) -> JSON:
+    """The status of the pod's only container."""
+    found = node.kube.get(paths.pods("default", name))["status"].get("containerStatuses") or [{}]
+    return dict(found[0])
+
+
+def await_anew(node: RealNodeCluster, name: str) -> None:
+    """Wait until the pod's container has started once more."""
+
+    def anew() -> bool:
+        found = status_of(node, name)
+        return bool(found.get("ready")) and found.get("restartCount", 0) >= 1
+
+    wait_for(anew, lambda: f"{name} does not start again: {node.told(name)}", 90, every=0.5)
+
+
 def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNodeCluster) -> None:
     claiming.stop_agent()
     claiming.submit("a", container(gpu_memory="4Gi"))
@@ -76,23 +103,71 @@ def test_a_sandbox_that_is_made_anew_gets_the_same_card(claiming: RealNodeCluste
     before = prepared(claiming)
     claiming.start_agent()
     claiming.node.restart_kubelet()
-    first = process_of(pod)
-    # The pod's processes have one parent, the runtime's shim; the other child of it holds the sandbox.
-    shim = parent_of(first)
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if parent_of(int(path.name)) == shim:
-                os.kill(int(path.name), 9)
-        except (OSError, ValueError):
-            continue
-
-    def anew() -> bool:
-        found = claiming.kube.get(paths.pods("default", "a"))["status"].get("containerStatuses") or [{}]
-        return bool(found[0].get("ready")) and found[0].get("restartCount", 0) >= 1
-
-    wait_for(anew, lambda: f"it does not start again: {claiming.told('a')}", 90, every=0.5)
+    end(pod)
+    await_anew(claiming, "a")
     assert claiming.inside("a", restart=1) == share(4096, 1)
     assert prepared(claiming) == before
+
+
+def test_a_node_that_reboots_describes_its_cards_anew_before_a_container_starts(
+    claiming: RealNodeCluster, way: Way
+) -> None:
+    """
+    Every program of the node ends, and what is in memory is gone, as /var/run/cdi is. The kernel stays.
+
+    Nobody else describes the cards. The agent comes last, so that kubelet and runtime try without it.
+    """
+    machine = claiming.node.machine
+    machine.run(["rm", "-f", DESCRIPTION])
+    machine.write("/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1", "the driver's")
+    flags = ("--driver-folder", "/home/kubernetes/bin/nvidia", "--limiters-cdi", "/var/run/cdi")
+    try:
+        claiming.start_agent(*flags)
+        claiming.await_gpunode(lambda status: status["delivery"]["cdiKind"] == "gpufraction.io/card")
+        claiming.submit("big", container(gpu_memory="14Gi"))
+        claiming.running("big")
+        claiming.submit("a", container(gpu_memory="4Gi"))
+        pods, before = [claiming.running(name) for name in ("big", "a")], prepared(claiming)
+        claiming.stop_agent()
+        for pod in pods:
+            end(pod)
+        machine.run(["sh", "-c", "rm -rf /run/cdi /var/lib/kubelet/plugins_registry/*"])
+        claiming.restart_runtime()
+        claiming.node.restart_kubelet()
+        wait_for(lambda: not status_of(claiming, "a").get("ready"), "kubelet has not seen the end of the pod", 60)
+        machine.run(["mkdir", "-p", "/run/cdi"])  # kubelet makes it for the agent's volume
+        claiming.start_agent(*flags)
+        for name in ("big", "a"):
+            await_anew(claiming, name)
+        seen, wanted = claiming.inside("a", restart=status_of(claiming, "a")["restartCount"]), share(4096, 1)
+        assert (seen.devices, seen.cards) == (wanted.devices, wanted.cards)
+        assert prepared(claiming) == before
+        claiming.clear()
+    finally:
+        install(way, claiming.assets, machine)
+        claiming.start_agent()
+        claiming.await_gpunode(lambda status: status.get("delivery") == way.delivery)
+
+
+def test_kubelet_writes_the_cards_health_into_the_pod(claiming: RealNodeCluster) -> None:
+    claiming.submit("a", container(gpu_memory="4Gi"))
+    claiming.running("a")
+
+    def shown(wanted: str, message: str = "") -> None:
+        def is_so() -> bool:
+            (told,) = status_of(claiming, "a").get("allocatedResourcesStatus") or [{"resources": [{}]}]
+            (card,) = told["resources"]
+            return card.get("health") == wanted and message in card.get("message", "")
+
+        wait_for(is_so, lambda: f"not {wanted}: {status_of(claiming, 'a')}", 60, every=0.5)
+
+    shown("Healthy")
+    claiming.show_cards("fail nvmlDeviceGetMemoryInfo 0 15", "fail nvmlDeviceGetMemoryInfo_v2 0 15")
+    try:
+        shown("Unhealthy", "lost")
+    finally:
+        claiming.show_cards()
+    shown("Healthy")
 
 
 def test_a_pod_that_is_deleted_by_force_leaves_nothing(claiming: RealNodeCluster) -> None:

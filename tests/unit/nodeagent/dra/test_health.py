@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from contract.encoding.resourceclaims import PreparedDevice
 from nodeagent.dra.health import HealthWatch, device_health
-from nodeagent.dra.wire import DeviceHealth, Health
+from nodeagent.dra.wire import DeviceHealth, HealthStatus
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 
@@ -18,25 +18,25 @@ GIVEN = PreparedDevice("main", "n", "gpu-7", ("a/b=c",))
 def test_every_card_is_listed_with_its_reason() -> None:
     nameless = replace(WELL, uuid="")
     assert device_health(Observation((SICK, WELL, nameless)), (), node="n") == (
-        DeviceHealth("n", "gpu-0", Health.HEALTHY),
-        DeviceHealth("n", "gpu-1", Health.UNHEALTHY, "XID 79"),
+        DeviceHealth("n", "gpu-0", HealthStatus.HEALTHY),
+        DeviceHealth("n", "gpu-1", HealthStatus.UNHEALTHY, "XID 79"),
     )
 
 
 def test_a_card_that_was_given_and_is_not_there_is_unhealthy() -> None:
     given = (GIVEN, replace(GIVEN, device="gpu-0"))
     assert device_health(Observation((WELL,)), given, node="n") == (
-        DeviceHealth("n", "gpu-0", Health.HEALTHY),
-        DeviceHealth("n", "gpu-7", Health.UNHEALTHY, "the driver does not show this GPU any more"),
+        DeviceHealth("n", "gpu-0", HealthStatus.HEALTHY),
+        DeviceHealth("n", "gpu-7", HealthStatus.UNHEALTHY, "the driver does not show this GPU any more"),
     )
 
 
 def test_where_the_driver_cannot_be_asked_nothing_is_known_of_the_cards_that_were_given() -> None:
     found = device_health(Observation(problem="the driver hangs", reason="DriverHangs"), (GIVEN,), node="n")
-    assert found == (DeviceHealth("n", "gpu-7", Health.UNKNOWN, "the driver hangs"),)
+    assert found == (DeviceHealth("n", "gpu-7", HealthStatus.UNKNOWN, "the driver hangs"),)
 
 
-class Watched:
+class Script:
     """A watch whose clock each turn moves by `step` seconds; ends when the script of looks is used up."""
 
     def __init__(self, *looks: Observation | None, step: float) -> None:
@@ -59,17 +59,17 @@ class Watched:
 
 def test_what_did_not_change_is_told_once() -> None:
     well, sick = Observation((WELL,)), Observation((replace(WELL, healthy=False),))
-    told = Watched(well, well, sick, sick, well, step=0.1).told()
+    told = Script(well, well, sick, sick, well, step=0.1).told()
     gone = "UNHEALTHY"
     assert told == [["HEALTHY", gone], ["UNHEALTHY", gone], ["HEALTHY", gone]]
 
 
 def test_it_is_told_again_before_the_watcher_takes_it_for_unknown_however_often_the_cards_are_looked_at() -> None:
-    assert len(Watched(*[Observation((WELL,))] * 60, step=1.0).told()) == 6
+    assert len(Script(*[Observation((WELL,))] * 60, step=1.0).told()) == 6
 
 
 def test_before_the_first_look_nothing_is_told() -> None:
-    assert len(Watched(None, None, Observation((WELL,)), step=0.1).told()) == 1
+    assert len(Script(None, None, Observation((WELL,)), step=0.1).told()) == 1
 
 
 def test_a_stream_that_is_ended_while_it_waits_ends_at_once() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contract.encoding.resourceclaims import PreparedDevice
 from nodeagent.dra import wire
-from nodeagent.dra.wire import BadMessage, ClaimRef, DeviceHealth, Health
+from nodeagent.dra.wire import BadMessage, ClaimRef, DeviceHealth, HealthStatus
 
 DEVICE = PreparedDevice("main", "node", "gpu-0", ("a/b=c", "d/e=f"))
 
@@ -55,9 +55,9 @@ def test_registration() -> None:
 
 def test_health_is_written_as_protobufs_own_encoder_writes_it() -> None:
     devices = [
-        DeviceHealth("node", "gpu-0", Health.HEALTHY),
-        DeviceHealth("node", "gpu-1", Health.UNHEALTHY, "XID 79"),
-        DeviceHealth("node", "gpu-2", Health.UNKNOWN),
+        DeviceHealth("node", "gpu-0", HealthStatus.HEALTHY),
+        DeviceHealth("node", "gpu-1", HealthStatus.UNHEALTHY, "XID 79"),
+        DeviceHealth("node", "gpu-2", HealthStatus.UNKNOWN),
     ]
     assert wire.device_healths(devices, at=1_700_000_000, timeout=30) == (
         b"\n\x19\n\r\n\x04node\x12\x05gpu-0\x10\x01\x18\x80\xe2\xcf\xaa\x06 \x1e"
@@ -69,7 +69,7 @@ def test_health_is_written_as_protobufs_own_encoder_writes_it() -> None:
 
 @given(st.text(st.characters(), max_size=20), st.integers(0, 2000))
 def test_a_message_of_any_text_is_cut_between_two_characters(start: str, more: int) -> None:
-    device = DeviceHealth("p", "d", Health.UNHEALTHY, start + "é" * more)
+    device = DeviceHealth("p", "d", HealthStatus.UNHEALTHY, start + "é" * more)
     written = wire.device_healths([device], at=0, timeout=0)
     assert len(written) <= 1024 + 20
     kept = written.partition(b"\x10\x02")[2]
