@@ -250,7 +250,7 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     top = Reader(claim, "claim")
     metadata = top.object("metadata")
     if metadata.text("uid") != uid:
-        raise Malformed(f"the claim has another uid than {uid}: it was made anew since")
+        raise Malformed(f"the claim has another uid than {uid}: it was made again since")
     owner = owner_uid(claim)
     users = [(item.text("resource", ""), item.text("uid")) for item in top.object("status").objects("reservedFor")]
     if not is_ours(metadata.text("name")) or not owner or users != [("pods", owner)]:

@@ -1,5 +1,5 @@
 """
-Removes ResourceClaims whose pods are gone, and makes those anew that are missing.
+Removes ResourceClaims whose pods are gone, and makes those again that are missing.
 
 A crash between a claim and its pod's patch leaves a claim behind that no pod will use; its owner is gone then or goes,
 and the garbage collector removes it. This is the second net, and the only one for a claim that somebody removed: a pod
@@ -93,7 +93,7 @@ def holder(pod: Mapping[str, Any]) -> Holder | None:
 
 def sweep(claims: Iterable[ClaimState], holders: Iterable[Holder]) -> Sweep:
     """
-    What to remove and what to make anew. The claims were listed before the pods, so the pod of each claim that was
+    What to remove and what to make again. The claims were listed before the pods, so the pod of each claim that was
     listed is among the holders, unless it is gone.
     """
     there = {(claim.namespace, claim.name): claim for claim in claims}
@@ -174,7 +174,7 @@ class ClaimSweeper:
         assert each.request is not None
         assert each.allocation is not None
         writer.write(self._kube, each.pod, each.request, each.allocation, timeout=self._timeout)
-        log.warning("missing resource claim made anew", extra={"pod": pods.key(each.pod), "claim": each.claim})
+        log.warning("missing resource claim made again", extra={"pod": pods.key(each.pod), "claim": each.claim})
 
 
 def _slim(claim: JSON) -> JSON:

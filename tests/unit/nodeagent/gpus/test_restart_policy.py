@@ -1,4 +1,4 @@
-"""When the agent starts anew because of the driver, and when that would not help."""
+"""When the agent starts again because of the driver, and when that would not help."""
 
 from __future__ import annotations
 
