@@ -70,7 +70,7 @@ def named_by(spec: Mapping[str, Any]) -> str:
 
 
 def without_claim(spec: Mapping[str, Any]) -> JSON:
-    """A copy of a pod's spec that names no claim of ours, whoever wrote it; the rest is shared."""
+    """A pod's spec without the claims of ours that it names. What is unchanged is shared with the original."""
     listed = spec.get("resourceClaims")
     if not isinstance(listed, list):
         return dict(spec)
