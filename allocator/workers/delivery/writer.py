@@ -80,12 +80,12 @@ def write(
                 return left()
             try:
                 claim = kube.patch_merge(_path(body, "status"), patch, timeout=left())
-            except KubeConflict:
-                claim = kube.get(_path(body), timeout=left())
+            except (KubeConflict, KubeNotFound):  # somebody wrote to it, or removed it
+                claim = _created(kube, body, left)
     except Malformed as error:
         raise NotWritten(f"the pod's ResourceClaim is not ours: {error}", refused=True) from error
     except KubeNotFound as error:
-        raise NotWritten(f"no ResourceClaim can be made (Kubernetes 1.34 and later have them): {error}") from error
+        raise NotWritten("the pod's ResourceClaim was removed at the same time") from error
     except KubeError as error:
         refused = isinstance(error, KubeForbidden | KubeInvalid)
         raise NotWritten(f"the pod's ResourceClaim was not written: {error}", refused=refused) from error
@@ -93,10 +93,12 @@ def write(
 
 
 def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
-    """The claim as it is stored, made now or found."""
+    """The claim as it is stored, made now or found. Raises `KubeNotFound` for one that is removed in between."""
     collection = paths.resourceclaims(body["metadata"]["namespace"])
     try:
         return kube.create(collection, body, timeout=left())
+    except KubeNotFound as error:
+        raise NotWritten(f"no ResourceClaim can be made (Kubernetes 1.34 and later have them): {error}") from error
     except KubeConflict:
         return kube.get(_path(body), timeout=left())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +18,7 @@ from playground.programs import installing
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid
+from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.builders import pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
@@ -166,7 +168,7 @@ def tenant(cluster: Cluster) -> Kube:
         {
             "apiGroups": ["resource.k8s.io"],
             "resources": ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"],
-            "verbs": ["get", "list", "create", "update", "patch", "delete"],
+            "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"],
         },
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "delete"]},
     ]
@@ -241,6 +243,73 @@ def test_a_tenant_changes_nothing_of_a_claim_of_ours(cluster: Cluster, tenant: K
     with pytest.raises((KubeForbidden, KubeInvalid), match="goes"):
         tenant.delete(own)
     assert cluster.kube.get(own)["status"] == before["status"]
+
+
+class Removers:
+    """Tenants who try to remove every claim that they see, in each way that the API has, from several threads."""
+
+    WAYS: tuple[JSON, ...] = ({}, {"gracePeriodSeconds": 0}, {"propagationPolicy": "Foreground"})
+
+    def __init__(self, tenant: Kube, threads: int = 3) -> None:
+        self._tenant = tenant
+        self.refused: collections.Counter[str] = collections.Counter()
+        """How often, by the claim's name."""
+        self.removed: list[str] = []
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def __enter__(self) -> Removers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.001):
+            names_there = [
+                each["metadata"]["name"] for each in self._tenant.list(paths.resourceclaims("default")).items
+            ]
+            for name in names_there:
+                for options in self.WAYS:
+                    self._try(name, paths.resourceclaims("default", name), options)
+            if names_there:
+                self._try("", paths.resourceclaims("default"), {})
+
+    def _try(self, name: str, path: str, options: JSON) -> None:
+        try:
+            answer = self._tenant.delete(path, options)
+        except (KubeForbidden, KubeInvalid):
+            self.refused[name] += 1
+        except KubeNotFound:
+            return  # its pod is gone
+        else:
+            # Of the collection nothing may have been there any more.
+            self.removed += [name] if name else [each["metadata"]["name"] for each in answer.get("items") or ()]
+
+
+def test_tenants_who_remove_claims_while_pods_start_are_refused_each_time(cluster: Cluster, tenant: Kube) -> None:
+    made: dict[str, str] = {}
+    with Removers(tenant) as removers:
+        for wave in range(3):
+            members = [f"w{wave}-{number}" for number in range(6)]
+            for name in members:
+                created(cluster, name, "dra")
+            for name in members:
+                run(cluster, name)
+            made |= {each["metadata"]["name"]: each["metadata"]["uid"] for each in claims(cluster)}
+            seen = set(made)
+            wait_for(lambda seen=seen: seen <= set(removers.refused), "nobody tried")
+            invariants.check(cluster)
+            still = {each["metadata"]["name"]: each["metadata"]["uid"] for each in claims(cluster)}
+            assert still.items() <= made.items(), "a claim was made again"
+            assert len(still) == len(members)
+            scenarios.clear(cluster.kube)
+            wait_for(lambda: not claims(cluster), "claims are left over", 60)
+    assert (removers.removed, removers.refused[""] > 0) == ([], True)
 
 
 def test_no_pod_names_the_claim_of_another_one(cluster: Cluster, tenant: Kube) -> None:

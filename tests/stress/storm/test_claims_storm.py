@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,7 @@ from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 from tests.stress.storm.conftest import FAST_ELECTION
@@ -82,6 +85,34 @@ def test_a_storm_of_120_pods(mixed: Cluster) -> None:
     running = [pod for pod in scenarios.all_pods(mixed.kube) if scenarios.is_running(pod)]
     by_claim = [pod for pod in running if (found := pods.carried_allocation(pod)) and found.by_claim]
     assert 0 < len(by_claim) < len(running), "both ways were used"
+    scenarios.clear(mixed.kube)
+    wait_for(lambda: not mixed.kube.list(paths.resourceclaims()).items, "claims are left over", 90)
+
+
+@pytest.mark.timeout(600)
+def test_an_administrator_who_removes_claims_while_pods_start(mixed: Cluster) -> None:
+    """Each claim as often as it is there, before its pod starts and afterwards. Leaders are killed as well."""
+    ended = threading.Event()
+    removed: list[str] = []
+
+    def remove() -> None:
+        while not ended.wait(0.05):
+            for claim in mixed.kube.list(paths.resourceclaims()).items:
+                about = claim["metadata"]
+                with contextlib.suppress(KubeNotFound):
+                    mixed.kube.delete(paths.resourceclaims(about["namespace"], about["name"]))
+                    removed.append(about["uid"])
+
+    remover = threading.Thread(target=remove, daemon=True)
+    storm = Storm(mixed, pods=60, deleted=0.2, seed=13)
+    remover.start()
+    try:
+        storm.blow()
+    finally:
+        ended.set()
+        remover.join()
+    assert len(removed) > 10
+    check(mixed, storm)
     scenarios.clear(mixed.kube)
     wait_for(lambda: not mixed.kube.list(paths.resourceclaims()).items, "claims are left over", 90)
 

@@ -15,7 +15,7 @@ from contract.model import Allocation, ContainerAllocation, FractionRequest, Gpu
 from playground.api.api import Api
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from tests.wires import Wire
+from tests.wires import Sent, Wire
 
 JSON = dict[str, Any]
 ASKED = PodRequest("native", (FractionRequest("main", memory=1 << 30),))
@@ -160,3 +160,40 @@ def test_without_time_nothing_is_begun(bench: Bench) -> None:
     with pytest.raises(NotWritten, match="no time"):
         writer.write(bench.kube, bench.pod, ASKED, allocated("one"), timeout=0.01)
     assert bench.sound.list(paths.resourceclaims()).items == []
+
+
+class Removing(Wire):
+    """A wire on which somebody removes the claim, so many times, before each request but those that create it."""
+
+    def __init__(self, api: Api, times: int) -> None:
+        super().__init__(api)
+        self._left, self._sound = times, Kube(Wire(api))
+
+    def answer(self, sent: Sent) -> Any:
+        if sent.method != "POST" and self._left:
+            self._left -= 1
+            self._sound.delete(paths.resourceclaims("default", NAME))
+        return super().answer(sent)
+
+
+def test_a_claim_that_is_removed_while_it_is_written_is_made_again(bench: Bench) -> None:
+    bench.kube = Kube(Removing(bench.api, 2))
+    bench.write(allocated("one"))
+    assert node_of(bench.claim) == "a"
+
+
+def test_a_claim_that_is_removed_again_and_again_is_left_for_the_next_decision(bench: Bench) -> None:
+    bench.kube = Kube(Removing(bench.api, 100))
+    with pytest.raises(NotWritten, match="others wrote") as caught:
+        bench.write(allocated("one"))
+    assert not caught.value.refused
+
+
+def test_a_claim_that_is_removed_as_soon_as_it_was_found(bench: Bench) -> None:
+    bench.sound.create(paths.resourceclaims("default"), resourceclaims.claim_for(bench.pod, ASKED))
+    bench.kube = Kube(Removing(bench.api, 1))
+    with pytest.raises(NotWritten, match="was removed at the same time") as caught:
+        bench.write(allocated("one"))
+    assert not caught.value.refused
+    bench.write(allocated("one"))
+    assert node_of(bench.claim) == "a"
