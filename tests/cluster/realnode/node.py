@@ -7,7 +7,9 @@ nobody can reach, so that this machine's network stays as it is. Images are ther
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +82,19 @@ class RealNode:
 
     def restart_kubelet(self) -> None:
         """End kubelet and start it again; containers run on."""
+        with self.without_kubelet():
+            pass
+
+    @contextlib.contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """Kubelet is ended, and started again afterwards; containers run on."""
         assert self.kubelet is not None
         self.kubelet.terminate()
         self.kubelet.wait()
-        self.kubelet.start()
+        try:
+            yield
+        finally:
+            self.kubelet.start()
 
     def log_of(self, pod: JSON, container: str, *, restart: int = 0) -> str:
         """What a container printed, from the file that kubelet had it written to; empty where there is none yet."""

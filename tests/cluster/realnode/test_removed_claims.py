@@ -1,0 +1,175 @@
+"""
+ResourceClaims that an administrator removes, on a real node: how their pods go on, and that nothing is left over.
+
+He is a member of system:masters. The policies refuse everybody else (tests/cluster/system/test_delivery_by_claims.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from contract import names, pods
+from contract.encoding import resourceclaims
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
+from tests.cluster.realnode.cluster import JSON, UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.test_agent import process_of
+from tests.cluster.realnode.test_claims import await_anew, claiming, claims, end, prepared
+from tests.cluster.realnode.test_container_view import share
+
+__all__ = ["claiming"]
+pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
+_MADE_AGAIN = 70.0
+"""Seconds: the allocator looks once a minute."""
+_STARTED = _MADE_AGAIN + 110.0
+"""Kubelet tries again after a pause that grows to some two minutes."""
+_ANEW = "old ResourceClaim with same name"
+"""What kubelet says of a claim that was made again after it had begun to prepare it."""
+
+
+def remove(node: RealNodeCluster) -> set[str]:
+    """Remove every claim; their uids."""
+    removed = set()
+    for claim in claims(node):
+        with contextlib.suppress(KubeNotFound):
+            node.kube.delete(paths.resourceclaims("default", claim["metadata"]["name"]))
+            removed.add(claim["metadata"]["uid"])
+    return removed
+
+
+@contextlib.contextmanager
+def removing(node: RealNodeCluster) -> Iterator[list[str]]:
+    """Remove every claim as soon as it is there, again and again; the uids."""
+    ended, removed = threading.Event(), list[str]()
+
+    def remover() -> None:
+        while not ended.wait(0.01):
+            removed.extend(remove(node))
+
+    thread = threading.Thread(target=remover, daemon=True)
+    thread.start()
+    try:
+        yield removed
+    finally:
+        ended.set()
+        thread.join()
+
+
+def found(node: RealNodeCluster, name: str) -> JSON:
+    return node.kube.get(paths.pods("default", name))
+
+
+def uid_of(node: RealNodeCluster, name: str) -> str:
+    """The uid of the pod's claim; empty while there is none that is allocated."""
+    owner = pods.uid(found(node, name))
+    return next(
+        (
+            claim["metadata"]["uid"]
+            for claim in claims(node)
+            if resourceclaims.owner_uid(claim) == owner and (claim.get("status") or {}).get("allocation")
+        ),
+        "",
+    )
+
+
+def card_of(node: RealNodeCluster, name: str) -> int:
+    """Which card the pod's annotations say."""
+    allocation = pods.carried_allocation(found(node, name))
+    assert allocation is not None
+    return UUIDS.index(allocation.containers[0].shares[0].uuid)
+
+
+def ready(node: RealNodeCluster, name: str) -> bool:
+    started = (found(node, name).get("status") or {}).get("containerStatuses") or [{}]
+    return bool(started[0].get("ready"))
+
+
+def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(claiming: RealNodeCluster) -> None:
+    """One pod runs, and one is bound while kubelet is away; then there is no claim for up to a minute."""
+    claiming.submit("runs", container(gpu_memory="14Gi"))
+    before = claiming.running("runs")
+    with claiming.node.without_kubelet():
+        claiming.submit("bound", container(gpu_memory="4Gi"))
+        wait_for(lambda: found(claiming, "bound")["spec"].get("nodeName"), "it is not bound", 30)
+        old = {name: uid_of(claiming, name) for name in ("runs", "bound")}
+        assert remove(claiming) == set(old.values())
+        removed = time.monotonic()
+    os.kill(process_of(before), signal.SIGKILL)
+    await_anew(claiming, "runs")
+    assert claiming.inside("runs", restart=1) == share(14336, 0)
+
+    wait_for(
+        lambda: all(uid_of(claiming, name) not in ("", old[name]) for name in old),
+        lambda: f"not made again: {claims(claiming)}",
+        removed + _MADE_AGAIN - time.monotonic(),
+    )
+    new = {name: uid_of(claiming, name) for name in old}
+    wait_for(lambda: ready(claiming, "bound"), lambda: f"it does not start: {claiming.told('bound')}", _STARTED)
+    assert claiming.inside("bound") == share(4096, 1)
+    assert prepared(claiming) == {old["runs"], new["bound"]}
+
+    # A sandbox that is made anew: kubelet compares the claim with the one that it prepared.
+    end(claiming.running("runs"))
+    wait_for(
+        lambda: any(_ANEW in line for line in claiming.told("runs")),
+        lambda: f"the pod does not say why: {claiming.told('runs')}",
+        90,
+        every=0.5,
+    )
+    assert not ready(claiming, "runs")
+    claiming.delete("runs")
+    claiming.await_gone("runs")
+    claiming.submit("again", container(gpu_memory="14Gi"))
+    assert claiming.inside("again") == share(14336, 0)
+    assert prepared(claiming) == {uid_of(claiming, "again"), new["bound"]}
+    nothing_is_left(claiming)
+
+
+def nothing_is_left(node: RealNodeCluster) -> None:
+    node.clear()
+    wait_for(lambda: not claims(node), lambda: f"claims are left over: {claims(node)}")
+    wait_for(lambda: not prepared(node), lambda: f"{prepared(node)} is prepared")
+
+
+def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming: RealNodeCluster) -> None:
+    """Before the gate goes, before kubelet asks and afterwards. No container has another card than its pod's."""
+    for name in ("full-0", "full-1"):
+        claiming.submit(name, container(gpu_memory="14Gi"))
+        claiming.running(name)
+    waiting = [f"w{number}" for number in range(4)]
+    for name in waiting:
+        claiming.submit(name, container(gpu_memory="3Gi"))
+        claiming.waiting(name)
+    with removing(claiming) as removed:
+        for name in ("full-0", "full-1"):
+            claiming.delete(name)
+        wait_for(lambda: len(removed) > 20, lambda: f"only {removed} were there to remove", 60)
+        wait_for(
+            lambda: all(names.GATE not in pods.gates(found(claiming, name)) for name in waiting), "they still wait", 90
+        )
+    stuck = []
+    for name in waiting:
+
+        def settled(name: str = name) -> bool:
+            return ready(claiming, name) or any(_ANEW in line for line in claiming.told(name))
+
+        wait_for(settled, lambda name=name: f"{name} neither starts nor says why: {claiming.told(name)}", _STARTED)
+        if ready(claiming, name):
+            assert claiming.inside(name) == share(3072, card_of(claiming, name))
+        else:
+            stuck.append(name)
+    for name in stuck:
+        claiming.delete(name)
+        claiming.await_gone(name)
+        claiming.submit(name, container(gpu_memory="3Gi"))
+        assert claiming.inside(name) == share(3072, card_of(claiming, name))
+    assert {uid_of(claiming, name) for name in stuck} <= prepared(claiming)
+    nothing_is_left(claiming)
