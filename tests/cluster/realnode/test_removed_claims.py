@@ -139,6 +139,19 @@ def nothing_is_left(node: RealNodeCluster) -> None:
     wait_for(lambda: not prepared(node), lambda: f"{prepared(node)} is prepared")
 
 
+def starts(node: RealNodeCluster, name: str) -> bool:
+    """Whether the pod starts, on its own card. If not, it says that it has to be created anew."""
+    wait_for(
+        lambda: ready(node, name) or any(_ANEW in line for line in node.told(name)),
+        lambda: f"{name} neither starts nor says why: {node.told(name)}",
+        _STARTED,
+    )
+    if not ready(node, name):
+        return False
+    assert node.inside(name) == share(3072, card_of(node, name))
+    return True
+
+
 def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming: RealNodeCluster) -> None:
     """Before the gate goes, before kubelet asks and afterwards. No container has another card than its pod's."""
     for name in ("full-0", "full-1"):
@@ -155,17 +168,7 @@ def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming
         wait_for(
             lambda: all(names.GATE not in pods.gates(found(claiming, name)) for name in waiting), "they still wait", 90
         )
-    stuck = []
-    for name in waiting:
-
-        def settled(name: str = name) -> bool:
-            return ready(claiming, name) or any(_ANEW in line for line in claiming.told(name))
-
-        wait_for(settled, lambda name=name: f"{name} neither starts nor says why: {claiming.told(name)}", _STARTED)
-        if ready(claiming, name):
-            assert claiming.inside(name) == share(3072, card_of(claiming, name))
-        else:
-            stuck.append(name)
+    stuck = [name for name in waiting if not starts(claiming, name)]
     for name in stuck:
         claiming.delete(name)
         claiming.await_gone(name)

@@ -59,6 +59,11 @@ def claims(cluster: Cluster) -> list[JSON]:
     return list(cluster.kube.list(paths.resourceclaims()).items)
 
 
+def uids(cluster: Cluster) -> dict[str, str]:
+    """The claims' uids by their names."""
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in claims(cluster)}
+
+
 def created(cluster: Cluster, name: str, pool: str, *, memory: str = "4Gi") -> JSON:
     body = pod(name).asks(names.GPU_MEMORY, memory).json()
     body["spec"]["nodeSelector"] = {"pool": pool}
@@ -292,7 +297,6 @@ class Removers:
 
 
 def test_tenants_who_remove_claims_while_pods_start_are_refused_each_time(cluster: Cluster, tenant: Kube) -> None:
-    made: dict[str, str] = {}
     with Removers(tenant) as removers:
         for wave in range(3):
             members = [f"w{wave}-{number}" for number in range(6)]
@@ -300,13 +304,11 @@ def test_tenants_who_remove_claims_while_pods_start_are_refused_each_time(cluste
                 created(cluster, name, "dra")
             for name in members:
                 run(cluster, name)
-            made |= {each["metadata"]["name"]: each["metadata"]["uid"] for each in claims(cluster)}
-            seen = set(made)
-            wait_for(lambda seen=seen: seen <= set(removers.refused), "nobody tried")
+            made = uids(cluster)
+            wait_for(lambda: set(uids(cluster)) <= set(removers.refused), "nobody tried")
             invariants.check(cluster)
-            still = {each["metadata"]["name"]: each["metadata"]["uid"] for each in claims(cluster)}
-            assert still.items() <= made.items(), "a claim was made again"
-            assert len(still) == len(members)
+            assert len(made) == len(members)
+            assert uids(cluster) == made, "a claim was made again"
             scenarios.clear(cluster.kube)
             wait_for(lambda: not claims(cluster), "claims are left over", 60)
     assert (removers.removed, removers.refused[""] > 0) == ([], True)
