@@ -10,6 +10,7 @@ changed, a pod joined the queue. Where only the figures that it was told are out
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import ledger, reserved
@@ -44,11 +45,6 @@ from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
-_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], tuple[Unschedulable, str]]
-"""
-What is known not to fit, by shape and by the reserved nodes to which it may go; with the declared pool of which only a
-new node would serve it, if any.
-"""
 _TOLD_AFTER = 3
 """Bindings that fail in a row after which the pod is told, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
@@ -56,6 +52,25 @@ _TELL_AFTER = 2.0
 _TURN, _DECIDED = 1_000, 100
 """Pods of the queue that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
 nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What is known not to fit: said to each pod of one shape in the same words, which are made once."""
+
+    decision: Unschedulable
+    pool: str
+    """The declared pool of which only a new node would serve it, if any."""
+    code: str
+    why: str
+
+    @classmethod
+    def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str) -> _Refusal:
+        return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool))
+
+
+_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], _Refusal]
+"""By shape and by the reserved nodes to which it may go."""
 
 
 class SchedulingCycle:
@@ -173,7 +188,8 @@ class SchedulingCycle:
         return not entry.foreign and self._records.is_schedulable(entry.uid, now)
 
     def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
-        return entry.ask, reserved.entitled(self._cache.reservations, entry.asking)
+        reservations = self._cache.reservations
+        return entry.ask, reserved.entitled(reservations, entry.asking) if reservations else ()
 
     def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""
@@ -200,15 +216,18 @@ class SchedulingCycle:
             return True
         shape = self._shape(entry)
         known = failed.get(shape)
-        decision = known[0] if known is not None else self._cache.decide(entry.ask, entry.asking)
+        if known is not None:
+            self._say_why(entry, known, now)
+            return False
+        decision = self._cache.decide(entry.ask, entry.asking)
         if isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             bindings.append(self._reserve_waiting(entry, allocation))
         else:
-            if known is None:
-                failed[shape] = decision, self._pools.only(entry.ask, decision, self._cache.engine)
-            self._say_why(entry, *failed[shape], now)
-        return known is None
+            pool = self._pools.only(entry.ask, decision, self._cache.engine)
+            failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool)
+            self._say_why(entry, refusal, now)
+        return True
 
     def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
         """A pod that names a claim: its binding, if it can go to the claim's share."""
@@ -227,15 +246,16 @@ class SchedulingCycle:
         self._order.placed(entry)
         return binding
 
-    def _say_why(self, entry: QueuedPodInfo, decision: Unschedulable, pool: str, now: float) -> None:
-        request, expectation = entry.ask.request, self._expected.get(entry.uid)
+    def _say_why(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> None:
+        expectation = self._expected.get(entry.uid)
         more, in_vain = self._preemption.says(entry.uid), False
         if more is not None:
-            code, reason = more[0], f"{messages.why(decision, request, pool)}; {more[1]}"
+            code, reason = more[0], f"{refusal.why}; {more[1]}"
         elif expectation is not None:
-            code, reason, in_vain = messages.why_expecting(decision, request, pool, expectation)
+            decision, request = refusal.decision, entry.ask.request
+            code, reason, in_vain = messages.why_expecting(decision, request, refusal.pool, expectation)
         else:
-            code, reason = messages.code(decision), messages.why(decision, request, pool)
+            code, reason = refusal.code, refusal.why
         if self._order.is_behind(entry):
             reason = f"{reason}; {BEHIND}"
         self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -366,10 +366,22 @@ MOST_MODELS = 8
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """One pod to place: its share, and what else it needs of a node. Hashable: equal requests have equal answers."""
+    """
+    One pod to place: its share, and what else it needs of a node. Hashable: equal requests have equal answers.
+
+    Its hash is worked out once, since a scheduling cycle looks several answers up for each pod of the queue.
+    """
 
     request: PodRequest
     needs: PodNeeds
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = hash((self.request, self.needs))
+            object.__setattr__(self, "_hash", found)
+        return found
 
     @property
     def together(self) -> bool:
