@@ -154,6 +154,8 @@ class Cache:
         """What all GPUs have together; None where that is to be added up again."""
         self._kept: tuple[NodeReservation, ...] = ()
         self._closed: frozenset[str] = frozenset()
+        self.changes = 0
+        """How often what decisions see has changed: the state of a node, or which nodes are reserved."""
         self._touched: dict[str, None] = {}
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
@@ -431,6 +433,7 @@ class Cache:
     def reserve(self, *kept: NodeReservation) -> bool:
         """Reserve these nodes from now on, and no others. True if that opens a node that was reserved before."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
+        self.changes += self._kept != kept
         self._kept, self._closed = kept, frozenset(after)
         for name in before ^ after:
             if name in self._snapshot:
@@ -520,9 +523,11 @@ class Cache:
             self._snapshot.pop(name, None)
             self._overcommitted.pop(name, None)
             self.engine.drop(name)
+            self.changes += before is not None
             return before is not None
         if before == after:
             return False
+        self.changes += 1
         self._snapshot[name] = after
         self._note_overcommitted(after)
         self.engine.put(self._shown(after))
@@ -535,6 +540,7 @@ class Cache:
             self._journal.note(CardsChanged(name, after.gpus if after is not None else (), since))
 
     def _without(self, name: str) -> None:
+        self.changes += 1
         self._cards_changed(name, self._snapshot.get(name), None)
         self._snapshot.pop(name, None)
         self._overcommitted.pop(name, None)

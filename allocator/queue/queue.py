@@ -9,8 +9,9 @@ creation times and a count say which pod came first.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -112,6 +113,9 @@ class SchedulingQueue:
         self.unreadable: dict[str, Unreadable] = {}
         """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, QueuedPodInfo] = {}
+        self._in_order: list[tuple[int, int, str, int, str]] = []
+        """`QueuedPodInfo.order` of each, the first first; its last part is the uid."""
+        self._joined: set[str] = set()
         self._came = 0
         self._asks = Shared[SchedulingRequest]()
 
@@ -121,7 +125,7 @@ class SchedulingQueue:
 
     def in_order(self) -> list[QueuedPodInfo]:
         """The pods in the queue, the first first."""
-        return sorted(self._waiting.values(), key=lambda w: w.order)
+        return [self._waiting[order[-1]] for order in self._in_order]
 
     def in_any_order(self) -> Iterable[QueuedPodInfo]:
         """The pods in the queue, unsorted; a live view."""
@@ -165,6 +169,11 @@ class SchedulingQueue:
             came=known.came if known is not None else self._came,
         )
         self._came += known is None
+        if known is None or known.order != entry.order:
+            self._out_of_order(known)
+            insort(self._in_order, entry.order)
+        if known is None:
+            self._joined.add(uid)
         self._waiting[uid] = entry
         return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
 
@@ -173,8 +182,19 @@ class SchedulingQueue:
         self.unreadable.pop(uid, None)
         known = self._waiting.pop(uid, None)
         if known is not None:
+            self._out_of_order(known)
+            self._joined.discard(uid)
             self._asks.give_back(known.ask)
         return known is not None
+
+    def take_joined(self) -> Collection[str]:
+        """The uids of the pods that are in the queue and have joined it since the last call."""
+        joined, self._joined = self._joined, set()
+        return joined
+
+    def _out_of_order(self, known: QueuedPodInfo | None) -> None:
+        if known is not None:
+            del self._in_order[bisect_left(self._in_order, known.order)]
 
 
 def weight(entry: QueuedPodInfo) -> int:
@@ -196,6 +216,8 @@ class CycleTrigger:
         self.wake = wake
         self.requeued = False
         """Something happened that may help a pending pod; no later pod is placed before the queue is tried."""
+        self.again = False
+        """Each pod is to be tried again, and not only those that have joined the queue."""
         self.outdated = False
         """Something happened that helps no pending pod, but the figures that were reported may be old."""
         self.running = False
@@ -203,8 +225,17 @@ class CycleTrigger:
 
     def requeue(self) -> None:
         """Have every pending pod tried again."""
+        self.requeued = self.again = True
+        self.wake()
+
+    def join(self) -> None:
+        """A pod has joined the queue: it is to be tried. It helps no other pod."""
         self.requeued = True
         self.wake()
+
+    def begin(self) -> None:
+        """A cycle begins."""
+        self.requeued, self.again, self.running = False, False, True
 
     def event(self, helps: bool) -> None:
         """Something changed; `helps`: a pending pod may fit now."""
@@ -239,6 +270,11 @@ class Rounds:
     def begin(self) -> None:
         """A new round: every pod is to be tried, since something came free or figures may have changed."""
         self._round += 1
+
+    def join(self, uids: Iterable[str]) -> None:
+        """These pods have joined the queue, and have not been tried since, even where they were in it before."""
+        for uid in uids:
+            self._tried.pop(uid, None)
 
     def tried(self, uid: str) -> None:
         """The pod was tried, or there was nothing to be tried."""

@@ -89,7 +89,7 @@ class Admission:
     def pools_declared(self, event: PoolsDeclared, now: float) -> None:
         """Other nodes may come from now on. What waiting pods were told may be outdated."""
         if self._pools.put(event.nodes, event.learned):
-            self._trigger.outdated = True
+            self._trigger.outdated = self._trigger.again = True
 
     def _smallest(self, fraction: FractionRequest) -> int:
         return self._pools.smallest_accepted(fraction, self._cache.engine)

@@ -97,8 +97,6 @@ from contract.model import NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
 from contract.scheduling.needs import SchedulingRequest
 
-_REFRESH_EVERY = 15.0
-"""Seconds between two cycles that are run only to tell pods new figures."""
 _LOOKED_AT = 256
 """Nodes looked at in one turn."""
 
@@ -334,8 +332,7 @@ class Controller:
         self._housekeeping.tick(now)
         self._starvation.tick(now)
         # Only a replica that decides runs the cycle that this asks for.
-        late = now - self._cycle.began >= _REFRESH_EVERY
-        if self._trigger.outdated and late and self._leadership.holds():
+        if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
         self._trigger.event(self._claims.tick())
         return [*self._housekeeping.status_updates(now)]

@@ -49,6 +49,8 @@ _TOLD_AFTER = 3
 """Bindings that fail in a row after which the pod is told, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
 """Seconds that the binding of a claim may take before its pod is told."""
+_REFRESH_EVERY = 15.0
+"""Seconds after which pods are told new figures."""
 _TURN, _DECIDED = 1_000, 100
 """Pods of the queue that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
 nodes."""
@@ -98,6 +100,8 @@ class SchedulingCycle:
         """When the last round began."""
         self._failed: _Failed = {}
         """Of this round."""
+        self._changes = -1
+        """`Cache.changes` when the last round began."""
         self._expected: Mapping[str, Expectation] = {}
         """The nodes that pods may expect, by uid."""
 
@@ -114,13 +118,14 @@ class SchedulingCycle:
         if not self._leadership.holds():
             return
         now = self._clock()
-        if self._trigger.requeued or not self._rounds.unfinished:
+        if self._begins_round(now):
             self._rounds.begin()
             self._failed.clear()
             if self._claims.claims:
                 self._claims.begin_pass()
-            self._trigger.outdated, self.began = False, now
-        self._trigger.requeued, self._trigger.running = False, True
+            self._trigger.outdated, self.began, self._changes = False, now, self._cache.changes
+        self._trigger.begin()
+        self._rounds.join(self._queue.take_joined())
         try:
             yield from self._in_order(now, self._decided)
         finally:
@@ -128,6 +133,22 @@ class SchedulingCycle:
             self._trigger.running = False
             if self._rounds.unfinished:
                 self._trigger.wake()
+
+    def _begins_round(self, now: float) -> bool:
+        """
+        Whether each pod is tried again. Where pods have only joined the queue, and the nodes are as they were when the
+        round began, only these are tried: all others would be told what they were told before.
+
+        In the fair order a pod that joins changes the places of others, and claims are looked at in rounds.
+        """
+        if self._trigger.again or not self._trigger.requeued:
+            return self._trigger.again or not self._rounds.unfinished
+        as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.claims)
+        return not as_it_was or self.is_outdated(now)
+
+    def is_outdated(self, now: float) -> bool:
+        """Whether pods may have been told old figures for a while."""
+        return self._trigger.outdated and now - self.began >= _REFRESH_EVERY
 
     def settled(self) -> bool:
         """Whether the queue has been tried since something changed that may help a pod, as far as a budget allowed."""
@@ -152,7 +173,7 @@ class SchedulingCycle:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
         if before != after:
-            self._trigger.outdated = True
+            self._trigger.outdated = self._trigger.again = True
             self._trigger.wake()
         self._expected = event.expectations
 

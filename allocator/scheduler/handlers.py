@@ -236,8 +236,12 @@ class EventHandlers:
         return self._cache.drop_pod(uid)
 
     def _feed(self, pod: PodInfo, now: float) -> bool:
-        """Put a pod into the queue, if our gate holds it, else into the cache. True if that may help."""
+        """Put a pod into the queue, if our gate holds it, else into the cache. True if that may help other pods too."""
+        waited = self._queue.pod(pod.uid) is not None
         freed, changed = self._cache.put_pod(pod, now), self._queue.put(pod)
+        if changed and not waited:
+            self._trigger.join()
+            return freed
         return freed or (changed and not pod.finished)
 
     def tracks(self, uid: str) -> bool:

@@ -35,9 +35,14 @@ def to_json(value: Any) -> Any:
         return [to_json(item) for item in value]
     return {
         field.name: to_json(getattr(value, field.name))
-        for field in dataclasses.fields(value)
+        for field in _fields(type(value))
         if not _is_default(field, getattr(value, field.name))
     }
+
+
+def _fields(kind: type) -> list[dataclasses.Field[Any]]:
+    """Those that a value is made of; others it works out itself."""
+    return [field for field in dataclasses.fields(kind) if field.init]
 
 
 def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
@@ -82,7 +87,7 @@ def _read_fields(kind: type, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise Malformed(f"{path} is not an object")
     given = {}
-    for field in dataclasses.fields(kind):
+    for field in _fields(kind):
         if field.name in value:
             given[field.name] = _read(_hints(kind)[field.name], value[field.name], f"{path}.{field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
