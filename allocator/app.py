@@ -116,7 +116,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
     journal = Journal()
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal)
+    by_claims = settings.dra and _has_claims(kube)
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal, by_claims=by_claims)
     metering = MeteringWorker(
         controller=controller,
         meter=Meter(_limits(settings).capacity),
@@ -205,7 +206,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
-    if settings.dra and _has_claims(kube):
+    if by_claims:
         sweeper = ClaimSweeper(kube, leading=leading, timeout=_write_timeout(settings), faulted=faulted)
         process.supervise("resource-claims", lambda: sweeper.run(process.stop))
     if settings.provisioning.enabled:
@@ -381,6 +382,8 @@ def _controller(
     teaching: LearningWorker,
     faulted: Faulted,
     journal: Journal,
+    *,
+    by_claims: bool,
 ) -> Controller:
     engine = Engine(
         limits=_limits(settings),
@@ -403,6 +406,7 @@ def _controller(
             unbound_after=settings.unbound_after,
             claims=settings.claims,
             claim_memory=settings.claim_memory,
+            by_claims=by_claims,
             preemption=settings.preemption,
             idle_evict=settings.idle.evict,
             idle_grace=settings.idle.grace,

@@ -37,6 +37,8 @@ class SchedulerOptions:
     """Seconds for which nodes are reserved for pods of one namespace while none of them is placed; 0 for no limit."""
     claim_memory: int = 0
     """Bytes that the claims of one namespace may have together; 0 for no bound."""
+    by_claims: bool = False
+    """Whether pods name ResourceClaims, by which some nodes deliver; then an ElasticGPUClaim may be bound there too."""
     preemption: bool = False
     """Whether a waiting pod may have sharers of lower priority evicted."""
     idle_evict: bool = False

@@ -19,7 +19,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding import quantity
-from contract.model import AS_SET, WHOLE, Compute, Gpu, Inventory, NodeState, PoolSharing, Taint, Usage
+from contract.model import AS_SET, WHOLE, Compute, Delivery, Gpu, Inventory, NodeState, PoolSharing, Taint, Usage
 from contract.nodes.inventories import inventory_to_status
 
 JSON = dict[str, Any]
@@ -234,6 +234,7 @@ class NodeBuilder:
     _host_ports: frozenset[tuple[str, str, int]] = frozenset()
     _problem: str = ""
     _isolation: tuple[str, ...] = ()
+    _delivery: Delivery | None = None
 
     def gpu(
         self,
@@ -306,6 +307,10 @@ class NodeBuilder:
         """Its agent enforces these levels of isolation."""
         return replace(self, _isolation=levels)
 
+    def delivering(self, delivery: Delivery) -> NodeBuilder:
+        """How its agent says that GPUs reach containers."""
+        return replace(self, _delivery=delivery)
+
     def allocatable(self, **amounts: int) -> NodeBuilder:
         """What it has for pods, in the units of `Compute`; amounts not named stay."""
         return replace(self, _allocatable=replace(self._allocatable, **amounts))
@@ -332,11 +337,20 @@ class NodeBuilder:
             requested=self._requested,
             host_ports=self._host_ports,
             isolation=self._isolation,
+            delivery=self._delivery,
         )
 
     def inventory(self) -> Inventory:
         """What the node's agent publishes."""
-        return Inventory(self.name, self._gpus, "550.54.15", "12.4", self._problem, isolation=self._isolation)
+        return Inventory(
+            self.name,
+            self._gpus,
+            "550.54.15",
+            "12.4",
+            self._problem,
+            isolation=self._isolation,
+            delivery=self._delivery,
+        )
 
     def gpunode(self) -> JSON:
         """The GPUNode object."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from allocator.cache.cache import Cache
@@ -29,6 +30,7 @@ from allocator.engine.reference import Decision, Placement
 from allocator.faults import Faulted, surfaced
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import INTERNAL_ERROR, EventRecord
+from contract.encoding import resourceclaims
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.scheduling import fit, reasons
 from contract.scheduling.filters import node_reason
@@ -55,7 +57,8 @@ _OF_THE_SYSTEM = "node.kubernetes.io/"
 class ClaimManager:
     """
     Claims and what becomes of them. `most_memory`: bytes for the claims of one namespace together, 0 for any.
-    `follows`: false where the administrator has claims switched off, and there are none.
+    `follows`: false where the administrator has claims switched off, and there are none. `by_claims`: pods name
+    ResourceClaims, so that a share may be on a node that delivers by them before any pod names its ElasticGPUClaim.
     """
 
     def __init__(
@@ -67,10 +70,11 @@ class ClaimManager:
         most_memory: int = 0,
         faulted: Faulted = surfaced,
         follows: bool = True,
+        by_claims: bool = False,
     ) -> None:
         self._cache, self._new_id, self._clock = cache, new_id, clock
         self._faulted = faulted
-        self._most_memory, self._follows = most_memory, follows
+        self._most_memory, self._follows, self._by_claims = most_memory, follows, by_claims
         self.claims: dict[str, Claim] = {}
         """The claims that the watch brought, by `namespace/name`."""
         self._classes: dict[str, GpuClass] = {}
@@ -215,10 +219,10 @@ class ClaimManager:
         return Status(objects.BOUND, "ClaimBound", f"ElasticGPUClaim {name} is bound; the pod is placed in a moment")
 
     def _use(self, claim: Claim, share: ElasticShare, held: Allocation, entry: QueuedPodInfo) -> Allocation | Status:
-        state = self._cache.snapshot[held.node]
-        reason = _unwell(state, held) or node_reason(state, entry.ask.needs)
+        state, shares_held = self._cache.snapshot[held.node], held.containers[0].shares
+        reason = _unwell(state, held) or node_reason(state, _needs(entry.ask, len(shares_held)))
         if reason is None:
-            given = fit.shown_now(state, held.containers[0].shares)
+            given = fit.shown_now(state, shares_held)
             containers = tuple(ContainerAllocation(f.container, given) for f in entry.ask.request.containers)
             return Allocation(self._new_id(), held.node, containers, share.name)
         if not self._in_use(share.name):
@@ -279,19 +283,30 @@ class ClaimManager:
         """Bind, or move, a claim for a pod in the queue; where it stands then."""
         wanted = self._wanted(claim)
         if isinstance(wanted, ClaimTerms) and self._may_bind(claim):
-            ask = SchedulingRequest(wanted.request, entry.ask.needs)
+            ask = SchedulingRequest(wanted.request, _needs(entry.ask, wanted.request.containers[0].count))
             self._decided(claim, wanted, self._cache.decide(ask, entry.asking), share)
         return self.waits(claim.namespace, claim.name)
 
     def _anywhere(self, request: PodRequest) -> Decision:
-        """A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class."""
+        """
+        A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class.
+
+        They will also name a ResourceClaim, where pods do: the webhook gives one to each. The share moves for one that
+        was created before that.
+        """
         nodes = self._cache.snapshot.values()
         keys = {taint.key for node in nodes for taint in node.taints if not taint.key.startswith(_OF_THE_SYSTEM)}
         tolerations = tuple(Toleration(key, "Exists") for key in sorted(keys))
         classes = {name for node in nodes if node.delivery is not None for name in node.delivery.classes}
-        decision = None
+        decision, claim = None, self._by_claims and resourceclaims.fits_claim(request)
         for name in ("", *sorted(classes - {""})):
-            needs = PodNeeds(compute=Compute(), tolerations=tolerations, runtime_class=name)
+            needs = PodNeeds(
+                compute=Compute(),
+                tolerations=tolerations,
+                runtime_class=name,
+                several=request.several,
+                claim=claim,
+            )
             decision = self._cache.decide(SchedulingRequest(request, needs))
             if isinstance(decision, Placement):
                 break
@@ -472,6 +487,16 @@ def _unwell(state: NodeState, held: Allocation) -> Reason | None:
     uuids = {share.uuid for share in held.containers[0].shares}
     unwell = [of_withheld(gpu) for gpu in state.gpus if gpu.uuid in uuids and not gpu.healthy]
     return Reason(max(unwell)) if unwell else None
+
+
+def _needs(ask: SchedulingRequest, count: int) -> PodNeeds:
+    """
+    What a pod that names a claim needs of the claim's node. `count`: the GPUs of the claim, which each container gets.
+
+    Its ResourceClaim does not help it where that cannot hold them all.
+    """
+    claim = ask.needs.claim and resourceclaims.fits_claim(ask.request, count)
+    return replace(ask.needs, several=count > 1, claim=claim)
 
 
 def _holding(key: str, claim: str, allocation: Allocation, state: ReservationState, since: float) -> Reservation:

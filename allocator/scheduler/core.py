@@ -160,6 +160,7 @@ class Controller:
             most_memory=options.claim_memory,
             faulted=faulted,
             follows=options.claims,
+            by_claims=options.by_claims,
         )
         self._late = LatePods(
             state,

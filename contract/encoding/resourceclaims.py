@@ -44,9 +44,13 @@ _LONGEST_LABEL = 63
 # -- the pod ------------------------------------------------------------------------------------------------------
 
 
-def fits_claim(request: PodRequest) -> bool:
-    """Whether one claim can have all shares of the pod. A pod of more gets no claim, and no node that needs one."""
-    shares = sum(fraction.count for fraction in request.containers)
+def fits_claim(request: PodRequest, each: int = 0) -> bool:
+    """
+    Whether one claim can have all shares of the pod. A pod of more gets no claim, and no node that needs one.
+
+    `each`: the GPUs of every container, where the pod names an ElasticGPUClaim, whose pods do not say how many.
+    """
+    shares = sum(each or fraction.count for fraction in request.containers)
     return max(len(request.containers), shares) <= MOST_RESULTS
 
 
@@ -122,13 +126,15 @@ def _with(container: JSON) -> JSON:
 # -- the claim ----------------------------------------------------------------------------------------------------
 
 
-def claim_for(pod: Mapping[str, Any], request: PodRequest) -> JSON:
+def claim_for(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation) -> JSON:
     """
     The claim of a pod that names one, without its status. The garbage collector removes it after the pod.
 
     Its owner is its controller too: then kube-controller-manager removes the claim of a pod that has finished.
+    `allocation`: how many GPUs each container gets. The request does not say it where the pod names an ElasticGPUClaim.
     """
     metadata = pod["metadata"]
+    counts = {each.container: len(each.shares) for each in allocation.containers}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
     requests = [
         {
@@ -136,7 +142,7 @@ def claim_for(pod: Mapping[str, Any], request: PodRequest) -> JSON:
             "exactly": {
                 "deviceClassName": names.GROUP,
                 "allocationMode": "ExactCount",
-                "count": max(1, fraction.count),
+                "count": max(1, counts.get(fraction.container, 0)),
             },
         }
         for fraction in request.containers

@@ -132,10 +132,17 @@ def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
 
 
 def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:
-    """Shares that were given earlier, as a container that starts now sees them."""
-    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    """Shares that were given earlier, as the node brings them to a container that starts now."""
+    gpus, way = {gpu.uuid: gpu for gpu in node.gpus}, node.delivery or Delivery()
     return tuple(
-        replace(share, as_whole=share.uuid in gpus and shown_as_whole(node, gpus[share.uuid])) for share in shares
+        replace(
+            share,
+            cdi=way.kinds,
+            nri=way.nri,
+            dra=way.dra,
+            as_whole=share.uuid in gpus and shown_as_whole(node, gpus[share.uuid]),
+        )
+        for share in shares
     )
 
 

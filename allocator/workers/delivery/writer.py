@@ -71,7 +71,8 @@ def write(
             raise NotWritten("no time was left for the pod's ResourceClaim")
         return seconds
 
-    body, status = resourceclaims.claim_for(pod, request), resourceclaims.status_for(pod, allocation)
+    body = resourceclaims.claim_for(pod, request, allocation)
+    status = resourceclaims.status_for(pod, allocation)
     try:
         claim = _created(kube, body, left)
         for _ in range(_TRIES):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from allocator.claims import objects
 from contract import names, pods
 from contract.encoding import resourceclaims
 from playground import scenarios
@@ -161,6 +163,100 @@ def test_the_other_pool_needs_no_claim(cluster: Cluster) -> None:
     placed = run(cluster, "two")
     assert not resourceclaims.named_by(placed["spec"])
     assert claims(cluster) == []
+
+
+# -- ElasticGPUClaims -----------------------------------------------------------------------------------------------
+
+
+def elastic(cluster: Cluster, name: str, **amounts: int) -> None:
+    requests = {f"gpushare.provisioner.elasticgpu.io/{kind.replace('_', '-')}": n for kind, n in amounts.items()}
+    about = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": name}}
+    path = paths.path(scenarios.ELASTIC, "elasticgpuclaims", "default")
+    cluster.kube.create(path, {**about, "spec": {"resources": {"requests": requests}}})
+
+
+def bound(cluster: Cluster, name: str) -> objects.ElasticShare:
+    """The share of an ElasticGPUClaim, once it is bound."""
+
+    def status() -> JSON:
+        return next((c for c in scenarios.all_claims(cluster.kube) if c["metadata"]["name"] == name), {})
+
+    wait_for(lambda: (status().get("status") or {}).get("phase") == objects.BOUND, lambda: f"{name}: {status()}", 30)
+    own = objects.claim(status()).own_share
+    return objects.share(cluster.kube.get(paths.path(scenarios.ELASTIC, "elasticgpus", name=own)))
+
+
+def uses(cluster: Cluster, name: str, claim: str, pool: str, *containers: str) -> JSON:
+    """A pod that names an ElasticGPUClaim."""
+    body = pod(name)
+    for each in containers or ("main",):
+        body = body.container(each)
+    made = body.annotated("egpuc.elasticgpu.io/any", claim).manifest()
+    made["spec"]["nodeSelector"] = {"pool": pool}
+    return cluster.kube.create(paths.pods("default"), made)
+
+
+def sees(cluster: Cluster, running: JSON, container: str = "main") -> set[str]:
+    """The cards of which the container has the device."""
+    return set(re.findall(r"\(UUID: (\S+)\)", scenarios.printed(cluster.kube, running, container)))
+
+
+def devices(cluster: Cluster, running: JSON) -> list[tuple[str, str]]:
+    """The containers and cards that the pod's ResourceClaim, which it owns, has results for."""
+    claim = cluster.kube.get(paths.resourceclaims("default", resourceclaims.named_by(running["spec"])))
+    assert resourceclaims.owner_uid(claim) == pods.uid(running)
+    return [(each["request"], each["device"]) for each in claim["status"]["allocation"]["devices"].get("results", ())]
+
+
+def test_pods_start_on_the_share_of_an_elastic_claim_that_was_bound_before_them(cluster: Cluster) -> None:
+    created(cluster, "fills", "plain", memory="14Gi")
+    run(cluster, "fills")
+    elastic(cluster, "mine", gpu_memory=2, gpu_core=10)
+    share = bound(cluster, "mine")
+    assert share.allocation is not None
+    assert share.allocation.node == "dra"
+    (card,) = share.allocation.containers[0].shares
+    for name in ("one", "two"):
+        uses(cluster, name, "mine", "dra", "main", "side")
+        placed = run(cluster, name)
+        device = resourceclaims.device_name(card.uuid)
+        assert devices(cluster, placed) == [("main", device), ("side", device)]
+        assert sees(cluster, placed, "main") == sees(cluster, placed, "side") == {card.uuid}
+    invariants.check(cluster)
+    cluster.kube.delete(paths.pods("default", "one"))
+    wait_for(lambda: len(claims(cluster)) == 1, "its claim does not go with the pod", 60)
+    assert bound(cluster, "mine").allocation == share.allocation
+
+
+def test_a_pod_that_waits_for_its_elastic_claim_starts_there(cluster: Cluster) -> None:
+    uses(cluster, "waits", "later", "dra")
+
+    def told() -> object:
+        return scenarios.condition(found(cluster, "waits")).get("reason")
+
+    wait_for(lambda: told() == "ClaimMissing", lambda: f"it is told {told()}", 30)
+    elastic(cluster, "later", gpu_core=200)
+    placed = run(cluster, "waits")
+    share = bound(cluster, "later")
+    assert share.allocation is not None
+    cards = {each.uuid for each in share.allocation.containers[0].shares}
+    assert len(cards) == 2
+    assert set(devices(cluster, placed)) == {("main", resourceclaims.device_name(card)) for card in cards}
+    assert sees(cluster, placed) == cards
+
+
+def test_an_unused_elastic_share_moves_to_the_pool_of_its_first_pod_and_back(cluster: Cluster) -> None:
+    elastic(cluster, "mine", gpu_memory=2, gpu_core=10)
+    bound(cluster, "mine")
+    for name, pool, by_claim in (("here", "dra", True), ("there", "plain", False)):
+        uses(cluster, name, "mine", pool)
+        placed = run(cluster, name)
+        assert placed["spec"]["nodeName"] == pool
+        assert bool(devices(cluster, placed)) == by_claim
+        assert len(sees(cluster, placed)) == 1
+        invariants.check(cluster)
+        cluster.kube.delete(paths.pods("default", name))
+        wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod does not end", 30)
 
 
 # -- tenants with every right to ResourceClaims ---------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_an_earlier_leader_does_not_change_what_a_later_one_wrote(bench: Bench) 
 
 
 def test_a_claim_that_another_pod_owns_is_left_alone_and_the_pod_is_not_placed(bench: Bench) -> None:
-    body = resourceclaims.claim_for(bench.pod, ASKED)
+    body = resourceclaims.claim_for(bench.pod, ASKED, allocated("one"))
     other = bench.sound.create(
         paths.pods("default"),
         {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "main", "image": "x"}]}},
@@ -138,7 +138,7 @@ def test_a_claim_that_another_pod_owns_is_left_alone_and_the_pod_is_not_placed(b
 
 
 def test_a_claim_that_a_tenant_made_with_other_requests_is_not_used(bench: Bench) -> None:
-    body = resourceclaims.claim_for(bench.pod, ASKED)
+    body = resourceclaims.claim_for(bench.pod, ASKED, allocated("one"))
     body["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "gpu.nvidia.com"
     bench.sound.create(paths.resourceclaims("default"), body)
     with pytest.raises(NotWritten) as caught:

@@ -42,7 +42,7 @@ def pod() -> JSON:
 
 
 def stored(**changed: Any) -> JSON:
-    claim = resourceclaims.claim_for(pod(), TWO)
+    claim = resourceclaims.claim_for(pod(), TWO, allocation(**changed))
     claim["metadata"]["uid"] = "claim-uid"
     claim["status"] = resourceclaims.status_for(pod(), allocation(**changed))
     return claim
