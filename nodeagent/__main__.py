@@ -194,6 +194,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
             folder=Path(settings.limiters.cdi),
             driver=settings.driver_folder,
             devices=Path(settings.host_root) / "dev",
+            proc=Path(settings.host_root) / "proc",
         )
     isolation = _isolation(kube, library, settings, residents, limiters, ClaimDelivery(plugin, cards))
 

@@ -102,6 +102,8 @@ class Card:
     """These five as in `contract.model.Gpu`."""
     parent: str = ""
     """UUID of the card that this is a MIG slice of; empty for a card."""
+    instances: tuple[int, int] | None = None
+    """A slice's GPU instance and compute instance, as the driver counts them on its card; None: unknown, or a card."""
     minor: int = -1
     """The number of its device file, `/dev/nvidia<minor>`; -1: unknown."""
     sliced: bool = False

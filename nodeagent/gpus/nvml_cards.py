@@ -182,6 +182,9 @@ def slices(nvml: Any, card: Card) -> list[Card]:
         memory = maybe(nvml, "nvmlDeviceGetMemoryInfo", part)
         if uuid is None or memory is None:
             continue
+        gpu_instance = maybe(nvml, "nvmlDeviceGetGpuInstanceId", part)
+        compute_instance = maybe(nvml, "nvmlDeviceGetComputeInstanceId", part)
+        known = gpu_instance is not None and compute_instance is not None
         found.append(
             replace(
                 card,
@@ -197,6 +200,7 @@ def slices(nvml: Any, card: Card) -> list[Card]:
                 healthy=not fault,
                 reason=fault,
                 parent=card.uuid,
+                instances=(int(gpu_instance), int(compute_instance)) if known else None,
                 sliced=False,
                 links=(),
                 nvlinks=0,

@@ -42,6 +42,9 @@ _KINDS = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu", "runtime.nvidia.
 """CDI kinds whose devices may have a UUID as name, the preferred first; `management.nvidia.com` has only `all`."""
 _ACCEPTS = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 NONE = Delivery()
+NO_GPUS: Mapping[str, str] = {}
+_MOST_NAMED = 3
+"""GPUs that a condition names; each has its reason in the GPUNode too."""
 CLAIMS = "DeliversByClaim"
 """The condition for whether GPUs reach containers by ResourceClaims, on a node that shall deliver so."""
 HANDLERS = ("nvidia", "nvidia-container-runtime")
@@ -110,7 +113,12 @@ def parse(text: str) -> Delivery:
 
 
 def by_claim(
-    concluded: Delivery | None, kind: str | None, registered: bool | None, why: str, missing: str = ""
+    concluded: Delivery | None,
+    kind: str | None,
+    registered: bool | None,
+    why: str,
+    missing: str = "",
+    without: Mapping[str, str] = NO_GPUS,
 ) -> tuple[Delivery, Condition]:
     """
     The delivery of a node that shall deliver by ResourceClaims, and the condition that reports it.
@@ -118,7 +126,8 @@ def by_claim(
     `concluded`: the other way that works there, whose runtime classes stay usable. `kind`: the CDI kind of the cards.
     `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which keeps nobody
     away: a pod that comes too early is started when the plugin is there. `why`: kubelet's reason.
-    `missing`: why the agent has not described the cards, where it shall.
+    `missing`: why the agent has not described the cards, where it shall. `without`: the GPUs that it could not describe
+    beside others, by UUID, each with the reason.
     """
     if registered is False:
         return NONE, Condition(False, "NotRegistered", f"kubelet has not registered the plugin: {why}", CLAIMS)
@@ -129,7 +138,9 @@ def by_claim(
     found = Delivery(tuple(sorted({"", *classes})), kind, dra=True)
     if registered is None:
         return found, Condition(False, "NotRegisteredYet", "kubelet has not registered the plugin yet", CLAIMS)
-    return found, Condition(True, "Registered", f"cards have the CDI kind {kind}", CLAIMS)
+    told = "; ".join(f"{uuid} is not described: {reason}" for uuid, reason in sorted(without.items())[:_MOST_NAMED])
+    more = f"; {len(without)} GPUs are not described in all" if len(without) > _MOST_NAMED else ""
+    return found, Condition(True, "Registered", f"cards have the CDI kind {kind}{told and f'; {told}'}{more}", CLAIMS)
 
 
 def described_kind(files: Mapping[str, str]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -59,6 +59,8 @@ class Enforcement:
     delivery: Delivery | None = None
     levels: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """GPUs that no new container can get, by UUID, each with the reason."""
 
 
 class Isolation:
@@ -116,11 +118,13 @@ class Isolation:
         """
         found = self._prober.delivery(now) if self._prober is not None else None
         conditions: tuple[Condition, ...] = ()
+        unreachable: Mapping[str, str] = {}
         if labels.get(names.DELIVERY) == names.BY_DRA or (found is not None and found.dra):
             found, condition = self._by_claim(found, inventory)
             conditions = (condition,)
+            unreachable = self._cards.undescribed if self._cards is not None else {}
         applied = self._limiters.apply(inventory, found)
-        return Enforcement(applied, self.levels(), (*conditions, *self._limiters.conditions()))
+        return Enforcement(applied, self.levels(), (*conditions, *self._limiters.conditions()), unreachable)
 
     def _by_claim(self, found: Delivery | None, inventory: Inventory) -> tuple[Delivery, Condition]:
         if self._cards is not None:
@@ -129,8 +133,9 @@ class Isolation:
             kind = self._prober.kind if self._prober is not None else None
         if self._plugin is None:
             return delivery.by_claim(found, kind, False, "the agent's setting kubelet is empty")
-        missing = self._cards.trouble if self._cards is not None else ""
-        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why, missing)
+        cards = self._cards
+        missing, without = (cards.trouble, cards.undescribed) if cards is not None else ("", {})
+        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why, missing, without)
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""

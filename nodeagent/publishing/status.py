@@ -82,8 +82,17 @@ class Desired:
     """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
 
     def under(self, enforcement: Enforcement) -> Desired:
-        """The same, with how containers are limited to their shares."""
-        inventory = replace(self.inventory, delivery=enforcement.delivery, isolation=enforcement.levels)
+        """
+        The same, with how containers get GPUs and are limited to their shares. A GPU that none can get is unhealthy.
+        """
+        unreachable = enforcement.unreachable
+        gpus = tuple(
+            replace(gpu, healthy=False, reason=_cut(unreachable[gpu.uuid]))
+            if gpu.healthy and gpu.uuid in unreachable
+            else gpu
+            for gpu in self.inventory.gpus
+        )
+        inventory = replace(self.inventory, gpus=gpus, delivery=enforcement.delivery, isolation=enforcement.levels)
         return replace(self, inventory=inventory, others=(*self.others, *enforcement.conditions))
 
     @property

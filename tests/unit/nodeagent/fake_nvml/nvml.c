@@ -18,6 +18,7 @@
  *     ecc 0 2                        index, uncorrected errors
  *     rows 0 1 0                     index, whether a row waits for its replacement, whether that failed
  *     slice 0 MIG-aaaa 4096 A100 MIG 1g.5gb    index, uuid, total, name
+ *     instances 0 MIG-aaaa 1 0       index, uuid of an earlier slice, its GPU instance and its compute instance
  *     xid 0 79                       index (- for none), number; the n-th such line is the n-th event, told once
  *     (memory limits are kept for as long as the library is loaded; none can be set on a card in MIG mode)
  *     process 0 4711 1048576         index, pid, bytes
@@ -40,7 +41,7 @@
 
 #define PROCESSES 256
 
-typedef struct { char uuid[96], name[96]; unsigned long long total; } Slice;
+typedef struct { char uuid[96], name[96]; unsigned long long total; unsigned numbered, gi, ci; } Slice;
 typedef struct { unsigned pid, load, loaded, video; unsigned long long used; } Process;
 typedef struct {
     char uuid[96], name[96], pci[32];
@@ -107,6 +108,11 @@ static int look(Machine *m, const char *function, int index) {
             slice->total = total;
             strcpy(slice->uuid, name);
             sscanf(line, "slice %*u %*s %*u %95[^\n]", slice->name);
+        }
+        else if (sscanf(line, "instances %u %95s %u %u", &i, name, &value, &flag) == 4 && i < CARDS) {
+            for (j = 0; j < m->gpus[i].slices; j++)
+                if (!strcmp(m->gpus[i].slice[j].uuid, name))
+                    m->gpus[i].slice[j].numbered = 1, m->gpus[i].slice[j].gi = value, m->gpus[i].slice[j].ci = flag;
         }
         else if (sscanf(line, "xid %15s %u", at, &value) == 2 && m->xids < 64) {
             m->xid_at[m->xids] = strcmp(at, "-") ? atoi(at) : -1;
@@ -196,6 +202,10 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(Handle *device, unsigned number, 
     *part = &handles[device->index][number + 1];
     return 0;
 }
+#define ASK_SLICE(device) ASK_CARD(device); if (!(device)->part) return 2; \
+    Slice *slice = &gpu->slice[(device)->part - 1]; if (!slice->numbered) return 3
+EXPORT int nvmlDeviceGetGpuInstanceId(Handle *device, unsigned *id) { ASK_SLICE(device); *id = slice->gi; return 0; }
+EXPORT int nvmlDeviceGetComputeInstanceId(Handle *device, unsigned *id) { ASK_SLICE(device); *id = slice->ci; return 0; }
 EXPORT int nvmlDeviceGetPciInfo_v3(Handle *device, Pci *pci) {
     ASK_CARD(device);
     memset(pci, 0, sizeof *pci);

@@ -185,6 +185,16 @@ def test_the_slices_of_a_card_follow_it(machine: Machine) -> None:
     assert (first, second) == (want, replace(want, uuid="MIG-b"))
 
 
+def test_a_slice_tells_its_instances(machine: Machine) -> None:
+    """The driver's own numbers, which are not its place among the slices; without both there are none."""
+    slices = [f"slice 0 MIG-{name} {5 << 30} A100 MIG 1g.5gb" for name in "ab"]
+    known = ("mig 0 1", *slices, "instances 0 MIG-a 9 0", "instances 0 MIG-b 2 1")
+    machine.shows(TWO, *known)
+    assert [card.instances for card in machine.look().cards] == [None, (9, 0), (2, 1), None]
+    machine.shows(TWO, *known, "fail nvmlDeviceGetComputeInstanceId 0 3")
+    assert [card.instances for card in machine.look().cards] == [None] * 4
+
+
 MIG = ("mig 0 1", f"slice 0 MIG-a {5 << 30} A100 MIG 1g.5gb")
 SLICES_LOST = {
     "with its card": ("fail nvmlDeviceGetUUID 0 15", LOST, LOST),

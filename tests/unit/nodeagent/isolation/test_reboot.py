@@ -53,6 +53,7 @@ def test_every_device_of_the_checkpoint_is_described_again_without_the_api_serve
     # The same card may have another device file after a reboot.
     seen = Observation((Card(0, UUID, "Tesla T4", 1 << 34, minor=1),))
     residents = Residents()
+    describing = Cards(lambda: seen, folder=run, driver="/driver", devices=dev, proc=tmp_path)
     isolation = Isolation(
         residents,
         None,
@@ -63,7 +64,7 @@ def test_every_device_of_the_checkpoint_is_described_again_without_the_api_serve
             residents.allocations,
             known=lambda: residents.known,
         ),
-        claims=ClaimDelivery(Registered(), Cards(lambda: seen, folder=run, driver="/driver", devices=dev)),
+        claims=ClaimDelivery(Registered(), describing),
     )
     isolation.enforce(INVENTORY, 0.0, {names.DELIVERY: names.BY_DRA})
     assert set(given.cdi) <= described(run)

@@ -13,6 +13,7 @@ from nodeagent.conditions import Condition, seconds, timestamp
 from nodeagent.gpus.library import Card, DriverGone, GpuLibraryError
 from nodeagent.gpus.observation import Observation, look
 from nodeagent.isolation.host import HostSystem
+from nodeagent.isolation.levels import Enforcement
 from nodeagent.publishing.status import Terms, desired, status_of, usable
 from tests.unit.nodeagent.builders import BLIND, MIB, T4, card, observation
 
@@ -180,6 +181,19 @@ def test_a_cordoned_card_takes_no_new_pods_and_stays_in_the_sum() -> None:
     told = "cordoned by the annotation gpufraction.io/cordon of its Node"
     assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, withheld="Cordoned", reason=told))
     assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGpusHealthy")
+
+
+def test_a_gpu_that_no_container_can_get_takes_no_new_pods_and_stays_in_the_sum() -> None:
+    held = Enforcement(unreachable={"GPU-1": "its device file is missing", "GPU-gone": "never seen"})
+    wanted = desired("n1", observation(card(0), card(1))).under(held)
+    assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, reason="its device file is missing"))
+    assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGpusHealthy")
+
+
+def test_a_gpu_that_is_unhealthy_itself_keeps_its_reason() -> None:
+    sick = card(1, healthy=False)
+    wanted = desired("n1", observation(card(0), sick))
+    assert wanted.under(Enforcement(unreachable={"GPU-1": "no file"})).inventory.gpus == wanted.inventory.gpus
 
 
 def test_a_card_that_is_not_ours_is_told_of_and_not_in_the_sum() -> None:
