@@ -61,6 +61,7 @@ def card_from_json(fields: dict[str, Any]) -> Card:
             "processes": _pairs(fields["processes"]),
             "busy": _pairs(fields["busy"]),
             "active": None if fields["active"] is None else tuple(fields["active"]),
+            "instances": None if fields["instances"] is None else tuple(fields["instances"]),
         }
     )
 

@@ -19,10 +19,12 @@ import pytest
 from tests.unit.nodeagent.gpus.test_nvml_binding import ROOT, TWO
 
 CALLED = {
+    "nvmlDeviceGetComputeInstanceId": 0,
     "nvmlDeviceGetComputeMode": 0,
     "nvmlDeviceGetComputeRunningProcesses_v3": 510,
     "nvmlDeviceGetCount_v2": 0,
     "nvmlDeviceGetCudaComputeCapability": 0,
+    "nvmlDeviceGetGpuInstanceId": 0,
     "nvmlDeviceGetHandleByIndex_v2": 0,
     "nvmlDeviceGetHandleByUUID": 0,
     "nvmlDeviceGetMaxMigDeviceCount": 0,
