@@ -190,7 +190,7 @@ def test_a_claim_that_is_removed_again_and_again_is_left_for_the_next_decision(b
 
 
 def test_a_claim_that_is_removed_as_soon_as_it_was_found(bench: Bench) -> None:
-    bench.sound.create(paths.resourceclaims("default"), resourceclaims.claim_for(bench.pod, ASKED))
+    bench.sound.create(paths.resourceclaims("default"), resourceclaims.claim_for(bench.pod, ASKED, allocated("one")))
     bench.kube = Kube(Removing(bench.api, 1))
     with pytest.raises(NotWritten, match="was removed at the same time") as caught:
         bench.write(allocated("one"))
