@@ -43,6 +43,8 @@ _CAPABILITIES = "nvidia-caps"
 _VERSION = "0.5.0"
 _SLICE = "MIG-"
 """How the UUIDs of slices begin."""
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+"""What a CDI description takes as a device's name; a runtime refuses a whole description with another one."""
 _LINE = re.compile(r"(gpu[0-9]{1,4}/gi[0-9]{1,4}/(?:ci[0-9]{1,4}/)?access) ([0-9]{1,8})")
 
 
@@ -86,6 +88,10 @@ def files_of(
     if card is None or card.minor < 0:
         return Undescribed("the driver does not tell the cards' device files")
     own = f"nvidia{card.minor}"
+    if not _NAME.fullmatch(card.uuid):
+        return Undescribed(
+            f"{card.uuid} cannot be described, as the driver calls it; drivers from 470 on have other names"
+        )
     if not card.parent:
         return (own,)
     if card.instances is None:

@@ -221,6 +221,16 @@ def test_a_slice_whose_files_are_not_there_is_left_out_with_the_reason(
     assert not describing.trouble
 
 
+def test_a_slice_whose_name_would_spoil_the_description_is_left_out(tmp_path: Path) -> None:
+    """Drivers before 470 call it so."""
+    old = slice_of(CARD, "MIG-GPU-a/2/0", 2, 0)
+    describing = made(tmp_path, CARD, ONE, old)
+    cut(tmp_path)
+    assert describing.describe(of_slices(ONE, old)) == cards.KIND
+    assert set(nodes(tmp_path)) == {"MIG-1"}
+    assert "470" in describing.undescribed[old.uuid]
+
+
 NOWHERE: dict[str, tuple[dict[str, Any], str]] = {
     "no folder": ({"files": {}}, "missing"),
     "no list": ({"minors": ""}, "mig-minors"),
