@@ -60,6 +60,7 @@ def closed(node: RealNodeCluster) -> Iterator[None]:
 
     cordoned("0,1")
     try:
+        node.await_gpunode(lambda status: all(gpu["health"] == "Cordoned" for gpu in status["gpus"]))
         yield
     finally:
         cordoned(None)

@@ -337,6 +337,7 @@ def test_a_tenant_changes_nothing_of_a_claim_of_ours(cluster: Cluster, tenant: K
         (status, {"status": {"reservedFor": [other]}}),
         (status, {"status": {"reservedFor": None, "allocation": None}}),
         (own, {"metadata": {"ownerReferences": None}}),
+        (own, {"metadata": {"finalizers": ["example.com/stays"]}}),
         (own, {"metadata": {"ownerReferences": [{**before["metadata"]["ownerReferences"][0], "uid": other["uid"]}]}}),
     ):
         with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
