@@ -28,6 +28,7 @@ from tests.cluster.realnode.ways import DESCRIPTION, Way, install
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 _CHECKPOINT = f"/var/lib/kubelet/plugins/{names.GROUP}/prepared.json"
 _STARTS = 10
+_HEALTH_SINCE = (1, 36)
 LIBRARY = "/usr/local/nvidia/lib64/libnvidia-ml.so.1"
 
 
@@ -150,6 +151,8 @@ def test_a_node_that_reboots_describes_its_cards_anew_before_a_container_starts(
 
 
 def test_kubelet_writes_the_cards_health_into_the_pod(claiming: RealNodeCluster) -> None:
+    if claiming.kube.version() < _HEALTH_SINCE:
+        pytest.skip("Kubernetes' feature gate ResourceHealthStatus is off before 1.36")
     claiming.submit("a", container(gpu_memory="4Gi"))
     claiming.running("a")
 
