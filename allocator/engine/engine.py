@@ -12,7 +12,7 @@ Whether a request can be satisfied at all is asked of each class of nodes once (
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -216,9 +216,26 @@ class Engine:
                 yield
                 ranks.warm(start, start + _STEP)
             if self._columns is columns:
-                self.tables, self._ranks = tables, ranks
+                self.tables = ranks.tables = self._awaiting(tables)
+                self._ranks = ranks
                 return
-        self.adopt(tables)
+        self.adopt(self._awaiting(tables))
+
+    def _awaiting(self, tables: Tables) -> Tables:
+        """These tables, told what was told last."""
+        return tables if self.tables is None else replace(tables, awaited=self.tables.awaited)
+
+    def spare(self, cards: int) -> None:
+        """
+        From now on a pod waits for so many whole cards of one node; fewer than 2: none does. Under `value` nodes with
+        fewer free cards are preferred meanwhile (`allocator.scoring.reference.spared`). Costs nothing.
+        """
+        awaited = cards if cards > 1 else 0
+        if self.tables is None or self.tables.policy != "value" or self.tables.awaited == awaited:
+            return
+        self.tables = replace(self.tables, awaited=awaited)
+        if self._ranks is not None:
+            self._ranks.tables = self.tables
 
     def prepare(self) -> Columns:
         """Make the columns if there are none: a tenth of a second at 5,000 nodes, for which no decision should wait."""

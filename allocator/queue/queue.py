@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
+from allocator.scoring.classes import whole_cards
 from contract.model import WHOLE
 from contract.scheduling import fairness
 from contract.scheduling.fairness import Held, QueuePlace, Shares
@@ -118,6 +119,8 @@ class SchedulingQueue:
         self._joined: set[str] = set()
         self._came = 0
         self._asks = Shared[SchedulingRequest]()
+        self._cards = Counter[int]()
+        """How many pods wait for so many whole cards; for none, and behind another system's gate, they do not count."""
 
     def __len__(self) -> int:
         """How many are in the queue."""
@@ -134,6 +137,10 @@ class SchedulingQueue:
     def pod(self, uid: str) -> QueuedPodInfo | None:
         """A pod in the queue by its uid."""
         return self._waiting.get(uid)
+
+    def most_cards(self) -> int:
+        """The most whole cards of one node that a pod waits for; 0 where none does."""
+        return max(self._cards, default=0)
 
     def knows(self, uid: str) -> bool:
         """Whether this pod is in the queue, or would be if it could be read."""
@@ -158,6 +165,7 @@ class SchedulingQueue:
         ask = self._asks.take(SchedulingRequest(request, waiting.needs))
         if known is not None:
             self._asks.give_back(known.ask)
+            self._count_cards(known, -1)
         entry = QueuedPodInfo(
             uid=uid,
             key=pod.key,
@@ -175,6 +183,7 @@ class SchedulingQueue:
         if known is None:
             self._joined.add(uid)
         self._waiting[uid] = entry
+        self._count_cards(entry, 1)
         return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
 
     def drop(self, uid: str) -> bool:
@@ -185,6 +194,7 @@ class SchedulingQueue:
             self._out_of_order(known)
             self._joined.discard(uid)
             self._asks.give_back(known.ask)
+            self._count_cards(known, -1)
         return known is not None
 
     def take_joined(self) -> Collection[str]:
@@ -195,6 +205,13 @@ class SchedulingQueue:
     def _out_of_order(self, known: QueuedPodInfo | None) -> None:
         if known is not None:
             del self._in_order[bisect_left(self._in_order, known.order)]
+
+    def _count_cards(self, entry: QueuedPodInfo, more: int) -> None:
+        cards = 0 if entry.foreign or entry.ask.request.claim else whole_cards(entry.ask.request)
+        if cards:
+            self._cards[cards] += more
+            if not self._cards[cards]:
+                del self._cards[cards]
 
 
 def weight(entry: QueuedPodInfo) -> int:

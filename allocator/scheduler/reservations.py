@@ -519,6 +519,7 @@ class StarvationGuard:
         if current and (() if held is None else (held,)) == self._cache.reservations:
             return
         self._looked_at, self._look_again = now, now + _RESERVE_EVERY
+        self._cache.engine.spare(self._queue.most_cards())
         after = self._options.starvation_timeout if self._leadership.holds() else 0.0
         worth = reservation.choose_reservation(
             self._cache,

@@ -75,6 +75,8 @@ class SchedulerView:
     """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
     largest: int = 0
     """The number of cards of the largest node when the tables were made."""
+    awaited: int = 0
+    """The most whole cards of one node that a waiting pod asked for at the last look; 0 where none asks for several."""
 
     def tables(self) -> Tables | None:
         """The tables that decide, made again."""
@@ -82,7 +84,10 @@ class SchedulerView:
             return None
         nodes = {node.name: node for node in self.nodes}
         made = estimator.make(self.policy.node, dict(self.demand), supply_of(nodes, self.limits))
-        if made is None or len(made.scarcity) != len(self.scarcity):
+        if made is None:
+            return None
+        made = replace(made, awaited=self.awaited)
+        if len(made.scarcity) != len(self.scarcity):
             return made
         return replace(made, scarcity=np.array(self.scarcity, np.int64), largest=self.largest)
 
@@ -134,4 +139,5 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
         tuple(learnt.target.items()) if learnt is not None else (),
         tuple(learnt.scarcity.tolist()) if learnt is not None else (),
         learnt.largest if learnt is not None else 0,
+        learnt.awaited if learnt is not None else 0,
     )

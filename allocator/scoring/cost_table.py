@@ -132,6 +132,11 @@ class Rooms:
         cards[:, FRAGMENTS] = fragments = self.fragments.take(at + cards[:, LEFT])
         nodes[:, SCATTERED] = fragments.sum(axis=1) - self.several.take(several_at)
 
+    def free_cards(self, slots: Longs) -> Longs:
+        """How many cards of each of these nodes are free as a whole."""
+        free: Longs = self.nodes[slots, SEVERAL_AT] % (MOST_GPUS + 1)
+        return free
+
     def fragments_at(self, kinds: Longs, left: Longs, cpu: Longs) -> tuple[Longs, Longs]:
         """Places in the flat tables for nodes with so much CPU: of each card with nothing left, and of the node."""
         step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")

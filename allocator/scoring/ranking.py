@@ -177,7 +177,8 @@ class Ranks:
 
     def _least(self, wanted: RequestClass, bears: Flags, rows: Longs, slots: Longs, known: ClassCosts) -> int:
         """Where the least cost is. Computes no more costs than are needed to be sure."""
-        ranks, few = known.rank[slots], _FIRST_FEW
+        spared, few = self._spared(rows, slots), _FIRST_FEW
+        ranks: Longs = known.rank[slots] + spared
         while True:
             at = int(ranks.argmin())
             if known.card[slots[at]] != _BOUND:
@@ -186,8 +187,17 @@ class Ranks:
             nearest = nearest[known.card[slots[nearest]] == _BOUND]
             for start in range(0, len(nearest), _AT_ONCE):
                 self._judge(wanted, bears, rows[nearest[start : start + _AT_ONCE]], known)
-            ranks[nearest] = known.rank[slots[nearest]]
+            ranks[nearest] = known.rank[slots[nearest]] + spared[nearest]
             few *= _THEN_TIMES
+
+    def _spared(self, rows: Longs, slots: Longs) -> Longs:
+        """`reference.spared` of these nodes, on the scale of ranks. It is not remembered: it changes with the queue."""
+        awaited = self.tables.awaited
+        if not awaited:
+            return np.zeros(len(rows), np.int64)
+        free = self._rooms.free_cards(slots) * (self._columns.gpus[rows] >= awaited)
+        spared: Longs = (free * reference.PER_FREE_CARD) << TIE_BITS
+        return spared
 
     def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
         """What placements on these nodes cost at least: the cost at the node's present price of CPU."""

@@ -30,6 +30,8 @@ PER_LEVEL = 1_000
 PER_SCARCE_CARD = 3, 100
 """What taking a whole card costs where all of its kind are asked for by name, in cards."""
 HALF_A_BIT_MORE = 100
+PER_FREE_CARD = STEP
+"""What each free card of a node costs while a pod waits for several whole cards that the node could give it one day."""
 SMALLER_SOONER = 2
 """Bits by which the hash that decides between equals is shifted on nodes with fewer cards than the largest."""
 
@@ -56,7 +58,7 @@ def evaluate(
     if isinstance(found, Reason):
         return found
     if not request.containers:
-        return _ranked(cost(node, None, (), cpu, limits, tables), node, tables), found
+        return _ranked(cost(node, None, (), cpu, limits, tables), node, limits, tables), found
     fraction = fit.combined(request) if request.same_gpus else request.containers[0]
     best: tuple[int, Fit] | None = None
     for positions in _choices(node, fraction, limits, found):
@@ -66,11 +68,22 @@ def evaluate(
             chosen = (positions,) * len(request.containers)
             best = here, Fit(chosen, memory, fraction.cores * len(positions))
     assert best is not None, "the request fits"
-    return _ranked(best[0], node, tables), best[1]
+    return _ranked(best[0], node, limits, tables), best[1]
 
 
-def _ranked(amount: int, node: NodeState, tables: Tables) -> int:
-    return (amount << TIE_BITS) + order(node, tables)
+def _ranked(amount: int, node: NodeState, limits: Limits, tables: Tables) -> int:
+    return (amount + spared(node, limits, tables) << TIE_BITS) + order(node, tables)
+
+
+def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
+    """
+    What it costs to touch a node from which a waiting pod may get its whole cards, by the cards that are free there.
+
+    So other pods go to nodes with fewer free cards, and the ones with many become free as a whole.
+    """
+    if not tables.awaited or len(node.gpus) < tables.awaited:
+        return 0
+    return PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 
 
 def order(node: NodeState, tables: Tables) -> int:

@@ -71,6 +71,8 @@ class Tables:
 
     `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
+    `awaited` is not learnt but told: the most whole cards of one node that a waiting pod asks for, 0 where none asks
+    for several (`allocator.scoring.reference.spared`).
     """
 
     policy: str
@@ -86,6 +88,7 @@ class Tables:
     scarcity: Longs
     limited: bool = False
     largest: int = 0
+    awaited: int = 0
 
 
 def fragmentation(target: Target, supply: Supply) -> Tables:

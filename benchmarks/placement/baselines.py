@@ -220,6 +220,9 @@ class Baseline:
         """From now on this node is reserved, and no other."""
         self._reserved = reservation
 
+    def spare(self, cards: int) -> None:
+        """These policies do not ask who waits."""
+
     def last(self) -> tuple[Task, int, list[int]]:
         """What `leave` needs of the pod that was placed last."""
         return self._last

@@ -50,6 +50,9 @@ class Yard(Protocol):
     def reserve(self, reservation: NodeReservation | None) -> None:
         """From now on this node is reserved, and no other."""
 
+    def spare(self, cards: int) -> None:
+        """From now on a pod waits for so many whole cards of one node; 0 where none waits for any."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stay:
@@ -236,6 +239,7 @@ class _Play:
         """A pod comes, and starts if it fits."""
         if not self._start(stay, stay.comes):
             self.line.append(stay)
+            self._tell()
 
     def _departures(self, time: float) -> None:
         while self._leaving and self._leaving[0][0] <= time:
@@ -318,3 +322,8 @@ class _Play:
                 failed.add(stay.task)
                 waiting.append(stay)
         self.line = waiting
+        self._tell()
+
+    def _tell(self) -> None:
+        """The policy knows who waits, as the allocator's does by its queue."""
+        self._yard.spare(max((stay.task.cards for stay in self.line if stay.task.parts == CARD), default=0))

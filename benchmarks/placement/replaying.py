@@ -153,6 +153,10 @@ class Engines:
         for each in {one.node for one in (*before, *self._reservations)}:
             self._put(self._nodes[each])
 
+    def spare(self, cards: int) -> None:
+        """From now on a pod waits for so many whole cards of one node."""
+        self.engine.spare(cards)
+
     def _put(self, node: NodeState) -> None:
         self._nodes[node.name] = node
         closed = any(one.node == node.name for one in self._reservations)
