@@ -507,7 +507,11 @@ class StarvationGuard:
         self._looked_at, self._look_again = float("-inf"), 0.0
 
     def tick(self, now: float) -> None:
-        """Keep the node where room is made, else one for the first in line that has waited past the bound."""
+        """
+        Keep the node where room is made, else one for the first in line that has waited past the bound. Where a pod
+        waits for several whole cards, other pods spare the nodes with many free ones from its first moment on.
+        """
+        self._cache.engine.spare(self._queue.most_cards())
         held = reservation.current_reservation(self._cache, self._queue, self._records)
         self._count_what_is_kept(held, now)
         self._preemptor.tick(now)
@@ -519,7 +523,6 @@ class StarvationGuard:
         if current and (() if held is None else (held,)) == self._cache.reservations:
             return
         self._looked_at, self._look_again = now, now + _RESERVE_EVERY
-        self._cache.engine.spare(self._queue.most_cards())
         after = self._options.starvation_timeout if self._leadership.holds() else 0.0
         worth = reservation.choose_reservation(
             self._cache,

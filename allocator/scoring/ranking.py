@@ -195,8 +195,8 @@ class Ranks:
         awaited = self.tables.awaited
         if not awaited:
             return np.zeros(len(rows), np.int64)
-        free = self._rooms.free_cards(slots) * (self._columns.gpus[rows] >= awaited)
-        spared: Longs = (free * reference.PER_FREE_CARD) << TIE_BITS
+        cost = reference.PER_SPARED_NODE + reference.PER_FREE_CARD * self._rooms.free_cards(slots)
+        spared: Longs = cost * (self._columns.gpus[rows] >= awaited) << TIE_BITS
         return spared
 
     def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:

@@ -30,8 +30,8 @@ PER_LEVEL = 1_000
 PER_SCARCE_CARD = 3, 100
 """What taking a whole card costs where all of its kind are asked for by name, in cards."""
 HALF_A_BIT_MORE = 100
-PER_FREE_CARD = STEP
-"""What each free card of a node costs while a pod waits for several whole cards that the node could give it one day."""
+PER_SPARED_NODE, PER_FREE_CARD = ONE // 5, STEP
+"""What a node costs, and each free card of it, while a pod waits for several whole cards that it may give one day."""
 SMALLER_SOONER = 2
 """Bits by which the hash that decides between equals is shifted on nodes with fewer cards than the largest."""
 
@@ -77,13 +77,13 @@ def _ranked(amount: int, node: NodeState, limits: Limits, tables: Tables) -> int
 
 def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     """
-    What it costs to touch a node from which a waiting pod may get its whole cards, by the cards that are free there.
+    What it costs to use a node from which a waiting pod may get its whole cards, by the cards that are free there.
 
-    So other pods go to nodes with fewer free cards, and the ones with many become free as a whole.
+    So other pods go to smaller nodes, and to those with fewer free cards, and the rest become free as a whole.
     """
     if not tables.awaited or len(node.gpus) < tables.awaited:
         return 0
-    return PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
+    return PER_SPARED_NODE + PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 
 
 def order(node: NodeState, tables: Tables) -> int:

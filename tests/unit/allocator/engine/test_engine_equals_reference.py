@@ -235,6 +235,10 @@ class TwoEnginesThatLearn(TwoEngines):
         made = self._lesson()
         self.steps = self.fast.adopting(made) if made is not None else iter(())
 
+    @rule(cards=st.integers(0, 4))
+    def somebody_waits(self, cards: int) -> None:
+        self.fast.spare(cards)
+
     @rule()
     def the_swap_goes_on(self) -> None:
         next(self.steps, None)

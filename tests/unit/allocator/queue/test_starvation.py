@@ -13,10 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
+from allocator.engine.reference import Policy
 from allocator.options import SchedulerOptions
 from allocator.queue import reservation
 from allocator.scheduler.events import BindSucceeded, InventoryDeleted, PodDeleted, TickPhase
+from allocator.scoring import estimator
+from allocator.scoring.classes import Demanded, supply_of
 from allocator.server import debug
+from allocator.table import tie
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
 from contract.model import FractionRequest, PodRequest
@@ -245,3 +249,36 @@ def test_the_node_that_will_serve_it_soonest(
 ) -> None:
     builders, wanted, kept, want = case
     assert reservation.soonest((b.state() for b in builders), wanted, Limits(), kept) == want
+
+
+def test_other_pods_spare_nodes_with_many_free_cards_while_a_pod_waits_for_several() -> None:
+    """From the next tick on, not only when it starves; and a snapshot says so."""
+    first, second = sorted("ab", key=tie)
+    nodes = [node(name).gpus(4, mib=16384).labelled("pool", name) for name in (first, second)]
+    desk = SchedulerHarness(nodes, policy=Policy("value"))
+    card = pod("card").uid("uid-card").asks("gpufraction.io/gpu-count", 1)
+
+    def chosen() -> str:
+        answer = desk.controller.reserve(question(card, dry_run=True))
+        assert isinstance(answer, Placed)
+        return answer.allocation.node
+
+    for name, cards in ((first, 1), (second, 3)):
+        holder = pod(f"on-{name}").uid(f"on-{name}").asks("gpufraction.io/gpu-count", cards).selects(pool=name)
+        answer = desk.controller.reserve(question(holder))
+        assert isinstance(answer, Placed)
+        desk.controller.handle(pod_event(admitted(holder.on(name), allocation=answer.allocation)))
+    supply = supply_of({state.name: state for state in desk.controller.nodes()}, desk.limits)
+    learnt = estimator.make("value", {Demanded(0, percent=100, cores=100, exclusive=True): 1.0}, supply)
+    assert learnt is not None
+    desk.controller.adopt(learnt)
+    found = [(chosen(), desk.controller.view().awaited)]
+    four = pod("four").uid("uid-four").asks("gpufraction.io/gpu-count", 4)
+    desk.controller.handle(pod_event(admitted(four, gated=True)))
+    for _ in range(2):
+        desk.controller.tick(TickPhase.UPKEEP)
+        desk.controller.schedule_pending()
+        found.append((chosen(), desk.controller.view().awaited))
+        desk.controller.handle(PodDeleted("uid-four"))
+    assert found == [(first, 0), (second, 4), (first, 0)]
+    desk.controller.check_invariants()

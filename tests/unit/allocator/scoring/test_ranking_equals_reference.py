@@ -105,6 +105,10 @@ class Sequences(RuleBasedStateMachine):
     def learn(self) -> None:
         self.fast.adopt(estimator.make(self.policy, self.learner.target(), supply_of(self.nodes, LIMITS)))
 
+    @rule(cards=st.integers(0, 4))
+    def somebody_waits(self, cards: int) -> None:
+        self.fast.spare(cards)
+
     @rule(ask=asks(), times=st.integers(1, 4))
     def ask_for(self, ask: SchedulingRequest, times: int) -> None:
         for _ in range(times):
@@ -145,27 +149,65 @@ def test_no_demand_or_no_cards_teach_nothing(policy: str) -> None:
     assert estimator.make(policy, {}, supply_of({}, LIMITS)) is None
 
 
+ONE_CARD = SchedulingRequest(
+    PodRequest("any", (FractionRequest("main", percent=100, cores=100, exclusive=True),)), PodNeeds()
+)
+
+
+def cards(name: str, number: int, *, taken: int) -> NodeState:
+    """A node with so many cards, of which the first are taken as a whole."""
+    gpus = tuple(Gpu(f"GPU-{name}-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(number))
+    usage = (Usage(16 * GIB, 100, 1, True),) * taken + (Usage(),) * (number - taken)
+    return NodeState(name, gpus, usage, allocatable=Compute(pods=9))
+
+
+WAITS = {
+    "nobody waits: the order between equals decides": ("value", 0, "first"),
+    "a pod waits for one card, which any node may give": ("value", 1, "first"),
+    "a pod waits for four: the node with fewer free cards is used": ("value", 4, "second"),
+    "a pod waits for eight, which neither node has": ("value", 8, "first"),
+    "the published policy stays as published": ("fragmentation", 4, "first"),
+}
+
+
+@pytest.mark.parametrize(("policy", "awaited", "expected"), WAITS.values(), ids=WAITS.keys())
+def test_free_cards_are_spared_while_a_pod_waits_for_several(policy: str, awaited: int, expected: str) -> None:
+    first, second = sorted("ab", key=tie)
+    both = {first: cards(first, 4, taken=1), second: cards(second, 4, taken=3)}
+    engine, learner = Engine(limits=LIMITS, policy=Policy(policy)), Learner()
+    for node in both.values():
+        engine.put(node)
+    learner.see(ONE_CARD.request, 0)
+    tables = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
+    assert tables is not None
+    engine.adopt(tables)
+    assert engine.decide(ONE_CARD) == reference.decide(both, ONE_CARD, policy=Policy(policy), tables=tables)
+    engine.spare(awaited)
+    for _ in engine.adopting(tables):
+        pass
+    found = engine.decide(ONE_CARD)
+    assert isinstance(found, Placement)
+    assert found.node == {"first": first, "second": second}[expected], "what was told outlives new tables"
+
+
+def test_what_is_told_before_anything_was_learnt_is_nothing() -> None:
+    engine = Engine(limits=LIMITS, policy=Policy("value"))
+    engine.spare(4)
+    assert engine.tables is None
+
+
 def test_between_equals_a_quarter_of_the_hash_counts_on_nodes_with_fewer_cards_than_the_largest() -> None:
     """By the whole hash the larger node would be first; by the quarter the smaller one is."""
     names = sorted((f"n{number}" for number in range(40)), key=tie)
     large_name, small_name = next((large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large))
-    share = SchedulingRequest(
-        PodRequest("any", (FractionRequest("main", percent=100, cores=100, exclusive=True),)), PodNeeds()
-    )
-
-    def node(name: str, cards: int, *, taken: int) -> NodeState:
-        gpus = tuple(Gpu(f"GPU-{name}-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(cards))
-        usage = (Usage(16 * GIB, 100, 1, True),) * taken + (Usage(),) * (cards - taken)
-        return NodeState(name, gpus, usage, allocatable=Compute(pods=9))
-
     # One card is free on either, and only whole cards are asked for: the cost is the same.
-    both = {large_name: node(large_name, 4, taken=3), small_name: node(small_name, 2, taken=1)}
+    both = {large_name: cards(large_name, 4, taken=3), small_name: cards(small_name, 2, taken=1)}
     learner = Learner()
-    learner.see(share.request, 0)
+    learner.see(ONE_CARD.request, 0)
     found = {}
     for policy in ("value", "fragmentation"):
         tables = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
-        decision = reference.decide(both, share, limits=LIMITS, policy=Policy(policy), tables=tables)
+        decision = reference.decide(both, ONE_CARD, limits=LIMITS, policy=Policy(policy), tables=tables)
         assert isinstance(decision, Placement)
         found[policy] = decision.node
     assert found == {"value": small_name, "fragmentation": large_name}, "the published policy's ties stay as published"

@@ -124,14 +124,15 @@ def test_a_snapshot_holds_how_scarce_cards_were_at_the_last_lesson() -> None:
     (wanted,) = demanded(PodRequest("any", (share,)), 0)
     states = (_node("one", "T4"), _node("two", "A10"))
     view = SchedulerView(
-        DEFAULT_LIMITS, Policy("value"), states, demand=((wanted, 1.0),), scarcity=(0, 7, 0), largest=3
+        DEFAULT_LIMITS, Policy("value"), states, demand=((wanted, 1.0),), scarcity=(0, 7, 0), largest=3, awaited=4
     )
     made = debug.from_json(json.loads(json.dumps(debug.to_json(view)))).tables()
     assert made is not None
-    assert (made.scarcity.tolist(), made.largest) == ([0, 7, 0], 3)
+    assert (made.scarcity.tolist(), made.largest, made.awaited) == ([0, 7, 0], 3, 4)
     joined = replace(view, nodes=(*states, _node("three", "H100"))).tables()
     assert joined is not None
     assert len(joined.scarcity) == 4, "a kind has joined since, and the next lesson is due"
+    assert joined.awaited == 4
 
 
 def test_a_policy_that_does_not_learn_has_no_lessons() -> None:

@@ -30,6 +30,8 @@ class OneCard:
     def __init__(self) -> None:
         self.free = CARD
         self._last = WHOLE
+        self.told: list[int] = []
+        """For how many cards a pod waited, each time that the line changed."""
 
     def place(self, task: Task, uid: str = "") -> bool:
         if task.volume > self.free:
@@ -51,6 +53,9 @@ class OneCard:
     def reserve(self, reservation: NodeReservation | None) -> None:
         raise AssertionError("nothing is reserved without a guard")
 
+    def spare(self, cards: int) -> None:
+        self.told.append(cards)
+
 
 def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
     stays = [
@@ -63,6 +68,14 @@ def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
     assert served.hours == 2 + 2
     assert served.offered == 2 + 3 + 0.5
     assert served.mean_wait == pytest.approx((0 + 1 + 3 + 0) / 4)
+
+
+def test_the_policy_is_told_for_how_many_cards_a_pod_waits() -> None:
+    two, yard = Task(1000, 1024, 2, CARD), OneCard()
+    stays = [Stay(HALF, 0, HOUR), Stay(WHOLE, 1, HOUR), Stay(two, 2, HOUR), Stay(HALF, 2 * HOUR, HOUR)]
+    departures.live(yard, stays)
+    # the whole one waits, then the pair with it; the whole one starts after an hour, and the pair waits for ever
+    assert yard.told == [1, 2, 2, 2]
 
 
 def test_a_smaller_one_behind_may_start_first() -> None:
