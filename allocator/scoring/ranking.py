@@ -193,7 +193,7 @@ class Ranks:
     def _spared(self, rows: Longs, slots: Longs) -> Longs:
         """`reference.spared` of these nodes, on the scale of ranks. It is not remembered: it changes with the queue."""
         awaited = self.tables.awaited
-        if not awaited:
+        if not awaited or self.tables.limited:
             return np.zeros(len(rows), np.int64)
         cost = reference.PER_SPARED_NODE + reference.PER_FREE_CARD * self._rooms.free_cards(slots)
         spared: Longs = cost * (self._columns.gpus[rows] >= awaited) << TIE_BITS

@@ -79,9 +79,10 @@ def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     """
     What it costs to use a node from which a waiting pod may get its whole cards, by the cards that are free there.
 
-    So other pods go to smaller nodes, and to those with fewer free cards, and the rest become free as a whole.
+    So other pods go to smaller nodes, and to those with fewer free cards, and the rest become free as a whole. Not
+    where some requests can be served by some kinds of card only: those would be filled with what may be anywhere.
     """
-    if not tables.awaited or len(node.gpus) < tables.awaited:
+    if not tables.awaited or tables.limited or len(node.gpus) < tables.awaited:
         return 0
     return PER_SPARED_NODE + PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 

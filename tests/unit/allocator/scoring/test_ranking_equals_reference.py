@@ -14,6 +14,7 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator
+from allocator.scoring import reference as scoring
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
 from allocator.table import tie
@@ -168,6 +169,7 @@ WAITS = {
     "a pod waits for eight, which neither node has": ("value", 8, "first"),
     "the published policy stays as published": ("fragmentation", 4, "first"),
 }
+NAMES_T4 = replace(ONE_CARD.request, containers=(replace(ONE_CARD.request.containers[0], wishes=WISHES[2]),))
 
 
 @pytest.mark.parametrize(("policy", "awaited", "expected"), WAITS.values(), ids=WAITS.keys())
@@ -188,6 +190,19 @@ def test_free_cards_are_spared_while_a_pod_waits_for_several(policy: str, awaite
     found = engine.decide(ONE_CARD)
     assert isinstance(found, Placement)
     assert found.node == {"first": first, "second": second}[expected], "what was told outlives new tables"
+
+
+def test_no_cards_are_spared_where_some_requests_name_a_model() -> None:
+    both = {name: cards(name, 4, taken=1) for name in "ab"}
+    other = NodeState("c", (Gpu("GPU-c", 0, "A10", 16 * GIB, 16 * GIB),), (Usage(),), allocatable=Compute(pods=9))
+    found = {}
+    for request in (ONE_CARD.request, NAMES_T4):
+        learner = Learner()
+        learner.see(request, 0)
+        tables = estimator.make("value", learner.target(), supply_of({**both, "c": other}, LIMITS))
+        assert tables is not None
+        found[request] = scoring.spared(both["a"], LIMITS, replace(tables, awaited=4))
+    assert found == {ONE_CARD.request: scoring.PER_SPARED_NODE + 3 * scoring.PER_FREE_CARD, NAMES_T4: 0}
 
 
 def test_what_is_told_before_anything_was_learnt_is_nothing() -> None:
