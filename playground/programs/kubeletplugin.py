@@ -40,20 +40,20 @@ class KubeletPlugins:
             answer = self._ask(node, "NodePrepareResources", (namespace, uid, name))
         except PluginError as error:
             return str(error)
-        refused = _one_text(answer, 2)
+        refused = one_text(answer, 2)
         if refused:
             return f"NodePrepareResources failed for ResourceClaim {name}: {refused}"
         found: dict[str, tuple[str, ...]] = {}
-        for device in _values(answer, 1):
-            named = tuple(each.decode() for each in _values(device, 4))
-            for request in _values(device, 1):
+        for device in values(answer, 1):
+            named = tuple(each.decode() for each in values(device, 4))
+            for request in values(device, 1):
                 found[request.decode()] = (*found.get(request.decode(), ()), *named)
         return found
 
     def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
         """Why the claim is still prepared; empty where it is not."""
         try:
-            return _one_text(self._ask(node, "NodeUnprepareResources", (namespace, uid, name)), 1)
+            return one_text(self._ask(node, "NodeUnprepareResources", (namespace, uid, name)), 1)
         except PluginError as error:
             return str(error)
 
@@ -65,22 +65,22 @@ class KubeletPlugins:
         except OSError as error:
             raise PluginError(f"DRA driver {self._driver} is not registered") from error
         info = call(socket, _REGISTRATION, "GetInfo", b"")
-        if (_one_text(info, 1), _one_text(info, 2)) != ("DRAPlugin", self._driver):
+        if (one_text(info, 1), one_text(info, 2)) != ("DRAPlugin", self._driver):
             raise PluginError(f"{socket} is the socket of another plugin")
-        if _VERSION not in [each.decode() for each in _values(info, 4)]:
+        if _VERSION not in [each.decode() for each in values(info, 4)]:
             raise PluginError(f"DRA driver {self._driver} does not support {_VERSION}")
         if self._registered.get(node) != inode:
             call(socket, _REGISTRATION, "NotifyRegistrationStatus", _REGISTERED)
             self._registered[node] = inode
-        return Path(_one_text(info, 3))
+        return Path(one_text(info, 3))
 
     def _ask(self, node: str, method: str, claim: tuple[str, str, str]) -> bytes:
         """The answer about the one claim: its namespace, uid and name."""
         reference = b"".join(field(number, text) for number, text in enumerate(claim, 1))
         answer = call(self.register(node), _SERVICE, method, field(1, reference))
-        for entry in _values(answer, 1):
-            if _one_text(entry, 1) == claim[1]:
-                return next(_values(entry, 2), b"")
+        for entry in values(answer, 1):
+            if one_text(entry, 1) == claim[1]:
+                return next(values(entry, 2), b"")
         raise PluginError(f"{method} skipped 1 ResourceClaims")
 
 
@@ -110,7 +110,8 @@ def _varint(value: int) -> bytes:
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
-def _values(message: bytes, wanted: int) -> Iterator[bytes]:
+def values(message: bytes, wanted: int) -> Iterator[bytes]:
+    """The fields of that number that are text or nested messages."""
     at = 0
     while at < len(message):
         key, at = _number(message, at)
@@ -130,5 +131,6 @@ def _number(message: bytes, at: int) -> tuple[int, int]:
     return value | message[at] << shift, at + 1
 
 
-def _one_text(message: bytes, wanted: int) -> str:
-    return next(_values(message, wanted), b"").decode()
+def one_text(message: bytes, wanted: int) -> str:
+    """The first field of that number, as text; empty where there is none."""
+    return next(values(message, wanted), b"").decode()

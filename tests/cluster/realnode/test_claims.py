@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from contract import names
-from contract.encoding import resourceclaims
-from playground.programs.kubeletplugin import call
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.cluster.realnode.cluster import JSON, NODE, UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
 from tests.cluster.realnode.inside import SCRIPT
 from tests.cluster.realnode.test_agent import process_of
 from tests.cluster.realnode.test_container_view import share
@@ -182,20 +180,6 @@ def test_a_pod_that_is_deleted_by_force_leaves_nothing(claiming: RealNodeCluster
     assert claiming.inside("b") == share(14336, 0)
     (claim,) = claims(claiming)
     wait_for(lambda: prepared(claiming) == {claim["metadata"]["uid"]}, lambda: f"{prepared(claiming)} is prepared", 60)
-
-
-def test_kubelet_tells_which_pod_has_which_card(claiming: RealNodeCluster) -> None:
-    """By PodResources (v1), as dcgm-exporter reads it."""
-    claiming.submit("a", container(gpu_memory="4Gi"))
-    claiming.running("a")
-    (claim,) = claims(claiming)
-    socket = claiming.node.machine.path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    link = claiming.folder / "pod-resources.sock"
-    link.unlink(missing_ok=True)
-    link.symlink_to(socket)
-    told = call(link, "v1.PodResourcesLister", "List", b"")
-    for text in (claim["metadata"]["name"], names.GROUP, NODE, resourceclaims.device_name(UUIDS[0])):
-        assert text.encode() in told, text
 
 
 def test_how_long_a_container_takes_to_start(

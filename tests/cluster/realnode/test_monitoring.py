@@ -1,0 +1,101 @@
+"""
+Which container has which card, as monitors find it out: by the agent's figures, and by kubelet's PodResources.
+
+dcgm-exporter reads the second. The first is there whatever way a card takes into a container.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from contract import names
+from contract.encoding import resourceclaims
+from contract.metrics import nodeagent as specs
+from playground.programs.probes import free_port
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.cluster.realnode.cluster import NODE, UUIDS, RealNodeCluster, container
+from tests.cluster.realnode.podresources import SOCKET, ContainerDevices, pod_resources
+from tests.cluster.realnode.ways import Way
+
+pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
+SHARERS = (("two", "first"), ("two", "second"), ("mate", "c"))
+
+
+@pytest.fixture
+def sharing(real: RealNodeCluster, way: Way) -> RealNodeCluster:
+    """A pod whose containers have shares of different cards, a pod that shares one of them, a pod without a share."""
+    real.submit("two", container("first", gpu_memory="9Gi"), container("second", gpu_memory="9Gi"), container("none"))
+    real.running("two")
+    real.submit("mate", container(gpu_memory="4Gi"))
+    real.submit("other", container())
+    for name in ("mate", "other"):
+        real.running(name)
+    return real
+
+
+@pytest.fixture
+def figures(real: RealNodeCluster, way: Way) -> Iterator[str]:
+    """The address of the agent's figures; afterwards the agent is what it was."""
+    port = free_port()
+    real.start_agent("--listen", f"127.0.0.1:{port}")
+    yield f"http://127.0.0.1:{port}/metrics"
+    real.start_agent()
+
+
+def cards(node: RealNodeCluster) -> dict[tuple[str, str], str]:
+    """The card of each container that has one, by what it sees itself."""
+    found = {(pod, name): UUIDS[card] for pod, name in SHARERS for card in node.inside(pod, name).cards}
+    assert found["two", "first"] != found["two", "second"]
+    return found
+
+
+def listed(node: RealNodeCluster) -> dict[tuple[str, str], ContainerDevices]:
+    """What kubelet lists of the pods of this namespace."""
+    link = node.folder / "pod-resources.sock"
+    link.unlink(missing_ok=True)
+    link.symlink_to(node.node.machine.path(SOCKET))
+    return {key[1:]: value for key, value in pod_resources(Path(link)).items() if key[0] == "default"}
+
+
+def shares(address: str) -> dict[tuple[str, str], str]:
+    """The card of each container that has a share, by the agent's figures; as DCGM writes the card's UUID."""
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        text = answer.read().decode()
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {
+        (sample.labels["pod"], sample.labels["container"]): sample.labels["gpu"]
+        for sample in samples
+        if sample.name == specs.SHARE_MEMORY_REQUEST.name and sample.labels["namespace"] == "default"
+    }
+
+
+def test_the_agents_figures_name_each_container_and_its_card(figures: str, sharing: RealNodeCluster) -> None:
+    wanted = cards(sharing)
+    wait_for(lambda: shares(figures) == wanted, lambda: f"{shares(figures)} in place of {wanted}")
+
+
+def test_kubelet_lists_each_container_and_the_device_of_its_claim(sharing: RealNodeCluster, way: Way) -> None:
+    """A share is no device of a device plugin in any way; by a claim it is a device of our driver."""
+    found = listed(sharing)
+    assert {pod for pod, _ in found} == {"two", "mate", "other"}
+    assert not any(devices.plugins for devices in found.values())
+    if not way.label:
+        assert not any(devices.claims for devices in found.values())
+        return
+    owners = {
+        owner["name"]: claim["metadata"]["name"]
+        for claim in sharing.kube.list(paths.resourceclaims()).items
+        for owner in claim["metadata"]["ownerReferences"]
+    }
+    for (pod, name), uuid in cards(sharing).items():
+        (device,) = found[pod, name].claims
+        assert (device.claim_namespace, device.claim) == ("default", owners[pod])
+        assert (device.driver, device.pool, device.device) == (names.GROUP, NODE, resourceclaims.device_name(uuid))
+        assert f"{way.kind}={uuid}" in device.cdi
+    assert found["two", "none"] == found["other", "c"] == ContainerDevices()
