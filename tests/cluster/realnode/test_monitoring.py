@@ -75,13 +75,13 @@ def shares(address: str) -> dict[tuple[str, str], str]:
     }
 
 
-def test_the_agents_figures_name_each_container_and_its_card(figures: str, sharing: RealNodeCluster) -> None:
+def test_monitors_find_the_card_of_each_container(figures: str, sharing: RealNodeCluster, way: Way) -> None:
+    """
+    By the agent's figures in every way of delivery. A share is no device of a device plugin in any of them; by a claim it
+    is a device of our driver.
+    """
     wanted = cards(sharing)
     wait_for(lambda: shares(figures) == wanted, lambda: f"{shares(figures)} in place of {wanted}")
-
-
-def test_kubelet_lists_each_container_and_the_device_of_its_claim(sharing: RealNodeCluster, way: Way) -> None:
-    """A share is no device of a device plugin in any way; by a claim it is a device of our driver."""
     found = listed(sharing)
     assert {pod for pod, _ in found} == {"two", "mate", "other"}
     assert not any(devices.plugins for devices in found.values())
@@ -93,7 +93,7 @@ def test_kubelet_lists_each_container_and_the_device_of_its_claim(sharing: RealN
         for claim in sharing.kube.list(paths.resourceclaims()).items
         for owner in claim["metadata"]["ownerReferences"]
     }
-    for (pod, name), uuid in cards(sharing).items():
+    for (pod, name), uuid in wanted.items():
         (device,) = found[pod, name].claims
         assert (device.claim_namespace, device.claim) == ("default", owners[pod])
         assert (device.driver, device.pool, device.device) == (names.GROUP, NODE, resourceclaims.device_name(uuid))

@@ -43,9 +43,11 @@ def card(uuid: str, node: str = "a") -> dict[str, str]:
 
 
 def share(namespace: str, pod: str, uuid: str, **figures: float) -> dict[str, str]:
-    """A share's series: limit and used in bytes, and utilization where the driver tells."""
+    """A share's series: limit, used and booked in bytes, and utilization where the driver tells."""
     labels = {"namespace": namespace, "pod": pod, "container": "main", "gpu": uuid, "instance": "a:9445"}
     names = {"limit": "memory_limit_bytes", "used": "memory_used_bytes", "work": "utilization_ratio"}
+    names["booked"] = "memory_request_bytes"
+    names["booked"] = "memory_request_bytes"
     return {named(f"gpufraction_share_{names[key]}", labels): steady(value) for key, value in figures.items()}
 
 
@@ -210,6 +212,56 @@ def test_the_bills_of_the_page_come_to_what_was_held(tmp_path: Path) -> None:
     )
     for query, samples in zip(queries, wanted, strict=True):
         comes_to(tmp_path, series, query, *samples, more=prices)
+
+
+def joins() -> list[str]:
+    """The queries of the page on monitoring, in their order."""
+    return re.findall(r"```promql\n(.+?)```", (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
+    """Card 1 has a pod of each team, card 2 one pod with two containers, card 3 nobody."""
+    series: dict[str, str] = {}
+    for number, clock, milliwatts in ((1, 1500, 60e3), (2, 900, 30e3), (3, 300, 9e3)):
+        uuid = f"GPU-{number}"
+        series |= {**card(uuid), **dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock)}
+        # A pod that dcgm-exporter found out for itself, and an instance of MIG; both must not matter.
+        series |= dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, exported_pod="holder", exported_namespace="system")
+        series |= dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, 9000, GPU_I_ID="7")
+        energy = {"gpu": str(number), "UUID": uuid}
+        series[named("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", energy)] = f"0+{60 * milliwatts}x{MINUTES}"
+    shares = [("team-a", "trainer", "main", 1, 6e9), ("team-b", "server", "main", 1, 2e9)]
+    shares += [("team-b", "alone", container, 2, 4e9) for container in ("main", "side")]
+    for namespace, pod, container, number, held in shares:
+        found = share(namespace, pod, f"GPU-{number}", booked=held, limit=held)
+        series |= {name.replace('"main"', f'"{container}"'): values for name, values in found.items()}
+
+    def of(namespace: str, pod: str, number: int, **more: str) -> dict[str, str]:
+        return {"namespace": namespace, "pod": pod, "gpu": f"GPU-{number}", **more}
+
+    def whole(namespace: str, pod: str, number: int, container: str = "main") -> dict[str, str]:
+        return of(namespace, pod, number, container=container, node="a", model="Tesla T4")
+
+    everyone, alone, teams, watts = joins()
+    comes_to(
+        tmp_path,
+        series,
+        everyone,
+        (whole("team-a", "trainer", 1), 1500),
+        (whole("team-b", "server", 1), 1500),
+        (whole("team-b", "alone", 2), 900),
+        (whole("team-b", "alone", 2, "side"), 900),
+    )
+    comes_to(tmp_path, series, alone, (of("team-b", "alone", 2), 900))
+    comes_to(tmp_path, series, teams, ({"namespace": "team-a"}, 1500), ({"namespace": "team-b"}, 1200))
+    comes_to(
+        tmp_path,
+        series,
+        watts,
+        ({"namespace": "team-a", "pod": "trainer"}, 45),
+        ({"namespace": "team-b", "pod": "server"}, 15),
+        ({"namespace": "team-b", "pod": "alone"}, 30),
+    )
 
 
 def of_cards() -> dict[str, str]:
