@@ -76,10 +76,7 @@ def shares(address: str) -> dict[tuple[str, str], str]:
 
 
 def test_monitors_find_the_card_of_each_container(figures: str, sharing: RealNodeCluster, way: Way) -> None:
-    """
-    By the agent's figures in every way of delivery. A share is no device of a device plugin in any of them; by a claim it
-    is a device of our driver.
-    """
+    """By the agent's figures always. For kubelet it is a device of our driver, or none; never a device plugin's."""
     wanted = cards(sharing)
     wait_for(lambda: shares(figures) == wanted, lambda: f"{shares(figures)} in place of {wanted}")
     found = listed(sharing)
