@@ -23,7 +23,10 @@ _CDI_DEVICES, _DRIVER, _POOL, _DEVICE = 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class ClaimDevice:
-    """A device that a container has by a ResourceClaim. `cdi`: the names by which the runtime brought it."""
+    """
+    A device of a ResourceClaim that a container has a part of. Kubelet does not say whether it is this part.
+    `cdi`: names by which the runtime brings devices, of this one and of those listed before it.
+    """
 
     claim_namespace: str
     claim: str

@@ -76,7 +76,10 @@ def shares(address: str) -> dict[tuple[str, str], str]:
 
 
 def test_monitors_find_the_card_of_each_container(figures: str, sharing: RealNodeCluster, way: Way) -> None:
-    """By the agent's figures always. For kubelet it is a device of our driver, or none; never a device plugin's."""
+    """
+    By the agent's figures always. For kubelet they are devices of our driver, or none, and never a device plugin's. It
+    lists all devices of a claim for each container that has a part of it, so it tells the cards of a pod only.
+    """
     wanted = cards(sharing)
     wait_for(lambda: shares(figures) == wanted, lambda: f"{shares(figures)} in place of {wanted}")
     found = listed(sharing)
@@ -90,9 +93,12 @@ def test_monitors_find_the_card_of_each_container(figures: str, sharing: RealNod
         for claim in sharing.kube.list(paths.resourceclaims()).items
         for owner in claim["metadata"]["ownerReferences"]
     }
-    for (pod, name), uuid in wanted.items():
-        (device,) = found[pod, name].claims
-        assert (device.claim_namespace, device.claim) == ("default", owners[pod])
-        assert (device.driver, device.pool, device.device) == (names.GROUP, NODE, resourceclaims.device_name(uuid))
-        assert f"{way.kind}={uuid}" in device.cdi
+    for pod, name in SHARERS:
+        devices = found[pod, name].claims
+        assert {(each.claim_namespace, each.claim) for each in devices} == {("default", owners[pod])}
+        of_pod = {uuid for (owner, _), uuid in wanted.items() if owner == pod}
+        assert {(each.driver, each.pool, each.device) for each in devices} == {
+            (names.GROUP, NODE, resourceclaims.device_name(uuid)) for uuid in of_pod
+        }
+        assert {f"{way.kind}={uuid}" for uuid in of_pod} <= {cdi for each in devices for cdi in each.cdi}
     assert found["two", "none"] == found["other", "c"] == ContainerDevices()
