@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import processes
 from benchmarks.progress import say
-from benchmarks.throughput import plane, requests
+from benchmarks.throughput import emptywebhook, plane, requests
 from contract import names
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -41,7 +41,7 @@ class Side:
     A way in which pods come to nodes.
 
     `ours`: on the control plane with gpufraction. `limits` of the one container; `gated`: the pods wait until shares
-    come free.
+    come free; `empty`: a webhook that does nothing else names their nodes.
     """
 
     name: str
@@ -51,12 +51,14 @@ class Side:
     limits: Mapping[str, str]
     annotations: Mapping[str, str]
     gated: bool = False
+    empty: bool = False
 
 
 _OURS = {str(names.GPU_MEMORY): _SHARE}
 KUBE_SCHEDULER = Side("kube-scheduler", "kube-scheduler alone", False, OTHERS, {plane.EXTENDED: "1"}, {})
 SIDES = (
     KUBE_SCHEDULER,
+    Side("empty", "an empty webhook", False, TENANT, _OURS, {}, empty=True),
     Side("beside", "kube-scheduler beside us", True, OTHERS, {plane.EXTENDED: "1"}, {}),
     Side("nodeName", "we, by nodeName", True, TENANT, _OURS, {}),
     Side("affinity", "we, by affinity", True, TENANT, _OURS, {str(names.PLACEMENT): "affinity"}),
@@ -133,6 +135,8 @@ class Bench:
 
     def measure(self, side: Side, count: int) -> Measured:
         """Create so many pods and wait until each has its node; afterwards none is left. Raises `NotInTime`."""
+        if side.empty:
+            return self._through_empty_webhook(side, count)
         if not side.gated:
             bound = self._work(count, Placed(self._kube, side.namespace, count), lambda: self._create(side, count))
             self._clear(side.namespace)
@@ -143,6 +147,21 @@ class Bench:
         bound = self._work(count, seen, lambda: self._delete(side.namespace, holders))
         self._clear(side.namespace)
         return Measured(side.name, count, waited, bound)
+
+    def _through_empty_webhook(self, side: Side, count: int) -> Measured:
+        open_nodes = self._kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
+        names_of = [node["metadata"]["name"] for node in open_nodes]
+        with emptywebhook.registered(self._kube, side.namespace, names_of):
+            trial, pods = pod_of(side, "trial"), paths.pods(side.namespace)
+
+            def called() -> bool:
+                return "nodeName" in self._kube.create(pods, trial, {"dryRun": "All"})["spec"]
+
+            wait_for(called, "the API server does not call the webhook yet", _TIMEOUT, every=0.1)
+            self._settle()
+            bound = self._work(count, Placed(self._kube, side.namespace, count), lambda: self._create(side, count))
+        self._clear(side.namespace)
+        return Measured(side.name, count, None, bound)
 
     def _work(self, count: int, placed: Placed | None, begin: Callable[[], None]) -> Work:
         asked, worked = requests.counted(self._kube.text("/metrics")), self._worked()

@@ -1,0 +1,31 @@
+"""The webhook that does nothing but name a node."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from benchmarks.throughput import emptywebhook
+from playground.programs import installing
+
+
+def test_it_is_called_for_the_pods_for_which_ours_is_called_in_its_namespace() -> None:
+    (ours,) = [
+        each
+        for document in installing.documents(installing.BASE / "webhook.yaml")
+        for each in document.get("webhooks", ())
+    ]
+    (found,) = emptywebhook.configuration("tenant", 1234, b"authority")["webhooks"]
+    assert found["clientConfig"]["url"] == "https://localhost:1234/mutate"
+    assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "tenant"}}
+    for different in ("name", "clientConfig", "namespaceSelector"):
+        del ours[different], found[different]
+    assert found == ours
+
+
+def test_the_pod_gets_its_node_and_nothing_else() -> None:
+    review = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
+    answer = emptywebhook.answer(review, "gpu-00001")
+    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+    assert patch == [{"op": "add", "path": "/spec/nodeName", "value": "gpu-00001"}]
+    assert (answer["response"]["uid"], answer["response"]["allowed"]) == ("u", True)
