@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.admission import creation, latency
-from benchmarks.decisions import report, scale
+from benchmarks.decisions import report, scale, waiting
 from benchmarks.latencies import coldstart, freed, nodes, stored_first
 from benchmarks.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,
+    "waiting": waiting.waiting,
     "admission": latency.admission,
     "creation": creation.real,
     "stored": stored_first.stored_first,
