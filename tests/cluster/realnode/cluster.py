@@ -168,11 +168,11 @@ class RealNodeCluster:
         fresh.write_text("\n".join([*lines, *more]) + "\n")
         fresh.rename(self.script)
 
-    def start_agent(self, *flags: str) -> None:
+    def start_agent(self, *flags: str, gpus: int = len(UUIDS)) -> None:
         """
         The agent as its DaemonSet with node-access runs it, as a process of the node; an earlier one is ended.
 
-        `flags` besides those of the way.
+        `flags` besides those of the way. `gpus`: cards and slices that it publishes.
         """
         self.stop_agent()
         kubeconfig = self.folder / "agent.kubeconfig"
@@ -182,7 +182,7 @@ class RealNodeCluster:
         command += [*(self.way.agent if self.way is not None else ()), *flags]
         self.agent = self.node.machine.program("nodeagent", command, {"KUBECONFIG": str(kubeconfig)})
         self.agent.start()
-        self.await_gpunode(lambda status: len(status.get("gpus") or ()) == len(UUIDS))
+        self.await_gpunode(lambda status: len(status.get("gpus") or ()) == gpus)
 
     def stop_agent(self) -> None:
         if self.agent is not None:

@@ -7,12 +7,13 @@ is allowed fails with ENXIO, and what is not with EPERM: also for a file that th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ALLOWED, _DENIED = "No such device or address", "Operation not permitted"
 SCRIPT = """
 env | grep -E '^(NVIDIA|CUDA|GPUFRACTION)_' | while read -r line; do echo "env $line"; done
-for file in /dev/nvidia*; do
+for file in /dev/nvidia* /dev/nvidia-caps/*; do
     [ -c "$file" ] && echo "device $file $(stat -c '%t:%T' "$file")"
 done
 for card in 0 1 2 3; do
@@ -34,7 +35,10 @@ exec sleep infinity
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """`devices`: major and minor, hexadecimal, by path. `cards`: the minor numbers that may be opened."""
+    """
+    `devices`: major and minor, hexadecimal, by path. `cards`, `capabilities`: the minor numbers that may be opened, of
+    the latter where the container tries them (`trying`).
+    """
 
     environment: dict[str, str] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
@@ -43,6 +47,14 @@ class Inside:
     memory: int | None = None
     """Bytes of host memory that it may have; None for no limit."""
     cpus: float | None = None
+    capabilities: tuple[int, ...] = ()
+
+
+def trying(major: int, minors: Sequence[int]) -> str:
+    """The script of a container that tries these capabilities of slices too, with files that it makes itself."""
+    make = f'mknod "/tmp/cap$cap" c {major} "$cap"'
+    told = 'echo "capability $cap $( { : <"/tmp/cap$cap"; } 2>&1 )"'
+    return f"for cap in {' '.join(map(str, minors))}; do {make} && {told}; done\n{SCRIPT}"
 
 
 def read(printed: str) -> Inside | None:
@@ -55,15 +67,19 @@ def read(printed: str) -> Inside | None:
     def of(kind: str) -> list[str]:
         return [rest for word, _, rest in facts if word == kind]
 
-    opened = [line.partition(" ") for line in of("open")]
-    strange = [line for line in opened if _ALLOWED not in line[2] and _DENIED not in line[2]]
-    assert not strange, f"a device answered otherwise than with ENXIO or EPERM: {strange}"
+    def opened(kind: str) -> tuple[int, ...]:
+        tried = [line.partition(" ") for line in of(kind)]
+        strange = [line for line in tried if _ALLOWED not in line[2] and _DENIED not in line[2]]
+        assert not strange, f"a device answered otherwise than with ENXIO or EPERM: {strange}"
+        return tuple(int(minor) for minor, _, said in tried if _ALLOWED in said)
+
     memory = of("memory")
     cpu = of("cpu")
     return Inside(
         environment=dict(sorted(_pair(line, "=") for line in of("env"))),
         devices=dict(sorted(_pair(line, " ") for line in of("device"))),
-        cards=tuple(int(card) for card, _, said in opened if _ALLOWED in said),
+        cards=opened("open"),
+        capabilities=opened("capability"),
         files=tuple(sorted(of("file"))),
         memory=_limit(memory[0]) if memory else None,
         cpus=_cpus(cpu[0]) if cpu else None,

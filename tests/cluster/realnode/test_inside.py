@@ -18,6 +18,11 @@ CASES: dict[str, tuple[str, Inside | None]] = {
         "open 1 sh: can't open /tmp/card1: Operation not permitted\nfile /etc/x\ndone\n",
         Inside({"NVIDIA_X": "a=b"}, {"/dev/nvidia0": "c3:0"}, (0,), ("/etc/x",)),
     ),
+    "a capability of a slice": (
+        "capability 12 sh: can't open /tmp/cap12: No such device or address\n"
+        "capability 21 sh: can't open /tmp/cap21: Operation not permitted\ndone\n",
+        Inside(capabilities=(12,)),
+    ),
 }
 
 
