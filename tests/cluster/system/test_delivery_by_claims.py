@@ -383,14 +383,14 @@ class Removers:
 
     def _try(self, name: str, path: str, options: JSON) -> None:
         try:
-            answer = self._tenant.delete(path, options)
+            self._tenant.delete(path, options)
         except (KubeForbidden, KubeInvalid):
             self.refused[name] += 1
         except KubeNotFound:
             return  # its pod is gone
         else:
-            # Of the collection nothing may have been there any more.
-            self.removed += [name] if name else [each["metadata"]["name"] for each in answer.get("items") or ()]
+            # That the collection was removed may mean that the garbage collector was quicker with each claim of it.
+            self.removed += [name] if name else []
 
 
 def test_tenants_who_remove_claims_while_pods_start_are_refused_each_time(cluster: Cluster, tenant: Kube) -> None:
