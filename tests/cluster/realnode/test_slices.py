@@ -100,6 +100,11 @@ def shown(node: RealNodeCluster, uuid: str) -> JSON:
     return next(gpu for gpu in node.gpunode()["gpus"] if gpu["uuid"] == uuid)
 
 
+def named_by_condition(status: JSON, uuid: str) -> bool:
+    """It says so once kubelet has registered the agent."""
+    return any(each["type"] == "DeliversByClaim" and uuid in each["message"] for each in status["conditions"])
+
+
 def test_each_container_has_the_capabilities_of_its_own_slices_and_opens_no_others(sliced: RealNodeCluster) -> None:
     submit(sliced, "a", FIRST)
     submit(sliced, "b", SECOND)
@@ -120,8 +125,7 @@ def test_a_slice_without_its_files_takes_no_pods_until_they_are_made(sliced: Rea
     found = shown(sliced, THIRD)
     assert found["health"] == "Unhealthy"
     assert "/dev/nvidia-caps/nvidia-cap30" in found["reason"]
-    conditions = {each["type"]: each for each in sliced.gpunode()["conditions"]}
-    assert THIRD in conditions["DeliversByClaim"]["message"]
+    sliced.await_gpunode(lambda status: named_by_condition(status, THIRD))
     assert "nvidia-cap30" not in Path(sliced.node.machine.path("/run/cdi/gpufraction.io-card.json")).read_text()
     submit(sliced, "waits", THIRD)
     pod = sliced.waiting("waits")
