@@ -116,6 +116,10 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
     assert claiming.inside("bound") == share(4096, 1)
     assert prepared(claiming) == {old["runs"], new["bound"]}
 
+    if claiming.node.runtime.name == "cri-o":
+        # `end` ends no sandbox there: it has no process of its own.
+        nothing_is_left(claiming)
+        return
     # A sandbox that is made anew: kubelet compares the claim with the one that it prepared.
     end(claiming.running("runs"))
     wait_for(
