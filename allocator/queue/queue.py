@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.reserved import Requester
-from allocator.scoring.classes import whole_cards
 from contract.model import WHOLE
 from contract.scheduling import fairness
+from contract.scheduling.demand import whole_cards
 from contract.scheduling.fairness import Held, QueuePlace, Shares
 from contract.scheduling.needs import SchedulingRequest, queue_order
 

@@ -91,11 +91,6 @@ def demanded(request: PodRequest, cpu: int) -> Iterator[Demanded]:
         yield of_fraction(fraction, cpu // len(lasting))
 
 
-def whole_cards(request: PodRequest) -> int:
-    """How many cards of one node the pod needs whole."""
-    return sum(each.count for each in demanded(request, 0) if each.exclusive or WHOLE in (each.percent, each.cores))
-
-
 def of_fraction(fraction: FractionRequest, cpu: int) -> Demanded:
     """The class of one container's request."""
     return Demanded(

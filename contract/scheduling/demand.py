@@ -48,6 +48,15 @@ def demand_of(fraction: FractionRequest, usable: int) -> Demand:
     return Demand(memory, fraction.cores, fraction.exclusive, burst)
 
 
+def whole_cards(request: PodRequest) -> int:
+    """How many whole cards of one node the pod needs at once."""
+    counts = {each.container: each.count if each.exclusive else 0 for each in request.containers}
+    if request.same_gpus:
+        return max(counts.values(), default=0)
+    first = max((counts[each.container] for each in request.containers if each.init), default=0)
+    return max(first, sum(counts[each.container] for each in request.containers if not each.init))
+
+
 def usage_of(demands: Iterable[Demand]) -> Usage:
     """The usage of a GPU with these pods and no others."""
     usage = FREE
