@@ -225,13 +225,16 @@ class Engine:
         """These tables, told what was told last."""
         return tables if self.tables is None else replace(tables, awaited=self.tables.awaited)
 
-    def spare(self, cards: int) -> None:
+    def spare(self, cards: Iterable[int]) -> None:
         """
-        From now on a pod waits for so many whole cards of one node; fewer than 2: none does. Under `value` nodes with
-        fewer free cards are preferred meanwhile (`allocator.scoring.reference.spared`). Costs nothing.
+        From now on pods wait for so many whole cards of one node each; more than any node has count for nothing. Under
+        `value` nodes with fewer free cards are preferred meanwhile (`allocator.scoring.reference.spared`). Costs
+        nothing.
         """
-        awaited = cards if cards > 1 else 0
-        if self.tables is None or self.tables.policy != "value" or self.tables.awaited == awaited:
+        if self.tables is None or self.tables.policy != "value":
+            return
+        awaited = max((each for each in cards if 1 < each <= self.tables.largest), default=0)
+        if self.tables.awaited == awaited:
             return
         self.tables = replace(self.tables, awaited=awaited)
         if self._ranks is not None:

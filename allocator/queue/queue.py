@@ -138,9 +138,9 @@ class SchedulingQueue:
         """A pod in the queue by its uid."""
         return self._waiting.get(uid)
 
-    def most_cards(self) -> int:
-        """The most whole cards of one node that a pod waits for; 0 where none does."""
-        return max(self._cards, default=0)
+    def cards(self) -> Collection[int]:
+        """For how many whole cards of one node pods wait, each number once; a live view."""
+        return self._cards.keys()
 
     def knows(self, uid: str) -> bool:
         """Whether this pod is in the queue, or would be if it could be read."""

@@ -511,7 +511,7 @@ class StarvationGuard:
         Keep the node where room is made, else one for the first in line that has waited past the bound. Where a pod
         waits for several whole cards, other pods spare the nodes with many free ones from its first moment on.
         """
-        self._cache.engine.spare(self._queue.most_cards())
+        self._cache.engine.spare(self._queue.cards())
         held = reservation.current_reservation(self._cache, self._queue, self._records)
         self._count_what_is_kept(held, now)
         self._preemptor.tick(now)

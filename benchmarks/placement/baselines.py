@@ -10,7 +10,7 @@ of them, nodes by what was used before the pod came, ties at random. None of the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -220,7 +220,7 @@ class Baseline:
         """From now on this node is reserved, and no other."""
         self._reserved = reservation
 
-    def spare(self, cards: int) -> None:
+    def spare(self, cards: Collection[int]) -> None:
         """These policies do not ask who waits."""
 
     def last(self) -> tuple[Task, int, list[int]]:

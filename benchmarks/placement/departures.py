@@ -12,7 +12,7 @@ pod came: card hours served, and how long pods waited, where a pod that still wa
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -50,8 +50,8 @@ class Yard(Protocol):
     def reserve(self, reservation: NodeReservation | None) -> None:
         """From now on this node is reserved, and no other."""
 
-    def spare(self, cards: int) -> None:
-        """From now on a pod waits for so many whole cards of one node; 0 where none waits for any."""
+    def spare(self, cards: Collection[int]) -> None:
+        """From now on pods wait for so many whole cards of one node each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,4 +326,4 @@ class _Play:
 
     def _tell(self) -> None:
         """The policy knows who waits, as the allocator's does by its queue."""
-        self._yard.spare(max((stay.task.cards for stay in self.line if stay.task.parts == CARD), default=0))
+        self._yard.spare({stay.task.cards for stay in self.line if stay.task.parts == CARD})

@@ -8,7 +8,7 @@ same run: nobody leaves, so nothing that it lacked can come back, and equal requ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -153,8 +153,8 @@ class Engines:
         for each in {one.node for one in (*before, *self._reservations)}:
             self._put(self._nodes[each])
 
-    def spare(self, cards: int) -> None:
-        """From now on a pod waits for so many whole cards of one node."""
+    def spare(self, cards: Collection[int]) -> None:
+        """From now on pods wait for so many whole cards of one node each."""
         self.engine.spare(cards)
 
     def _put(self, node: NodeState) -> None:

@@ -235,8 +235,8 @@ class TwoEnginesThatLearn(TwoEngines):
         made = self._lesson()
         self.steps = self.fast.adopting(made) if made is not None else iter(())
 
-    @rule(cards=st.integers(0, 4))
-    def somebody_waits(self, cards: int) -> None:
+    @rule(cards=st.sets(st.integers(1, 5), max_size=2))
+    def some_wait(self, cards: set[int]) -> None:
         self.fast.spare(cards)
 
     @rule()
