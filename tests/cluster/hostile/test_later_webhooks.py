@@ -12,6 +12,7 @@ import pytest
 
 from contract import names, pods
 from playground import scenarios
+from playground.programs.otherwebhook import patching
 from playground.scenarios import Outcome
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -152,7 +153,7 @@ def changing(hostile: Hostile, spec: Mapping[str, Any], container: Mapping[str, 
                 patch.append({"op": "add", "path": f"/spec/containers/0/{key}", "value": value})
         annotations = {**(request["object"]["metadata"].get("annotations") or {}), SEEN: "us"}
         patch.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
-        return another.patching(patch)
+        return patching(patch)
 
     probe = pod("probe").labelled(LABEL, "yes")
     with another.registered(hostile.kube, change, label=LABEL):

@@ -14,6 +14,7 @@ import pytest
 
 from contract import names, pods
 from playground import scenarios
+from playground.programs.otherwebhook import patching
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden
@@ -167,7 +168,7 @@ def test_a_creation_that_another_webhook_makes_us_refuse_holds_nothing(hostile: 
         added = {"name": "foul", "image": "registry.example/foul:1", "resources": {"limits": limits}}
         if any(each["name"] == "foul" for each in request["object"]["spec"]["containers"]):
             return {"allowed": True}
-        return another.patching([{"op": "add", "path": "/spec/containers/-", "value": added}])
+        return patching([{"op": "add", "path": "/spec/containers/-", "value": added}])
 
     with another.registered(hostile.kube, foul, label="foul"):
         made = small("fouled").labelled("foul", "yes")

@@ -22,6 +22,7 @@ from contract import pods
 from contract.encoding import quantity
 from contract.options import DEFAULTS
 from kubectl_gpufraction.commands import kueueconfig as transformations
+from playground.programs.otherwebhook import patching
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from tests.cluster.system import another
@@ -49,7 +50,7 @@ def gating(request: JSON) -> JSON:
     added = _missing_gates(request["object"])
     if not added:
         return {"allowed": True}
-    return another.patching([{"op": "add", "path": "/spec/schedulingGates", "value": added}])
+    return patching([{"op": "add", "path": "/spec/schedulingGates", "value": added}])
 
 
 def _missing_gates(pod: JSON) -> list[JSON]:
@@ -64,13 +65,13 @@ def mutating(request: JSON) -> JSON:
     found = request["object"]
     match request["kind"]["kind"]:
         case "Pod":
-            return another.patching(_for_pod(found))
+            return patching(_for_pod(found))
         case "Job":
-            return another.patching([{"op": "add", "path": "/spec/suspend", "value": True}])
+            return patching([{"op": "add", "path": "/spec/suspend", "value": True}])
         case "Deployment":
             template = found["spec"]["template"]["metadata"]
             labels = {**(template.get("labels") or {}), QUEUE: found["metadata"]["labels"][QUEUE]}
-            return another.patching([{"op": "add", "path": "/spec/template/metadata/labels", "value": labels}])
+            return patching([{"op": "add", "path": "/spec/template/metadata/labels", "value": labels}])
     return {"allowed": True}
 
 

@@ -71,14 +71,14 @@ def status_of(node: RealNodeCluster, name: str) -> JSON:
     return dict(found[0])
 
 
-def await_anew(node: RealNodeCluster, name: str) -> None:
+def await_restart(node: RealNodeCluster, name: str) -> None:
     """Wait until the pod's container has started once more."""
 
-    def anew() -> bool:
+    def started() -> bool:
         found = status_of(node, name)
         return bool(found.get("ready")) and found.get("restartCount", 0) >= 1
 
-    wait_for(anew, lambda: f"{name} does not start again: {node.told(name)}", 90, every=0.5)
+    wait_for(started, lambda: f"{name} does not start again: {node.told(name)}", 90, every=0.5)
 
 
 def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNodeCluster) -> None:
@@ -93,7 +93,7 @@ def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNode
     assert claiming.inside("a") == share(4096, 0)
 
 
-def test_a_sandbox_that_is_made_anew_gets_the_same_card(claiming: RealNodeCluster) -> None:
+def test_a_sandbox_that_is_made_again_gets_the_same_card(claiming: RealNodeCluster) -> None:
     """As after a reboot: kubelet knows of nothing that is prepared, and asks again."""
     claiming.submit("big", container(gpu_memory="14Gi"))
     claiming.running("big")
@@ -103,14 +103,12 @@ def test_a_sandbox_that_is_made_anew_gets_the_same_card(claiming: RealNodeCluste
     claiming.start_agent()
     claiming.node.restart_kubelet()
     end(pod)
-    await_anew(claiming, "a")
+    await_restart(claiming, "a")
     assert claiming.inside("a", restart=1) == share(4096, 1)
     assert prepared(claiming) == before
 
 
-def test_a_node_that_reboots_describes_its_cards_anew_before_a_container_starts(
-    claiming: RealNodeCluster, way: Way
-) -> None:
+def test_a_node_that_reboots_describes_its_cards_before_a_container_starts(claiming: RealNodeCluster, way: Way) -> None:
     """
     Every program of the node ends, and what is in memory is gone, as /var/run/cdi is. The kernel stays.
 
@@ -137,7 +135,7 @@ def test_a_node_that_reboots_describes_its_cards_anew_before_a_container_starts(
         machine.run(["mkdir", "-p", "/run/cdi"])  # kubelet makes it for the agent's volume
         claiming.start_agent(*flags)
         for name in ("big", "a"):
-            await_anew(claiming, name)
+            await_restart(claiming, name)
         seen, wanted = claiming.inside("a", restart=status_of(claiming, "a")["restartCount"]), share(4096, 1)
         assert (seen.devices, seen.cards) == (wanted.devices, wanted.cards)
         assert prepared(claiming) == before

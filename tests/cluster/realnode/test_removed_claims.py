@@ -22,7 +22,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.realnode.cluster import JSON, UUIDS, RealNodeCluster, container
 from tests.cluster.realnode.test_agent import process_of
-from tests.cluster.realnode.test_claims import await_anew, claiming, claims, end, prepared
+from tests.cluster.realnode.test_claims import await_restart, claiming, claims, end, prepared
 from tests.cluster.realnode.test_container_view import share
 
 __all__ = ["claiming"]
@@ -103,7 +103,7 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
         assert remove(claiming) == set(old.values())
         removed = time.monotonic()
     os.kill(process_of(before), signal.SIGKILL)
-    await_anew(claiming, "runs")
+    await_restart(claiming, "runs")
     assert claiming.inside("runs", restart=1) == share(14336, 0)
 
     wait_for(
@@ -120,7 +120,7 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
         # `end` ends no sandbox there: it has no process of its own.
         nothing_is_left(claiming)
         return
-    # A sandbox that is made anew: kubelet compares the claim with the one that it prepared.
+    # The next sandbox: kubelet compares the claim with the one that it prepared.
     end(claiming.running("runs"))
     wait_for(
         lambda: any(_ANEW in line for line in claiming.told("runs")),
@@ -144,7 +144,7 @@ def nothing_is_left(node: RealNodeCluster) -> None:
 
 
 def starts(node: RealNodeCluster, name: str) -> bool:
-    """Whether the pod starts, on its own card. If not, it says that it has to be created anew."""
+    """Whether the pod starts, on its own card. If not, it says that it has to be deleted and created again."""
     wait_for(
         lambda: ready(node, name) or any(_ANEW in line for line in node.told(name)),
         lambda: f"{name} neither starts nor says why: {node.told(name)}",

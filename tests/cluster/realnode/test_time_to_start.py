@@ -53,7 +53,7 @@ class Gates:
 
 @contextmanager
 def closed(node: RealNodeCluster) -> Iterator[None]:
-    """No card takes a pod meanwhile: whoever comes waits behind the gate, whatever the way."""
+    """No card takes a pod meanwhile, so each pod that comes waits behind the gate, however its card is delivered."""
 
     def cordoned(cards: str | None) -> None:
         node.kube.patch_merge(paths.nodes(NODE), {"metadata": {"annotations": {str(names.CORDON): cards}}})

@@ -15,8 +15,9 @@ def test_it_is_called_for_the_pods_for_which_ours_is_called_in_its_namespace() -
         for document in installing.documents(installing.BASE / "webhook.yaml")
         for each in document.get("webhooks", ())
     ]
-    (found,) = emptywebhook.configuration("tenant", 1234, b"authority")["webhooks"]
-    assert found["clientConfig"]["url"] == "https://localhost:1234/mutate"
+    client = {"url": "https://localhost:1234/mutate"}
+    (found,) = emptywebhook.configuration("tenant", client)["webhooks"]
+    assert found["clientConfig"] == client
     assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "tenant"}}
     for different in ("name", "clientConfig", "namespaceSelector"):
         del ours[different], found[different]
@@ -24,8 +25,7 @@ def test_it_is_called_for_the_pods_for_which_ours_is_called_in_its_namespace() -
 
 
 def test_the_pod_gets_its_node_and_nothing_else() -> None:
-    review = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
-    answer = emptywebhook.answer(review, "gpu-00001")
-    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+    answer = emptywebhook.naming("gpu-00001")
+    patch = json.loads(base64.b64decode(answer.pop("patch")))
     assert patch == [{"op": "add", "path": "/spec/nodeName", "value": "gpu-00001"}]
-    assert (answer["response"]["uid"], answer["response"]["allowed"]) == ("u", True)
+    assert answer == {"allowed": True, "patchType": "JSONPatch"}
