@@ -33,6 +33,10 @@ MOST_WISHED = 1_000
 MOST_COMPUTE = 1 << 52
 """Thousandths of CPU, or bytes. A larger amount of a pod or a node counts as this: Kubernetes accepts amounts up to
 2**63, and their sums must stay within 64 bits too."""
+DIALECTS = ("native", "aliyun", "elastic", "claims", "hami", "nano", "kai")
+"""The names of the dialects, by which a request says how its pod asked. `contract.dialects` has all else about them."""
+UNKNOWN_DIALECT = "unknown"
+"""The dialect of a request that names none of these: another version wrote it, or its author made it up."""
 POLICIES = ("binpack", "spread")
 """The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
@@ -118,6 +122,15 @@ class FractionRequest:
         return max(0, limit - self.memory_on(gpu_memory))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class GpuKind:
+    """One kind of GPU. `memory`: its bytes in all; `usable`: those that shares may have."""
+
+    model: str
+    memory: int
+    usable: int
+
+
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """
@@ -127,7 +140,7 @@ class PodRequest:
     Then all of them ask by bytes, and for the same count.
     `node_policy`, `gpu_policy`: the tenant's choice, or empty for the administrator's default.
     `unit`: bytes of the unit in which the dialect counts memory, where it writes such counts back; else 0.
-    `priority`: 1 goes before 0 among waiting pods of the same Kubernetes priority.
+    `priority`: 1 goes before 0 among waiting pods of the same namespace and Kubernetes priority.
     `claim`: the pod uses the share of the ElasticGPUClaim with this name in its namespace; its containers then have no
     amounts.
     `warnings`: how the pod was read where its author may have meant something else. Admission shows them once; they are

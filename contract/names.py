@@ -125,10 +125,12 @@ GPU_PERCENT = Key(
 )
 GPU_MEMORY_LIMIT = Key(
     f"{GROUP}/gpu-memory-limit",
-    on="container limits",
-    writer="tenant",
-    doc="Beside gpu-memory, and at least as much: what the container may use of each GPU's memory while nobody else "
-    "needs it. Nothing of it is booked or counted by quotas.",
+    on="container limits; Node capacity",
+    writer="tenant, webhook; nodeagent",
+    doc="As asked, beside gpu-memory, and at least as much: what the container may use of each GPU's memory while "
+    "nobody else needs it. Nothing of it is booked. After admission: the total over the container's GPUs, in bytes, "
+    "which quotas count; a container without a limit above its request has none. On the Node, where the administrator "
+    "allows such limits: as much as any limits there add up to.",
 )
 GPU_PERCENT_LIMIT = Key(
     f"{GROUP}/gpu-percent-limit",
@@ -405,6 +407,14 @@ BEYOND = Key(
     writer="allocator",
     doc="What pods hold beyond the promise of the node's GPUs, because GPUs were removed or promise less: bytes of "
     "memory, percent of cores, and a digest of that promise. The agent adds it to the Node's capacity.",
+)
+
+REPEATED = Key(
+    f"{GROUP}/repeated-gpus",
+    on="GPUNode annotation",
+    writer="allocator",
+    doc="Cards of the node whose UUID another node reports too: for each its UUID, that node, and whether the card is "
+    "open or closed to new pods here. The agent shows it as the condition GpusUnique.",
 )
 
 # -- conditions, Events, the custom resource ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ The administrator's options: the document that has them, and what they mean for 
         nodeSelector:
           matchLabels: {pool: notebooks}
         deviceMemoryScaling: 2
-        memoryLimitRatio: 3         # memory limits above requests add up to three times a GPU's memory at most
+        memoryLimitRatio: 3         # a memory limit is at most three times its request; absent: at most the request
         node: {gpus: 4, gpuMemory: 15Gi, cpu: 16, memory: 60Gi, max: 10}    # what a new node has: nodes.templates
         spare: 1                    # empty nodes that are kept
 
@@ -31,6 +31,7 @@ from contract.encoding import quantity
 from contract.encoding.reading import Malformed, shown
 from contract.model import MOST_MEMORY, WHOLE, NodeState
 from contract.nodes import templates
+from contract.nodes.capacity import MOST_LIMIT_RATIO
 from contract.nodes.templates import NodeTemplate
 from contract.scheduling.needs import Requirement
 
@@ -97,7 +98,10 @@ class VgpuOptions:
     """The same in percent of the GPU's memory; the greater of the two counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
     memory_limit_ratio: float | None = None
-    """How many times its memory the memory limits of a GPU's pods may add up to."""
+    """
+    How many times its own request a container's memory limit may be, and how many times its memory the limits of a
+    GPU's pods may add up to for one more that has such a limit. None: no limit is above its request.
+    """
 
     @property
     def renamed(self) -> tuple[str, ...]:
@@ -182,7 +186,7 @@ def _factor(name: str, value: object) -> float:
         factor = quantity.parse(value)
     except quantity.BadQuantity:
         factor = quantity.parse(0)
-    if not 1 <= factor <= 10:
+    if not 1 <= factor <= MOST_LIMIT_RATIO:
         raise BadOption(f"{name}: found {shown(value)}; give a number from 1 to 10")
     return float(factor)
 

@@ -15,6 +15,7 @@ from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.scheduling import needs, node_pin, protection
+from contract.scheduling.demand import ALL_COUNTED, Uncounted, uncounted
 
 JSON = dict[str, Any]
 
@@ -44,6 +45,10 @@ _SPEC = (
     "topologySpreadConstraints",
     "resourceClaims",
 )
+_VOLUMES = frozenset(
+    ("persistentVolumeClaim", "ephemeral", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
+)
+"""What a volume may be that decides where its pod can go."""
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -52,6 +57,8 @@ _BEYOND = "beyond"
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod. It shows a static pod, which its kubelet runs whatever is written to the API server."""
 _FOREIGN = "kubectl.kubernetes.io/"
+_MOST_DIGITS = 20
+"""Of a resourceVersion, which has 64 bits; Python refuses to read thousands of digits."""
 
 
 def trim(pod: Mapping[str, Any]) -> JSON:
@@ -61,6 +68,8 @@ def trim(pod: Mapping[str, Any]) -> JSON:
         return refused
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     slim: JSON = {key: metadata[key] for key in _METADATA if key in metadata}
+    if len(slim.get("labels") or ()) > bounds.MOST_LABELS:
+        slim["labels"] = {}  # no rule of another pod means it; kube-scheduler has the last word
     annotations = metadata.get("annotations")
     if annotations:
         slim["annotations"] = {key: value for key, value in annotations.items() if not key.startswith(_FOREIGN)}
@@ -68,13 +77,18 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
             body[kind] = [{key: c[key] for key in _CONTAINER if key in c} for c in spec[kind]]
-    volumes = [v for v in spec.get("volumes") or [] if "persistentVolumeClaim" in v or "ephemeral" in v]
+    volumes = [_volume(v) for v in spec.get("volumes") or [] if not _VOLUMES.isdisjoint(v)]
     if volumes:
         body["volumes"] = volumes
     if spec.get("affinity") is not None:
         body["affinity"] = _affinity(spec["affinity"])
     outcome: JSON = {key: status[key] for key in ("phase", "reason", "conditions") if status.get(key)}
     return {"metadata": slim, "spec": body, "status": outcome}
+
+
+def _volume(volume: Mapping[str, Any]) -> JSON:
+    """A volume without the template of the claim that is made for it."""
+    return {key: {} if key == "ephemeral" else value for key, value in volume.items()}
 
 
 def _refused(pod: Mapping[str, Any]) -> JSON | None:
@@ -86,24 +100,32 @@ def _refused(pod: Mapping[str, Any]) -> JSON | None:
     if names.GATE not in gates(pod):
         return None
     refusal = bounds.problem(pod)
-    if refusal is None:
-        return None
+    return too_large(pod, str(refusal)) if refusal is not None else None
+
+
+def too_large(pod: Mapping[str, Any], why: str) -> JSON:
+    """The form of a waiting pod of which nothing is read but who it is. `why` it is not placed, and what would help."""
     metadata = pod.get("metadata") or {}
     return {
         "metadata": {key: metadata[key] for key in _IDENTITY if key in metadata},
         "spec": {"schedulingGates": [{"name": str(names.GATE)}]},
         "status": _ours_of(pod.get("status") or {}),
-        _BEYOND: str(refusal),
+        _BEYOND: why,
     }
 
 
 def _affinity(affinity: Mapping[str, Any]) -> JSON:
-    """Required node affinity, and whether there is any affinity to other pods; nothing else is read."""
-    slim: JSON = {
-        kind: _SOME if affinity[kind] else {}
-        for kind in ("podAffinity", "podAntiAffinity")
-        if affinity.get(kind) is not None
-    }
+    """
+    What is required of nodes and of other pods, and whether there is anything else about other pods. More terms than
+    are read are left to kube-scheduler.
+    """
+    slim: JSON = {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(kind)
+        if terms is not None:
+            required = terms.get(_REQUIRED) or []
+            read = required and not bounds.beyond_pod_terms(required)
+            slim[kind] = {_REQUIRED: required} if read else _SOME if terms else {}
     of_nodes = affinity.get("nodeAffinity")
     if of_nodes is not None:
         required = of_nodes.get(_REQUIRED)
@@ -159,7 +181,9 @@ def version(pod: Mapping[str, Any]) -> int | None:
     every earlier release that stores its objects in etcd).
     """
     text = (pod.get("metadata") or {}).get("resourceVersion")
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+    if not isinstance(text, str) or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
 
 
 def priority(pod: Mapping[str, Any]) -> int:
@@ -183,15 +207,27 @@ def finished(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def accounting(fraction: FractionRequest, memory: int) -> dict[str, str]:
-    """The accounting resources of a container whose shares have `memory` bytes in total; cores only where requested."""
+def accounting(fraction: FractionRequest, memory: int, besides: Uncounted = ALL_COUNTED) -> dict[str, str]:
+    """
+    The accounting resources of a container whose shares have `memory` bytes in total; cores only where requested.
+
+    `besides`: what its pod holds beyond what Kubernetes counts.
+    """
     resources = {}
-    if memory:
-        resources[str(names.GPU_MEMORY)] = quantity.format_bytes(memory)
-    cores = fraction.count * fraction.cores
+    more_memory, more_cores = besides.of(fraction.container)
+    if memory and fraction.limit:
+        resources[str(names.GPU_MEMORY_LIMIT)] = quantity.format_bytes(_limit_of(fraction, memory))
+    if memory + more_memory:
+        resources[str(names.GPU_MEMORY)] = quantity.format_bytes(memory + more_memory)
+    cores = fraction.count * fraction.cores + more_cores
     if cores:
         resources[str(names.GPU_CORES)] = str(cores)
     return resources
+
+
+def _limit_of(fraction: FractionRequest, memory: int) -> int:
+    """Bytes that the container's limits add up to where its shares have `memory` bytes in total."""
+    return memory * fraction.limit // (fraction.memory or fraction.percent)
 
 
 def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
@@ -200,9 +236,10 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
 
     The annotation is valid only if every container's accounting resources agree with it: a tenant may write
     annotations, but kubelet and quotas count the resources. Memory by percent depends on the card, so any amount
-    agrees, also none. The order of containers must agree too: what a pod takes depends on which one starts first. A
-    mirror pod is never admitted: kubelets write it past the policies, and a compromised node must not take the GPUs of
-    others.
+    agrees, also none. What an init container holds besides (`demand.uncounted`) and memory limits are counted in a pod
+    that is admitted now, and were not in earlier versions, so both agree. The order of containers must agree too:
+    what a pod takes depends on which one starts first. A mirror pod is never admitted: kubelets write it past the
+    policies, and a compromised node must not take the GPUs of others.
     """
     return _request(pod, alone=True)
 
@@ -220,7 +257,8 @@ def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     """
     The request of an admitted pod that may have got more containers since.
 
-    As `admitted`, but only the containers in the request must agree with it; the others may ask for anything.
+    As `admitted`, but only the containers in the request must agree with it; the others may ask for anything. All that
+    is held must be counted.
     """
     return _request(pod, alone=False)
 
@@ -237,26 +275,51 @@ def _request(pod: Mapping[str, Any], *, alone: bool, bounded: bool = True) -> Po
 
 
 def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool:
-    if request.claim and needs.resource_names(pod.get("spec") or {}) & {names.GPU_MEMORY, names.GPU_CORES}:
+    counting = {names.GPU_MEMORY, names.GPU_CORES, names.GPU_MEMORY_LIMIT}
+    if request.claim and needs.resource_names(pod.get("spec") or {}) & counting:
         return False
     wanted = list(reversed(request.containers))
+    exact = not any(each.percent for each in request.containers)
+    besides = uncounted(request, {each.container: each.count * each.memory for each in request.containers})
     for container, init in needs.containers(pod.get("spec") or {}):
         if not alone and (not wanted or container.get("name") != wanted[-1].container):
             continue
         memory = quantity.integer(needs.request_of(container, names.GPU_MEMORY))
         cores = quantity.integer(needs.request_of(container, names.GPU_CORES))
+        limit = quantity.integer(needs.request_of(container, names.GPU_MEMORY_LIMIT))
         if not wanted or container.get("name") != wanted[-1].container:
-            if memory or cores:
+            if memory or cores or limit:
                 return False
             continue
         fraction = wanted.pop()
         if (
-            init != fraction.init
-            or cores != fraction.count * fraction.cores
-            or (fraction.memory and memory != fraction.count * fraction.memory)
+            not _limits_agree(limit, fraction, alone=alone)
+            or init != fraction.init
+            or not any(
+                cores == fraction.count * fraction.cores + more.of(fraction.container)[1]
+                and (not fraction.memory or _agreeing(memory, fraction, more, exact=exact))
+                for more in ((besides, ALL_COUNTED) if alone else (besides,))
+            )
         ):
             return False
     return not wanted
+
+
+def _limits_agree(limit: int, fraction: FractionRequest, *, alone: bool) -> bool:
+    """Whether this much is counted for a memory limit. In a pod of an earlier version (`alone`) nothing is."""
+    if not fraction.limit:
+        return not limit
+    if not limit:
+        return alone
+    return not fraction.memory or limit == fraction.count * fraction.limit
+
+
+def _agreeing(memory: int, fraction: FractionRequest, more: Uncounted, *, exact: bool) -> bool:
+    """Whether this much is counted for a container. Beside shares by percent, what is counted besides is not known."""
+    own = fraction.count * fraction.memory
+    return memory == own + more.of(fraction.container)[0] or (
+        not exact and memory >= own and fraction.container == more.container
+    )
 
 
 def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | None:

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO
@@ -32,8 +33,10 @@ from kubectl_gpufraction.commands import (
 from kubectl_gpufraction.idle import command as idle
 from kubectl_gpufraction.output.forms import FORMS, Form
 from kubectl_gpufraction.output.tables import joined
+from kubectl_gpufraction.output.terminal import CLEAR, Terminal
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import command as ui
+from runtime import logs
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
 from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
@@ -43,9 +46,6 @@ _COMPLETE = "__complete"
 """The word before which the scripts of `completion` put the line so far."""
 _EVERY = 2.0
 """Seconds between two looks with --watch; each costs the API server a list of pods."""
-
-_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
-"""To the upper left corner, and clear the screen and what was scrolled."""
 
 COMMANDS: tuple[Command, ...] = (
     nodes.COMMAND,
@@ -138,11 +138,11 @@ def main(
     stop: threading.Event | None = None,
 ) -> int:
     """Run the command; the exit status. `stop` ends a watch."""
-    out, err = out or sys.stdout, err or sys.stderr
+    screen, errors = Terminal(out or sys.stdout), Terminal(err or sys.stderr)
     environment = os.environ if environment is None else environment
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == [_COMPLETE]:
-        out.write(joined(_candidates(words[1:])))
+        screen.write(joined(_candidates(words[1:])))
         return Exit.OK
     try:
         given = parser().parse_args(words)
@@ -150,26 +150,30 @@ def main(
         return int(end.code or 0)
     once = "--evict" if getattr(given, "evict", False) else given.command.name if given.command.once else ""
     if given.watch and once:
-        print(f"{once} is done once; leave --watch out", file=err)
+        errors.say(f"{once} is done once; leave --watch out")
         return Exit.USAGE
-    form = Form(given.output, out.isatty() and "NO_COLOR" not in environment, not given.no_headers)
+    form = Form(given.output, screen.is_screen and "NO_COLOR" not in environment, not given.no_headers)
     try:
-        return _carried_out(given, out, stop or threading.Event(), form)
+        return _carried_out(given, screen, stop or threading.Event(), form)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         return Exit.OK
     except KubeError as error:
-        _report(error, given, out, err, form)
+        _report(error, given, screen, errors, form)
         return Exit.FAILED
     except Failed as error:
         if error.shown is not None:
-            out.write(error.shown.text(form))
-        print(error, file=err)
+            screen.write(error.shown.text(form))
+        errors.say(error)
         return error.status
+    except Exception:
+        # Python would print the words of whatever object this came of as they are.
+        errors.say(f"an error of kubectl gpufraction, please report it:\n{traceback.format_exc()}")
+        return Exit.FAILED
 
 
-def _carried_out(given: argparse.Namespace, out: TextIO, stop: threading.Event, form: Form) -> int:
+def _carried_out(given: argparse.Namespace, out: Terminal, stop: threading.Event, form: Form) -> int:
     """Carry the command out; the exit status."""
     if given.command is completion.COMMAND:  # needs no cluster
         out.write(completion.script(given.shell).text(form))
@@ -179,26 +183,26 @@ def _carried_out(given: argparse.Namespace, out: TextIO, stop: threading.Event, 
     return _print(_session(given), out, stop, form)
 
 
-def _report(error: KubeError, given: argparse.Namespace, out: TextIO, err: TextIO, form: Form) -> None:
+def _report(error: KubeError, given: argparse.Namespace, out: Terminal, err: Terminal, form: Form) -> None:
     """Print why the API server gave no answer."""
     if given.command is inspect.COMMAND:
-        out.write(f"Failed due to {error}\n")
+        out.say(f"Failed due to {error}")
     elif given.command is version.COMMAND:
         out.write(version.versions().text(form))
         unreached = isinstance(error, KubeUnavailable | KubeConfigError) and error.status == 0
         what = "the cluster cannot be reached" if unreached else "the cluster does not report its version"
-        print(f"{what}: {error}", file=err)
+        err.say(f"{what}: {error}")
     else:
-        print(error, file=err)
+        err.say(error)
     if isinstance(error, KubeForbidden) and (given.command in _OF_THE_CLUSTER or given.all_namespaces):
-        print("waiting, pods and explain need no more than to list the pods of your namespace", file=err)
+        err.say("waiting, pods and explain need no more than to list the pods of your namespace")
 
 
 _OF_THE_CLUSTER = (nodes.COMMAND, advise.COMMAND)
 """Commands that need to see the whole cluster."""
 
 
-def _print(session: Session, out: TextIO, stop: threading.Event, form: Form) -> int:
+def _print(session: Session, out: Terminal, stop: threading.Event, form: Form) -> int:
     """
     Print the output; the exit status. With --watch again whenever it changes, until stopped: in place of the text
     before it on a terminal, else below it.
@@ -209,8 +213,7 @@ def _print(session: Session, out: TextIO, stop: threading.Event, form: Form) -> 
         answer = command.run(session)
         text = answer.text(replace(form, now=session.now()))
         if text != before:
-            out.write(_between(before, session.for_people, redraws=given.watch and out.isatty()) + text)
-            out.flush()
+            out.write(_between(before, session.for_people, redraws=given.watch and out.is_screen) + text)
             before = text
         if not given.watch or stop.wait(_EVERY):
             return int(answer.status)
@@ -219,7 +222,7 @@ def _print(session: Session, out: TextIO, stop: threading.Event, form: Form) -> 
 def _between(before: str, for_people: bool, *, redraws: bool) -> str:
     """What is written in front of a text: nothing, an empty line, or what clears the screen."""
     if redraws:
-        return _CLEAR
+        return CLEAR
     return "\n" if before and for_people else ""
 
 
@@ -243,7 +246,8 @@ def _namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def run() -> None:
-    """The entry of the single-file form: the process ends with the command's status."""
+    """The entry of the installed command and of the single-file form: the process ends with the command's status."""
+    logs.setup(form="text", level="warning", stream=sys.stderr)  # on one line, whatever an error quotes
     sys.exit(main())
 
 

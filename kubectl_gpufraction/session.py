@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from contract import names
+from contract import kinds, names
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
@@ -85,13 +85,13 @@ class Session:
     def items(self, path: str, *absent: type[KubeError]) -> list[JSON]:
         """A whole collection; none on one of the errors `absent`."""
         try:
-            return self.kube.list(path).items
+            return self.kube.list(path, of=kinds.SHOWN).items
         except absent:
             return []
 
     def pods(self, namespace: str | None = None) -> list[JSON]:
         """The pods of one namespace or of all, as far as `ClusterView` reads them."""
-        return self.kube.list(paths.pods(namespace), trim=trimmed).items
+        return self.kube.list(paths.pods(namespace), of=kinds.SHOWN, trim=trimmed).items
 
     def gpunodes(self) -> list[JSON]:
         """The inventories. Raises `Failed` if their kind is not installed."""
@@ -118,7 +118,9 @@ class Session:
         if settings_of(ours, "allocator").get("queue-order") != "fair":
             return None
         try:
-            labelled = self.kube.list(paths.namespaces(), {"labelSelector": names.QUEUE_WEIGHT}).items
+            labelled = self.kube.list(
+                paths.namespaces(), {"labelSelector": names.QUEUE_WEIGHT}, of=kinds.NAMESPACES
+            ).items
         except KubeForbidden:
             return {}
         metadata = [each.get("metadata") or {} for each in labelled]

@@ -8,7 +8,9 @@ people or JSON for machines.
 Fields and messages are cut to a limit: users' names and texts get into logs, and a line of a megabyte once a second
 fills a node's disk.
 
-Must not: be set up on import, or write a line break from a field.
+Neither has a line break, or anything else that a terminal obeys or that cannot be encoded: such characters are escaped.
+
+Must not: be set up on import.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": cut(record.getMessage()),
         }
-        return json.dumps(document, default=str, ensure_ascii=False)
+        return _dumped(document)
 
 
 def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
@@ -103,8 +105,14 @@ def _when(record: logging.LogRecord) -> str:
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else str(value)
-    return text if text and _PLAIN.issuperset(text) else json.dumps(text, ensure_ascii=False)
+    return text if text and _PLAIN.issuperset(text) else _dumped(text)
 
 
 def _one_line(text: str) -> str:
-    return text if "\n" not in text and "\r" not in text else json.dumps(text, ensure_ascii=False)
+    return text if text.isprintable() else _dumped(text)
+
+
+def _dumped(value: Any) -> str:
+    """As JSON on one line that prints as it is; other letters than ASCII's stay legible where all can be printed."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value, default=str).replace("\x7f", "\\u007f")

@@ -16,9 +16,10 @@ from allocator.claims.objects import BOUND, CLAIMS, LOST, WRITE_REFUSED, Claim
 from allocator.claims.shares import REFUSALS
 from allocator.queue.records import EventRecord
 from contract import pods
+from contract.encoding.plain import plain
 
 _LONGEST = 300
-"""Characters of the API server's words."""
+"""Bytes of the API server's words."""
 
 
 def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
@@ -43,9 +44,8 @@ def refused(claim: Claim, words: str) -> EventRecord:
 
 def refused_text(words: str) -> str:
     """What is said of a refused write, in the claim's status too. Others' words stand on one line, and not too many."""
-    line = " ".join(words.split())
     return (
-        f"the API server refuses what gpufraction writes for this claim: {line[:_LONGEST]}. "
+        f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. "
         "It is tried again; change the policy or quota that refuses it"
     )
 

@@ -1,6 +1,8 @@
 """
 The objects of `elasticgpu.io/v1alpha1` as values: what of them a decision or a next step depends on.
 
+Names and words are made fit to be shown when they are read: they become parts of messages on other objects.
+
 Two spellings of a field mean the same: the published schemas say `elasticGPUClassName` and `elasticGPUName`, their
 README `egpuClassName` and `egpuName`. Reading never fails: what is missing or of the wrong type reads as empty, since
 a damaged object may cost nobody but its owner.
@@ -14,6 +16,7 @@ from typing import Any
 
 from contract import names, pods
 from contract.encoding import codec
+from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
 
@@ -177,7 +180,7 @@ def _allocation(annotations: Mapping[str, Any], name: str) -> Allocation | None:
 
 def _status(document: Mapping[str, Any]) -> Status:
     status = _part(document, "status")
-    return Status(_text(status, "phase"), _text(status, "reason"), _text(status, "message"))
+    return Status(_text(status, "phase"), _text(status, "reason"), _text(status, "message", MESSAGE))
 
 
 def _part(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -185,9 +188,9 @@ def _part(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _text(parent: Mapping[str, Any], key: str) -> str:
+def _text(parent: Mapping[str, Any], key: str, most: int = NAME) -> str:
     value = parent.get(key)
-    return value if isinstance(value, str) else ""
+    return plain(value, most) if isinstance(value, str) else ""
 
 
 def _texts(parent: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from allocator.claims.objects import DELETE, FIRST_CONSUMER, IMMEDIATE, PROVISIONER, RETAIN, Claim, GpuClass
 from contract.encoding import quantity
-from contract.encoding.reading import shown
+from contract.encoding.reading import is_subdomain, shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
 
 CONTAINER = "claim"
@@ -51,6 +51,9 @@ def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
         return Problem(_ANOTHERS, text)
+    if claim.class_name and not is_subdomain(claim.class_name):
+        text = f"spec.elasticGPUClassName: found {shown(claim.class_name)}; give the name of an ElasticGPUClass"
+        return Problem(_INVALID, text)
     if claim.class_name and found is None:
         return Problem(_NO_CLASS, f"ElasticGPUClass {claim.class_name} does not exist; create it")
     try:

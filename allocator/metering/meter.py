@@ -11,6 +11,9 @@ Of several replicas each sees every change, and only who answers for a moment co
 until it is known who answers for that time, so a replica that begins to lead counts the time from where the leader
 before it stopped, by what it saw meanwhile; and where it saw nothing yet, by what pods say of themselves.
 
+Accounts are bounded, and nobody uses up another one's: a namespace has so many, and so has each node's agent that
+names models. What goes beyond is counted in an account of the rest, under the namespace's own name.
+
 A change costs the same however many shares there are; a reading costs one step for each account. Pure: times are passed
 in. Not thread-safe: one owner calls it.
 """
@@ -18,7 +21,8 @@ in. Not thread-safe: one owner calls it.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -32,9 +36,13 @@ _SECOND = 1_000_000
 _LONG = 3600 * _SECOND
 """For which an account is kept that nobody holds a share of: Prometheus has read it long since."""
 MOST_ACCOUNTS = 10_000
+MOST_OF_NAMESPACE = 256
+"""Accounts of one namespace: more than the models of a node in each dialect, so one node alone does not fill them."""
+MOST_MODELS = 16
+"""Models of one node within the time for which accounts are kept; a node has one or two, and some kinds of slices."""
 A = TypeVar("A", bound=tuple[object, ...])
 OTHERS = "(others)"
-"""The namespace of what comes once there are that many; no namespace has such a name."""
+"""The name of what comes once there are that many; no namespace and no dialect has it."""
 
 
 class Span(NamedTuple):
@@ -142,6 +150,10 @@ class Meter:
         self._idle_pods: dict[str, frozenset[str]] = {}
         self._accounts: dict[Account, Account] = {}
         """One object for each, which its shares have in common."""
+        self._of_namespace: Counter[str] = Counter()
+        """The accounts that each namespace has."""
+        self._models: dict[str, dict[str, int]] = {}
+        """By node, when each model that it has or had was last reported."""
         self._held: dict[Account, _Flow] = {}
         self._idle: dict[Account, _Flow] = {}
         self._free: dict[FreeAccount, _Flow] = {}
@@ -177,7 +189,12 @@ class Meter:
     def counted(self) -> Counted:
         """What was counted so far, also where nothing was idle. Forgets the accounts that ended long ago."""
         now = self._now or 0
-        _forget(self._held, now)
+        for account in _forget(self._held, now):
+            self._of_namespace[account.namespace] -= 1
+        self._of_namespace = +self._of_namespace
+        gone = [node for node in self._models if node not in self._cards and not _recent(self._models[node], now)]
+        for node in gone:
+            del self._models[node]
         _forget(self._free, now)
         if len(self._accounts) > 2 * len(self._held) + 100:
             self._accounts = {account: account for account in self._held}
@@ -212,7 +229,7 @@ class Meter:
             gpu = found.get(uuid)
             card.number, card.capacity = number, None if gpu is None else self._capacity(gpu)
             if gpu is not None:
-                card.model, card.takes_pods = gpu.model, gpu.healthy
+                card.model, card.takes_pods = self._model(change.node, gpu.model), gpu.healthy
             for share in card.shares.values():
                 share.part = _part(share.demand, card.capacity)
             card.parts = sum(share.part for share in card.shares.values())
@@ -304,13 +321,30 @@ class Meter:
             flow = flows.get(account)
             if flow is None:
                 flow = flows[account] = _Flow()
+                if isinstance(account, Account) and flows is self._held:
+                    self._of_namespace[account.namespace] += 1
             flow.turn(by, self._run, self._now or 0)
 
     def _account(self, card: _Card, share: _Share) -> Account:
         account = Account(share.namespace, card.model, share.dialect)
-        if account not in self._held and len(self._held) >= self._most:
-            account = Account(OTHERS, OTHERS, OTHERS)
+        if account not in self._held:
+            if self._of_namespace[share.namespace] >= MOST_OF_NAMESPACE - 1:
+                account = Account(share.namespace, OTHERS, OTHERS)
+            if len(self._held) >= self._most and account not in self._held:
+                account = Account(OTHERS, OTHERS, OTHERS)
         return self._accounts.setdefault(account, account)
+
+    def _model(self, node: str, model: str) -> str:
+        """The model as it is counted: the rest's, where the node has named too many of late."""
+        models, now = self._models.setdefault(node, {}), self._now or 0
+        if model not in models and len(models) >= MOST_MODELS:
+            here = {card.model for card in self._cards.get(node, {}).values()}
+            recent = _recent(models, now)
+            models = self._models[node] = {each: at for each, at in models.items() if each in here or each in recent}
+            if len(models) >= MOST_MODELS:
+                return OTHERS
+        models[model] = now
+        return model
 
     def _free_account(self, card: _Card) -> FreeAccount:
         account = FreeAccount(card.model, card.takes_pods)
@@ -325,9 +359,16 @@ class Meter:
                 del self._cards[node]
 
 
-def _forget(flows: dict[A, _Flow], now: int) -> None:
-    for account in [account for account, flow in flows.items() if flow.ended(now)]:
+def _recent(models: Mapping[str, int], now: int) -> frozenset[str]:
+    return frozenset(model for model, at in models.items() if now - at <= _LONG)
+
+
+def _forget(flows: dict[A, _Flow], now: int) -> list[A]:
+    """Drop the accounts that ended long ago; which they were."""
+    ended = [account for account, flow in flows.items() if flow.ended(now)]
+    for account in ended:
         del flows[account]
+    return ended
 
 
 def _whole(seconds: float) -> int:

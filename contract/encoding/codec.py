@@ -3,6 +3,11 @@ The text of our annotations, to the model and back.
 
 Whatever the text is, reading it raises `Malformed` and no other exception. Each text has a version, so that a reader
 recognizes a newer one.
+
+A pod's author may have written the text. So a dialect is one of those that are known, names are names as Kubernetes has
+them, and no text of another form goes further: it would become part of a path, a series, a message on other objects or
+a line on somebody's terminal. A share that is held counts whatever such a text is: what only identifies something is
+read as a name that stands for it.
 """
 
 from __future__ import annotations
@@ -10,16 +15,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from contract import names
-from contract.encoding.quantity import mib
-from contract.encoding.reading import Malformed, Reader, shown
+from contract.encoding.plain import stand_in
+from contract.encoding.quantity import GIB, MIB, mib
+from contract.encoding.reading import Malformed, Reader, are_kinds, is_uid, shown
 from contract.model import (
+    DIALECTS,
+    LONGEST_WORD,
     MOST_ASKING,
     MOST_GPUS,
     MOST_MEMORY,
     PARTITION_KIND,
+    UNKNOWN_DIALECT,
     WHOLE,
     Allocation,
     ContainerAllocation,
@@ -30,6 +40,12 @@ from contract.model import (
 )
 
 _VERSION = 1
+_LONGEST = 256 << 10
+"""Characters of a text that is read: Kubernetes stores no more annotations of an object."""
+_UNITS = (MIB, GIB)
+"""Units in which a dialect may count memory. Others' tables show all pods in the smallest that one of them has."""
+_NO_KIND = f"{names.GROUP}/none"
+"""A CDI kind that no node has: the runtime refuses a container with such a device, which so gets no GPU."""
 
 
 def _dump(value: object) -> str:
@@ -39,6 +55,8 @@ def _dump(value: object) -> str:
 def _load(text: object, what: str) -> dict[str, Any]:
     if not isinstance(text, str):
         raise Malformed(f"{what} is not text")
+    if len(text) > _LONGEST:
+        raise Malformed(f"{what} has {len(text)} characters, more than an object's annotations may have")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -105,7 +123,7 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     counted however large it was allowed to be when it was admitted.
     """
     top = Reader(document, "request")
-    claim = top.text("claim", "")
+    claim = top.name("claim", "") if bounded else top.named("claim", "")
     items = top.objects("containers", most=MOST_ASKING if bounded else None)
     containers = _sharing_wishes(_fraction(item, by_claim=bool(claim), bounded=bounded) for item in items)
     if not containers:
@@ -118,12 +136,12 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     if together and any(fraction.limit for fraction in containers):
         raise Malformed("request.sameGpus is beside a memory limit above the request")
     request = PodRequest(
-        dialect=top.text("dialect"),
+        dialect=top.word("dialect", DIALECTS, UNKNOWN_DIALECT),
         containers=containers,
         same_gpus=together,
         node_policy=top.policy("nodePolicy"),
         gpu_policy=top.policy("gpuPolicy"),
-        unit=top.amount("unit", 0),
+        unit=unit if (unit := top.amount("unit", 0)) in _UNITS else 0,
         priority=top.amount("priority", 0, most=1),
         claim=claim,
     )
@@ -143,9 +161,9 @@ def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionReque
 
 
 def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest:
-    words = item.words if bounded else item.texts
+    words = item.words if bounded else partial(item.lines, most=4 * LONGEST_WORD)
     fraction = FractionRequest(
-        container=item.text("name"),
+        container=item.label("name"),
         count=item.amount("count", most=MOST_GPUS),
         memory=item.amount("memory", 0, most=MOST_MEMORY),
         percent=item.amount("percent", 0, most=WHOLE),
@@ -234,7 +252,7 @@ def allocation_from_json(document: object) -> Allocation:
                 memory=gpu.amount("memory", most=MOST_MEMORY),
                 cores=gpu.amount("cores", most=WHOLE),
                 gpu_memory=gpu.amount("of", most=MOST_MEMORY),
-                cdi=gpu.text("cdi", ""),
+                cdi=_kinds(gpu.text("cdi", "")),
                 nri=gpu.flag("nri"),
                 dra=gpu.flag("dra"),
                 cores_free=gpu.flag("coresFree"),
@@ -245,12 +263,22 @@ def allocation_from_json(document: object) -> Allocation:
         )
         if not shares or len({share.uuid for share in shares}) != len(shares):
             raise Malformed(f"allocation of container {shown(item.text('name'))} has no GPU, or one of them twice")
-        containers.append(ContainerAllocation(item.text("name"), shares))
+        containers.append(ContainerAllocation(item.label("name"), shares))
     if not containers or not top.text("id") or not top.text("node"):
         raise Malformed("allocation lacks its id, its node or its containers")
     if len({container.container for container in containers}) != len(containers):
         raise Malformed("allocation.containers names a container twice")
-    return Allocation(top.text("id"), top.text("node"), tuple(containers), top.text("claim", ""))
+    written = top.text("id")
+    return Allocation(
+        id=written if is_uid(written) else stand_in(written),
+        node=top.name("node"),
+        containers=tuple(containers),
+        claim=top.named("claim", ""),
+    )
+
+
+def _kinds(text: str) -> str:
+    return text if are_kinds(text) else _NO_KIND
 
 
 def allocation_from_text(text: object) -> Allocation:

@@ -16,16 +16,21 @@ _FINE = 120
 """Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
 
 
+def stamp(moment: float) -> str:
+    """`2026-01-05T08:00:00Z`, of seconds since 1970."""
+    return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def at(moment: float) -> str:
     """`at 2026-01-05T08:00:00Z`, of seconds since 1970."""
-    return f"at {datetime.fromtimestamp(int(moment), UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+    return f"at {stamp(moment)}"
 
 
-def seconds(stamp: str) -> float | None:
+def seconds(text: str) -> float | None:
     """Seconds since 1970 of a time as Kubernetes writes it; None of anything else."""
     try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         return None
 
 
@@ -41,8 +46,8 @@ def duration(length: float) -> str:
     return f"{whole // size} {name}"
 
 
-def _age(stamp: str, now: float) -> str:
-    then = seconds(stamp)
+def _age(text: str, now: float) -> str:
+    then = seconds(text)
     if then is None:
         return ""
     return f"{duration(now - then)} ago" if now >= then else f"in {duration(then - now)}"

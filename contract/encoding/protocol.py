@@ -9,22 +9,35 @@ of the cluster, and where the pod fits with a `Wait` of the code `NOT_LEADING`. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from contract.encoding import codec, reading
 from contract.encoding.reading import Malformed, shown
-from contract.model import Allocation, PodRequest
+from contract.model import Allocation, GpuKind, PodRequest
 
 RESERVE_PATH = "/v1/reserve"
 OFFERED_PATH = "/v1/offered"
 """The question which GPUs NVIDIA's own plugin offers on a node; every replica answers that has listed the cluster."""
+SCRAPER_PATH = "/v1/scraper"
+"""
+The question whether a scraper's token lets it read metrics. The webhook has no token with which to ask the API server.
+"""
+CARDS_PATH = "/v1/cards"
+"""The question which kinds of GPUs there are; every replica answers that has listed the cluster."""
 NOT_LEADING = "NotLeading"
 """The code of a `Wait` for a pod that fits, from a replica that does not lead; the leader places it soon."""
 STORED_FIRST = "StoredFirst"
 """The code of a `Wait` for a pod that fits, and that gets its share a moment after it is stored."""
+QUEUED = "Queued"
+"""The code of a `Wait` for a pod that fits, while pods that wait for longer are about to be tried."""
 
+UNANSWERED = "Unanswered"
+"""The code of a `Wait` that the webhook makes itself where its allocator gives no answer."""
+
+MOST_CARDS = 4_096
+"""Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20
 """Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
 
@@ -215,3 +228,35 @@ def offered_from_json(document: object) -> frozenset[str]:
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise Malformed("the answer's resources are not a list of names")
     return frozenset(found)
+
+
+def token_to_json(token: str) -> JSON:
+    """The question about a scraper's token."""
+    return {"token": token}
+
+
+def token_from_json(document: object) -> str:
+    """Read it. Raises `Malformed`, which does not show the token."""
+    return reading.Reader(document, "body").text("token")
+
+
+def verdict_to_json(verdict: str) -> JSON:
+    """The answer: a word of `runtime.scraping.ScrapeVerdict`."""
+    return {"verdict": str(verdict)}
+
+
+def verdict_from_json(document: object) -> str:
+    """Read it. Raises `Malformed`."""
+    return reading.Reader(document, "answer").text("verdict")
+
+
+def cards_to_json(cards: Iterable[GpuKind]) -> JSON:
+    """The answer to the question which kinds of GPUs there are: the smallest ones, if there are very many."""
+    listed = sorted(cards, key=lambda card: (card.usable, card.memory, card.model))[:MOST_CARDS]
+    return {"cards": [{"model": card.model, "memory": card.memory, "usable": card.usable} for card in listed]}
+
+
+def cards_from_json(document: object) -> frozenset[GpuKind]:
+    """Read that answer. Raises `Malformed`."""
+    listed = reading.Reader(document, "cards").objects("cards", most=MOST_CARDS)
+    return frozenset(GpuKind(each.text("model"), each.amount("memory"), each.amount("usable")) for each in listed)

@@ -4,7 +4,7 @@ Values that others wrote: how they are checked, and how a message shows them.
 - `Reader` reads typed fields of JSON. It knows types and ranges; the codecs know what the fields mean. It returns a
   value of the right type or raises `Malformed`, and no other exception.
 - `is_label` and its siblings check names by the rules of Kubernetes ("Object Names and IDs": RFC 1123 labels and
-  subdomains). Other text must not become part of a path, a key or a log line.
+  subdomains). Other text must not become part of a path, a key, a log line or a series.
 - `shown` shows a value in a message, short and on one line. A tenant's value may be megabytes of text, nested deeply,
   or a number that Python refuses to print, and messages go to kubectl, Events and logs.
 """
@@ -12,8 +12,9 @@ Values that others wrote: how they are checked, and how a message shows them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from contract.encoding.plain import NAME, is_plain, plain, stand_in
 from contract.model import LONGEST_WORD, MOST_WORDS, POLICIES
 
 _LONGEST_SHOWN = 80
@@ -22,6 +23,8 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _UID = re.compile(r"[!-~]{1,128}")
 _LONGEST_NAME = 253
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MOST_KINDS = 4
 _NO_UUID = frozenset(("all", "none", "void"))
 """Words that mean more than one GPU, or none, where a GPU's UUID is expected (NVIDIA container toolkit)."""
 
@@ -65,6 +68,12 @@ def is_uid(text: str) -> bool:
     return _UID.fullmatch(text) is not None
 
 
+def are_kinds(text: str) -> bool:
+    """Whether this lists CDI kinds, `vendor/class`, separated by commas (CDI specification); empty text lists none."""
+    found = text.split(",") if text else []
+    return len(found) <= _MOST_KINDS and all(_KIND.fullmatch(kind) for kind in found)
+
+
 class Malformed(ValueError):
     """The document has the wrong form. The message names the wrong part."""
 
@@ -90,6 +99,34 @@ class Reader:
         if not isinstance(value, str):
             raise Malformed(f"{self._path}.{key} is not text")
         return value
+
+    def line(self, key: str, default: str | None = None, *, most: int = NAME) -> str:
+        """Text for people, made fit to be shown (`contract.encoding.plain`)."""
+        return plain(self.text(key, default), most)
+
+    def word(self, key: str, known: Collection[str], otherwise: str) -> str:
+        """One of the known words; `otherwise` for everything else, also for what is no text."""
+        value = self._value.get(key)
+        return value if isinstance(value, str) and value in known else otherwise
+
+    def label(self, key: str) -> str:
+        """The name of a namespace or a container."""
+        value = self.text(key)
+        if not is_label(value):
+            raise Malformed(f"{self._path}.{key} is not a name of at most 63 of a-z, 0-9 and -")
+        return value
+
+    def name(self, key: str, default: str | None = None) -> str:
+        """The name of an object, or the default."""
+        value = self.text(key, default)
+        if value != default and not is_subdomain(value):
+            raise Malformed(f"{self._path}.{key} is not a name of at most 253 of a-z, 0-9, - and .")
+        return value
+
+    def named(self, key: str, default: str | None = None) -> str:
+        """The name of an object, or the default; for text that is no name a name that stands for it (`stand_in`)."""
+        value = self.text(key, default)
+        return value if value == default or is_subdomain(value) else stand_in(value)
 
     def uuid(self, key: str) -> str:
         """The UUID of one GPU."""
@@ -131,7 +168,13 @@ class Reader:
         # The list may be joined from a dialect's own and ours.
         if len(found) > 2 * MOST_WORDS or any(len(word) > LONGEST_WORD for word in found):
             raise Malformed(f"{self._path}.{key} has more than {2 * MOST_WORDS} words, or too long ones")
+        if not all(is_plain(word, 4 * LONGEST_WORD) for word in found):
+            raise Malformed(f"{self._path}.{key} has characters that cannot be shown")
         return found
+
+    def lines(self, key: str, *, most: int = NAME) -> tuple[str, ...]:
+        """A list of text for people, each made fit to be shown; empty where the field is absent."""
+        return tuple(plain(text, most) for text in self.texts(key))
 
     def objects(self, key: str, *, most: int | None = None) -> list[Reader]:
         """A list of at most `most` objects; empty where the field is absent."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding import codec
-from contract.encoding.reading import Malformed, Reader
+from contract.encoding.reading import Malformed, Reader, shown
 from contract.model import Allocation, GpuShare, PodRequest
 
 JSON = dict[str, Any]
@@ -34,8 +34,6 @@ SINCE = (1, 34)
 MOST_RESULTS = 32
 """Devices, and requests, of one claim (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 _LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
-SELECTOR = ",".join(f"{key}={value}" for key, value in _LABELS.items())
-"""The label selector of all our claims."""
 _KIND = "Share"
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
 _LONGEST_LABEL = 63
@@ -256,7 +254,7 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     top = Reader(claim, "claim")
     metadata = top.object("metadata")
     if metadata.text("uid") != uid:
-        raise Malformed(f"the claim has another uid than {uid}: it was made again since")
+        raise Malformed(f"the claim has another uid than {shown(uid)}: it was made again since")
     owner = owner_uid(claim)
     users = [(item.text("resource", ""), item.text("uid")) for item in top.object("status").objects("reservedFor")]
     if not is_ours(metadata.text("name")) or not owner or users != [("pods", owner)]:
@@ -265,7 +263,7 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     for item in _devices(claim).objects("config"):
         opaque = item.object("opaque")
         if opaque.text("driver") != names.GROUP:
-            raise Malformed(f"the claim has a configuration of the driver {opaque.text('driver')}")
+            raise Malformed(f"the claim has a configuration of the driver {shown(opaque.text('driver'))}")
         for request in item.texts("requests"):
             for card in opaque.object("parameters").objects("gpus"):
                 cards[request, device_name(card.uuid("uuid"))] = _cdi_names(card)
@@ -273,9 +271,10 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     for item in _devices(claim).objects("results"):
         request, pool, device = item.text("request"), item.text("pool"), item.text("device")
         if (item.text("driver"), pool) != (names.GROUP, node):
-            raise Malformed(f"the claim's device {device} is of {item.text('driver')} on {pool}, not on this node")
+            where = f"{shown(item.text('driver'))} on {shown(pool)}"
+            raise Malformed(f"the claim's device {shown(device)} is of {where}, not on this node")
         if (request, device) not in cards:
-            raise Malformed(f"the claim's device {device} has no configuration for {request}")
+            raise Malformed(f"the claim's device {shown(device)} has no configuration for {shown(request)}")
         found.append(PreparedDevice(request, pool, device, cards[request, device]))
     return tuple(found)
 
@@ -307,17 +306,16 @@ def from_checkpoint(text: str) -> dict[str, tuple[PreparedDevice, ...]]:
     """Read a checkpoint. Raises `Malformed`."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Malformed("the checkpoint is not JSON") from error
     top = Reader(document, "checkpoint")
     claims = document.get("claims")
     if top.amount("v") != 1 or not isinstance(claims, dict):
         raise Malformed("the checkpoint is of another version")
-    inside = Reader(claims, "checkpoint.claims")
     return {
         uid: tuple(
             PreparedDevice(item.text("request"), item.text("pool"), item.text("device"), item.texts("cdi"))
-            for item in inside.objects(uid)
+            for item in Reader({"devices": devices}, f"checkpoint.claims[{shown(uid)}]").objects("devices")
         )
-        for uid in claims
+        for uid, devices in claims.items()
     }

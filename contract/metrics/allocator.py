@@ -36,8 +36,8 @@ SCHEDULING_CYCLE_SECONDS = PROGRAM.histogram(
 )
 EVICTIONS = PROGRAM.counter(
     "gpufraction_evictions_total",
-    "Evictions asked for, by cause (unbound, repair, preemption, idle, defragmentation) and outcome (evicted, gone, "
-    "budget, failed).",
+    "Evictions asked for, by cause (unbound, repair, preemption, idle, defragmentation, overuse, unhealthy) and "
+    "outcome (evicted, gone, budget, failed).",
     labels=("cause", "outcome"),
 )
 IDLE_PODS = PROGRAM.gauge(
@@ -102,6 +102,11 @@ POOL_FAILURES = PROGRAM.gauge(
 WAITING_PODS = PROGRAM.gauge(
     "gpufraction_waiting_pods",
     "Gated pods that wait for a share.",
+)
+PARKED_PODS = PROGRAM.gauge(
+    "gpufraction_parked_pods",
+    "Those of the waiting pods of which only the name is kept, since their namespace's budget of memory (queue.memory) "
+    "is used. They are read again when their turn comes.",
 )
 UNREADABLE_PODS = PROGRAM.gauge(
     "gpufraction_unreadable_pods",

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contract.encoding import quantity
@@ -53,6 +53,8 @@ class Reserve:
 
 
 NO_RESERVE = Reserve()
+MOST_LIMIT_RATIO = 10
+"""How many times its request a memory limit may be at most, whatever the options say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ class Amounts:
 
     memory: int = 0
     cores: int = 0
+    limits: int = 0
+    """Bytes for memory limits above requests; see `with_limits`."""
+
+    def with_limits(self, gpus: Iterable[Gpu]) -> Amounts:
+        """
+        The same with the resource of memory limits, where a GPU may have such limits.
+
+        It is as much as any limits add up to whose requests have room: no kubelet or scheduler refuses what the
+        allocator has allowed, also while the option changes. What limits add up to, the allocator decides.
+        """
+        allowed = any(gpu.sharing.limit_ratio for gpu in gpus)
+        return replace(self, limits=self.memory * MOST_LIMIT_RATIO if allowed else 0)
 
     def __add__(self, other: Amounts) -> Amounts:
         return Amounts(self.memory + other.memory, self.cores + other.cores)

@@ -8,7 +8,8 @@ so a text that is lost or out of date misleads nobody but its reader, who is sho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -78,15 +79,31 @@ def read(text: str) -> PoolsStatus:
     """The text read, without fields that are not known here, such as those of a later version. Raises `Malformed`."""
     try:
         found: Any = json.loads(text)
-        return PoolsStatus(float(found["at"]), tuple(_pools(found["pools"])), str(found.get("trouble", "")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return PoolsStatus(_finite(found["at"]), tuple(_pools(found["pools"])), str(found.get("trouble", "")))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise Malformed(f"{FILE}: found {shown(text)}; it is written by the allocator") from error
 
 
 def _pools(found: Iterable[dict[str, Any]]) -> Iterable[PoolStatus]:
-    known = {entry.name for entry in fields(PoolStatus)}
+    known = {entry.name: _READERS[str(entry.type)] for entry in fields(PoolStatus)}
     for each in found:
-        pool = PoolStatus(**{name: value for name, value in each.items() if name in known})
+        pool = PoolStatus(**{name: known[name](value) for name, value in each.items() if name in known})
         if pool.state not in get_args(State):
             raise ValueError(pool.state)
         yield pool
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("not a time")
+    return number
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError("not a number")
+    return value
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {"str": str, "State": str, "int": _whole, "float": _finite, "bool": bool}

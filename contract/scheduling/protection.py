@@ -24,6 +24,8 @@ AGAINST_SCALE_DOWN: Mapping[str, str] = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """By Cluster Autoscaler's name and by Karpenter's: the value that keeps the node."""
+_LONGEST = 512
+"""Characters of the list of those that are ours; a longer one is not ours."""
 
 
 LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -39,7 +41,8 @@ def evictable(annotations: Mapping[str, str], volumes: Iterable[str]) -> dict[st
 
 def written(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Which of these annotations of a pod are ours, the list itself included; not one that was changed since."""
-    listed = words(annotations.get(names.PROTECTED))
+    text = annotations.get(names.PROTECTED, "")
+    listed = words(text) if len(text) <= _LONGEST else ()
     ours = tuple(key for key, value in AGAINST_SCALE_DOWN.items() if key in listed and annotations.get(key) == value)
     return (*ours, str(names.PROTECTED)) if names.PROTECTED in annotations else ()
 

@@ -33,24 +33,34 @@ class Code(IntEnum):
     TAINT = 8
     SELECTOR = 9
     PORTS = 10
-    CPU = 11
-    MEMORY_OF_NODE = 12
-    STORAGE = 13
-    PODS = 14
-    TOO_FEW_GPUS = 15
-    UNHEALTHY = 16
-    NOT_SHARED = 17
-    GPU_CORDONED = 18
-    UUID = 19
-    MODEL = 20
-    LIMIT_TOO_LARGE = 21
-    EXCLUSIVE = 22
-    BUSY = 23
-    SHARERS = 24
-    MEMORY = 25
-    LIMITS_IN_ALL = 26
-    CORES = 27
-    NUMA = 28
+    CLAIM = 11
+    VOLUME = 12
+    NO_VOLUME = 13
+    STORAGE_CAPACITY = 14
+    VOLUME_IN_USE = 15
+    VOLUME_LIMIT = 16
+    TOPOLOGY_LABEL = 17
+    TOPOLOGY_SPREAD = 18
+    POD_AFFINITY = 19
+    POD_ANTI_AFFINITY = 20
+    CPU = 21
+    MEMORY_OF_NODE = 22
+    STORAGE = 23
+    PODS = 24
+    TOO_FEW_GPUS = 25
+    UNHEALTHY = 26
+    NOT_SHARED = 27
+    GPU_CORDONED = 28
+    UUID = 29
+    MODEL = 30
+    LIMIT_TOO_LARGE = 31
+    EXCLUSIVE = 32
+    BUSY = 33
+    SHARERS = 34
+    MEMORY = 35
+    LIMITS_IN_ALL = 36
+    CORES = 37
+    NUMA = 38
     RESERVED = 99
 
 
@@ -62,7 +72,7 @@ class Reason:
     wanted: int = 0
     most: int = 0
     what: str = ""
-    """The taint or port in the way; empty otherwise."""
+    """The taint, port or claim in the way; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,15 @@ _PLAIN: Mapping[Code, str] = {
     Code.CORDONED: "cordoned",
     Code.NOT_READY: "not ready",
     Code.SELECTOR: "not matching the pod's node selector or affinity",
+    Code.VOLUME: "because of a volume that the node does not reach",
+    Code.NO_VOLUME: "because of a claim for which no volume can be bound there",
+    Code.STORAGE_CAPACITY: "short of storage for a new volume",
+    Code.VOLUME_IN_USE: "because of a volume that another pod uses and cannot share",
+    Code.VOLUME_LIMIT: "with as many volumes as can be attached",
+    Code.TOPOLOGY_LABEL: "without a label of the pod's topology spread constraints",
+    Code.TOPOLOGY_SPREAD: "because of a topology spread constraint",
+    Code.POD_AFFINITY: "because of required affinity to another pod",
+    Code.POD_ANTI_AFFINITY: "because of anti-affinity to another pod",
     Code.UNHEALTHY: "with unhealthy GPUs",
     Code.NOT_SHARED: "with GPUs that are not shared, since a vendor's device plugin may allocate them",
     Code.GPU_CORDONED: "with GPUs that an administrator cordoned",
@@ -116,7 +135,7 @@ _PLAIN: Mapping[Code, str] = {
 
 _OF_BYTES: Mapping[Code, tuple[str, str]] = {
     Code.MEMORY: ("short of memory", "largest free"),
-    Code.LIMIT_TOO_LARGE: ("with GPUs that cannot hold the memory limit", "largest"),
+    Code.LIMIT_TOO_LARGE: ("that allow no memory limit this far above the request", "largest"),
     Code.LIMITS_IN_ALL: ("on whose GPUs the memory limits would add up to too much", "most left"),
     Code.MEMORY_OF_NODE: ("short of node memory", "most free"),
     Code.STORAGE: ("short of ephemeral storage", "most free"),
@@ -142,6 +161,8 @@ def _sentence(found: ReasonCount) -> str:
         case Code.TAINT:
             until = ", until the node's GPUs are published" if found.what.startswith(names.STARTUP_TAINT) else ""
             return f"{count} with a taint that the pod does not tolerate ({found.what}{until})"
+        case Code.CLAIM:
+            return f"{count} because of a PersistentVolumeClaim {found.what}"
         case Code.PORTS:
             return f"{count} with the host port in use ({found.what})"
     if found.code in _OF_BYTES:

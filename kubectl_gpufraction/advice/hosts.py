@@ -20,6 +20,7 @@ from contract.nodes.excluded import KeptOut
 from contract.scheduling import needs as scheduling
 from contract.scheduling import protection
 from contract.scheduling.demand import of_claim
+from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.nodeinfo import holding
 from kubectl_gpufraction.cluster.room import NodeWithPods, ShareHolder
@@ -86,6 +87,8 @@ def advice_input(
         node = pod.node if pod is not None and pod.allocation is not None else (raw.get("spec") or {}).get("nodeName")
         if pod is not None and pod.request.claim:
             pod = None  # its claim has the share
+        if pod is not None and pod.deleted:
+            continue
         if pod is not None and pod.allocation is None:
             queue.append(Waiter(pod, needs, tuple(gate for gate in pods.gates(raw) if gate != names.GATE)))
         elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:
@@ -97,7 +100,7 @@ def advice_input(
     here = ((states[name], sorted(holders[name], key=lambda holder: holder.pod.key)) for name in sorted(states))
     return AdviceInput(
         tuple(NodeWithPods(state, tuple(found)) for state, found in here),
-        tuple(sorted(queue, key=lambda waiter: (waiter.pod.order, waiter.pod.key))),
+        tuple(own_order(sorted(queue, key=lambda each: (each.pod.order, each.pod.key)), lambda each: each.pod.place)),
         {_key(budget): int((budget.get("status") or {}).get("disruptionsAllowed") or 0) for budget in budgets},
         tuple(sorted(leaving)),
     )

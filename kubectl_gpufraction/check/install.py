@@ -64,6 +64,14 @@ _BASE = (
     ProgramRight(_ALLOCATOR, Access("list", "", "nodes")),
     ProgramRight(_ALLOCATOR, Access("list", names.GROUP, "gpunodes")),
     ProgramRight(_ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE)),
+    *(
+        ProgramRight(account, Access("create", group, resource))
+        for account in (_ALLOCATOR, _AGENT)
+        for group, resource in (
+            ("authentication.k8s.io", "tokenreviews"),
+            ("authorization.k8s.io", "subjectaccessreviews"),
+        )
+    ),
     ProgramRight(_AGENT, Access("patch", names.GROUP, "gpunodes/status")),
     ProgramRight(_AGENT, Access("patch", "", "nodes/status")),
 )
@@ -88,8 +96,8 @@ _OPTIONAL = (
     ("provisioning-placeholders", _ALLOCATOR, Access("create", "", "pods", names.NAMESPACE), "node-placeholders"),
     ("pods", _AGENT, _PODS, "node-access"),
     ("startup-taint", _AGENT, Access("patch", "", "nodes"), "startup-taint"),
-    ("evict-overuse", _AGENT, _EVICTION, "node-access"),
-    ("evict-unhealthy", _AGENT, _EVICTION, "node-access"),
+    ("evict-overuse", _ALLOCATOR, _EVICTION, "allocator-eviction"),
+    ("evict-unhealthy", _ALLOCATOR, _EVICTION, "allocator-eviction"),
 )
 """Settings that need a right beyond the base: the setting, the account, the right, and the component that grants it."""
 _OFF = frozenset(("", "false", "0", "0s", "0m", "report", "keep"))
@@ -108,12 +116,14 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
         return
     yield _installation(facts)
     yield _image(facts)
+    yield from _others_images(facts)
     yield from _own_pod_security(facts)
     yield _policies(facts)
     yield from _programs(facts)
     if facts.webhook is not None:
         yield _certificates(facts)
     yield _leader(facts)
+    yield from _open_metrics(facts)
     yield from _program_rights(facts)
     yield trial.finding(facts)
 
@@ -158,6 +168,32 @@ def _image(facts: ClusterFacts) -> Finding:
         found = "; ".join(f"{image} of {few(sorted(set(of)))}" for image, of in sorted(images.items()))
         return Finding(WARN, check, f"the programs run from different images: {found}", cure)
     return Finding(OK, check, f"{next(iter(images))} everywhere" if images else "no workload to look at")
+
+
+def _others_images(facts: ClusterFacts) -> Iterator[Finding]:
+    """Whether images that are not ours, such as the one that the component preload copies from, are named by digest."""
+    check, ours, others = "other-images", set[str](), dict[str, list[str]]()
+    for kind, workload in workloads(facts):
+        spec = pod_spec(workload)
+        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+            image, command = str(container.get("image", "")), list(container.get("command") or [])
+            if command[:2] == ["python", "-m"]:
+                ours.add(_repository(image))
+            others.setdefault(image, []).append(f"{kind}/{name_of(workload)}")
+    foreign = {image: of for image, of in others.items() if ours and _repository(image) not in ours}
+    for image, of in sorted(foreign.items()):
+        if "@sha256:" in image:
+            yield Finding(OK, check, f"{image} of {few(sorted(set(of)))} is named by digest")
+        else:
+            found = f"{image} of {few(sorted(set(of)))} is named by tag: whoever may write the tag chooses what runs"
+            cure = f"name it with its digest under images of your kustomization && {APPLY}"
+            yield Finding(WARN, check, found, cure)
+
+
+def _repository(image: str) -> str:
+    """An image's name without digest and tag."""
+    name = image.partition("@")[0]
+    return name if ":" not in name.rpartition("/")[2] else name.rpartition(":")[0]
 
 
 def _own_pod_security(facts: ClusterFacts) -> Iterator[Finding]:
@@ -293,10 +329,22 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
     if named(facts.deployments, CERTS) is not None:
         needed.append(_KEEPER)
     for setting, account, access, component in _OPTIONAL:
-        found = allocator if account == _ALLOCATOR else {**allocator, **agent}  # who is idle, agents must know
+        # Who is idle, agents must know, and the allocator evicts for what agents report.
+        found = {**agent, **allocator} if account == _ALLOCATOR else {**allocator, **agent}
         if found.get(setting, "").lower() not in _OFF:
             needed.append(ProgramRight(account, access, component, setting))
     return tuple(needed)
+
+
+def _open_metrics(facts: ClusterFacts) -> Iterator[Finding]:
+    """A warning where a setting opens the metrics to everybody."""
+    opened = [name for name in _OURS if settings(facts, name).get("metrics-access", "").lower() == "open"]
+    if opened:
+        said = f"everybody who reaches the port reads the metrics of {' and '.join(opened)}, which name pods"
+        cure = (
+            "remove the setting metrics_access, and bind the ClusterRole gpufraction-metrics-reader to your Prometheus"
+        )
+        yield Finding(WARN, "metrics-access", said, cure)
 
 
 def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:

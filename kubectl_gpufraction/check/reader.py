@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from contract import names
+from contract import kinds, names
 from kubectl_gpufraction.check import cluster, install, trial
 from kubectl_gpufraction.check.facts import (
     CONFIGURATION,
@@ -95,7 +95,7 @@ def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:
 
 
 def _listed(kube: Kube, path: str, what: str) -> Objects | Unseen:
-    return _tried(f"list {what}", lambda: tuple(kube.list(path).items))
+    return _tried(f"list {what}", lambda: tuple(kube.list(path, of=kinds.SHOWN).items))
 
 
 def _names(items: Objects | Unseen) -> frozenset[str] | Unseen:
@@ -116,7 +116,7 @@ def _webhook(kube: Kube) -> JSON | None:
 
 def _gpunodes(kube: Kube) -> Objects | None:
     try:
-        return tuple(kube.list(paths.gpunodes()).items)
+        return tuple(kube.list(paths.gpunodes(), of=kinds.SHOWN).items)
     except KubeNotFound:
         return None
 

@@ -1,17 +1,29 @@
 """
 All rules in order: the cluster, the installation, the nodes' GPUs, the namespaces.
 
-Pure: facts in, findings out.
+Pure: facts in, findings out. An object that a group of rules cannot read costs that group alone, which then is unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from kubectl_gpufraction.check import cluster, install, nodes, tenants
 from kubectl_gpufraction.check.facts import ClusterFacts
-from kubectl_gpufraction.check.findings import Finding
+from kubectl_gpufraction.check.findings import UNKNOWN, Finding
+
+Rules = Callable[[ClusterFacts], Iterable[Finding]]
 
 
 def findings(facts: ClusterFacts) -> list[Finding]:
     """Every finding on a cluster."""
-    rules = (cluster.findings, install.findings, nodes.findings, tenants.findings)
-    return [finding for rule in rules for finding in rule(facts)]
+    rules: tuple[Rules, ...] = (cluster.findings, install.findings, nodes.findings, tenants.findings)
+    return [finding for rule in rules for finding in _found(rule, facts)]
+
+
+def _found(rule: Rules, facts: ClusterFacts) -> list[Finding]:
+    try:
+        return list(rule(facts))
+    except Exception as error:
+        group = rule.__module__.rpartition(".")[2]
+        return [Finding(UNKNOWN, group, f"unknown: an object is not as its kind promises ({type(error).__name__})")]

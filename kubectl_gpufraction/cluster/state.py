@@ -2,18 +2,20 @@
 The cluster's GPUs and pods as the objects describe them: JSON lists in, frozen values out.
 
 The allocator's rules apply: a request counts only if it agrees with the accounting resources, an allocation only if it
-gives what was requested. Must not: call the API.
+gives what was requested. Texts are made fit to be shown when they are read, and an object of which something cannot be
+read counts as absent: whoever wrote it, everybody else's rows are shown. Must not: call the API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from contract import names, pods
 from contract.encoding import codec
+from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 from contract.nodes import attributes
@@ -26,8 +28,14 @@ from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import queue_order
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 _FOREIGN_GATE = "ForeignGate"
 """The reason of a pod that another system's scheduling gate holds."""
+
+
+TERMINATING = "Terminating"
+"""The code of a pod that was deleted while it waited."""
+_DELETED = "it was deleted while it waited, so it gets no share; a finalizer keeps it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,18 @@ class Pod:
     """Since when it waits for that reason, RFC 3339."""
     unbound: str = ""
     """Why kube-scheduler has not bound it although it has its share, or empty."""
+    deleted: bool = False
+    """It was deleted while it waited, and a finalizer keeps it: it is not in the queue."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in the queue."""
+        return self.allocation is None and not self.deleted
+
+    @property
+    def status(self) -> str:
+        """In one word, where it stands."""
+        return self.phase if self.allocation is not None else TERMINATING if self.deleted else "Waiting"
 
     @property
     def key(self) -> str:
@@ -56,14 +76,22 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        """Its sort key in the queue. The order of pods created in the same second is known to the allocator only."""
-        return queue_order(self.priority, self.request, self.created)
+    def order(self) -> tuple[int, str]:
+        """
+        Its sort key in the queue, before `own_order`. The order of pods created in the same second is known to the
+        allocator only.
+        """
+        return queue_order(self.priority, self.created)
+
+    @property
+    def place(self) -> QueuePlace:
+        """What the order of the queue looks at."""
+        return QueuePlace(self.priority, self.namespace, self.created, self.request.priority > 0)
 
     @property
     def competes(self) -> bool:
         """Whether it waits for room on GPUs: not for a claim, and not for another system's gate."""
-        return self.allocation is None and not self.request.claim and self.code != _FOREIGN_GATE
+        return self.waits and not self.request.claim and self.code != _FOREIGN_GATE
 
     def shares(self) -> Mapping[str, Demand]:
         """What it uses, by GPU UUID. Init containers run one after the other, so their largest share counts."""
@@ -85,18 +113,33 @@ class ListedClaim:
         return f"claim/{self.namespace}/{self.name}"
 
 
+def legible(read: Callable[[JSON], T | None], objects: Iterable[JSON]) -> Iterator[T]:
+    """What is read of each object; those of which nothing is, or that are damaged in any way, are left out."""
+    for each in objects:
+        try:
+            found = read(each)
+        except Exception:  # whatever is wrong with it: it costs nobody but its owner
+            continue
+        if found is not None:
+            yield found
+
+
 def claims_of(elasticgpus: Iterable[JSON]) -> tuple[ListedClaim, ...]:
     """The claims that have a share, by name, from the list of ElasticGPUs."""
-    found = []
-    for each in elasticgpus:
-        metadata, reference = each.get("metadata") or {}, (each.get("spec") or {}).get("claimRef") or {}
-        try:
-            allocation = codec.allocation_from_text((metadata.get("annotations") or {}).get(names.ALLOCATION))
-        except Malformed:
-            continue
-        namespace, name = str(reference.get("namespace", "")), str(reference.get("name", ""))
-        found.append(ListedClaim(namespace, name, str(metadata.get("name", "")), allocation))
-    return tuple(sorted(found, key=lambda claim: claim.key))
+    return tuple(sorted(legible(_claim, elasticgpus), key=lambda claim: claim.key))
+
+
+def _claim(elasticgpu: JSON) -> ListedClaim:
+    metadata, reference = elasticgpu.get("metadata") or {}, (elasticgpu.get("spec") or {}).get("claimRef") or {}
+    allocation = codec.allocation_from_text((metadata.get("annotations") or {}).get(names.ALLOCATION))
+    return ListedClaim(
+        _word(reference.get("namespace")), _word(reference.get("name")), _word(metadata.get("name")), allocation
+    )
+
+
+def _word(value: object, most: int = NAME) -> str:
+    """A field as text that can be shown; empty where it is absent."""
+    return plain(str(value), most) if value is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +205,7 @@ class ClusterView:
     """The holders by UUID, sorted out once: a large cluster has thousands of GPUs and ten times the pods."""
     _held: Mapping[str, Held] = field(init=False, repr=False, compare=False)
     """What each namespace holds, where the queue is fair."""
-    _rivals: Mapping[tuple[int, int], tuple[tuple[int, str], ...]] = field(init=False, repr=False, compare=False)
+    _rivals: Mapping[int, tuple[tuple[int, str], ...]] = field(init=False, repr=False, compare=False)
     """By priority the two namespaces with waiting pods that hold least for their weight, where the queue is fair."""
 
     def __post_init__(self) -> None:
@@ -179,16 +222,16 @@ class ClusterView:
     def _compare_namespaces(self) -> None:
         """Add up what each namespace holds, once, where the queue is fair."""
         held: dict[str, Held] = {}
-        rivals: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        rivals: dict[int, list[tuple[int, str]]] = {}
         object.__setattr__(self, "_held", held)
         if self.weights is not None:
             for namespace, _, _, taken in self.booked():
                 held[namespace] = held.get(namespace, NOTHING).plus(fairness.held_of(taken.values()))
             shares = self._shares()
-            for tier, namespace in {(pod.order[:2], pod.namespace) for pod in self.pods if pod.competes}:
+            for priority, namespace in {(pod.priority, pod.namespace) for pod in self.pods if pod.competes}:
                 share = shares.of(namespace, held.get(namespace, NOTHING))
-                rivals.setdefault(tier, []).append((share, namespace))
-        object.__setattr__(self, "_rivals", {tier: tuple(sorted(each)[:2]) for tier, each in rivals.items()})
+                rivals.setdefault(priority, []).append((share, namespace))
+        object.__setattr__(self, "_rivals", {each: tuple(sorted(found)[:2]) for each, found in rivals.items()})
 
     @classmethod
     def of(
@@ -206,12 +249,12 @@ class ClusterView:
         Read the four lists, and the excluded cards by node. Objects that cannot be read count as absent, as in the
         allocator.
         """
-        by_name = {str((node.get("metadata") or {}).get("name", "")): node for node in nodes}
-        found = (_node(gpunode, by_name, kept_out) for gpunode in gpunodes)
-        read = (pod_of(pod) for pod in all_pods if not pods.finished(pod))
+        by_name = dict(legible(lambda node: (str((node.get("metadata") or {}).get("name", "")), node), nodes))
+        found = legible(lambda gpunode: _node(gpunode, by_name, kept_out), gpunodes)
+        read = legible(lambda pod: None if pods.finished(pod) else pod_of(pod), all_pods)
         return cls(
-            tuple(sorted((node for node in found if node), key=lambda node: node.name)),
-            tuple(sorted((pod for pod in read if pod), key=lambda pod: (pod.namespace, pod.name))),
+            tuple(sorted(found, key=lambda node: node.name)),
+            tuple(sorted(read, key=lambda pod: (pod.namespace, pod.name))),
             claims_of(elasticgpus),
             whole,
             weights,
@@ -222,13 +265,14 @@ class ClusterView:
         The waiting pods in the order of the queue; those created in the same second by name. In the fair order each one
         counts as placed in its turn.
         """
-        by_age = sorted((pod for pod in self.pods if pod.allocation is None), key=lambda pod: (pod.order, pod.key))
+        by_age = sorted((pod for pod in self.pods if pod.waits), key=lambda pod: (pod.order, pod.key))
+        in_line = tuple(fairness.own_order(by_age, lambda pod: pod.place))
         if self.weights is None:
-            return tuple(by_age)
+            return in_line
         total = self._total()
         card = total.memory * WHOLE // max(total.cores, 1)
         found = fairness.if_placed(
-            by_age, _place, lambda pod: fairness.asked(pod.request, card), self._shares(), self._held
+            in_line, lambda pod: pod.place, lambda pod: fairness.asked(pod.request, card), self._shares(), self._held
         )
         return tuple(found)
 
@@ -236,13 +280,20 @@ class ClusterView:
         """The place of each waiting pod, by `namespace/name`."""
         found: dict[object, list[int]] = {}
         waiting = self.waiting()
+        group = self.groups()
         for place, pod in enumerate(waiting, 1):
-            found.setdefault(self.group(pod), []).append(place)
-        return {pod.key: Places(min(places), max(places)) for pod in waiting for places in (found[self.group(pod)],)}
+            found.setdefault(group(pod), []).append(place)
+        return {pod.key: Places(min(places), max(places)) for pod in waiting for places in (found[group(pod)],)}
 
-    def group(self, pod: Pod) -> object:
-        """Equal for pods whose order among each other only the allocator knows: they were created in one second."""
-        return pod.order if self.weights is None else (pod.order, pod.namespace)
+    def groups(self) -> Callable[[Pod], object]:
+        """
+        What is equal for waiting pods whose order among each other only the allocator knows: they were created in one
+        second, or wait for pods that were.
+        """
+        created = fairness.counts_as_created(pod.place for pod in self.pods if pod.allocation is None)
+        if self.weights is None:
+            return lambda pod: (pod.priority, created(pod.place))
+        return lambda pod: (pod.order, pod.place.preferred, pod.namespace)
 
     def ahead(self, pod: Pod) -> tuple[NamespaceShare, NamespaceShare] | None:
         """
@@ -252,7 +303,7 @@ class ClusterView:
         if self.weights is None or not pod.competes:
             return None
         mine = self._shares().of(pod.namespace, self._held.get(pod.namespace, NOTHING))
-        least = next((each for each in self._rivals[pod.order[:2]] if each[1] != pod.namespace), None)
+        least = next((each for each in self._rivals[pod.priority] if each[1] != pod.namespace), None)
         return None if least is None or least[0] >= mine else (self._standing(least[1]), self._standing(pod.namespace))
 
     def _standing(self, namespace: str) -> NamespaceShare:
@@ -297,14 +348,10 @@ class ClusterView:
                 counted.add(claim)
 
 
-def _place(pod: Pod) -> QueuePlace:
-    return QueuePlace(pod.order[:2], pod.namespace, pod.created)
-
-
 def address_of(node: Mapping[str, Any]) -> str:
     """The node's first internal address, or `unknown`."""
     addresses = (node.get("status") or {}).get("addresses") or []
-    return next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "unknown")
+    return next((_word(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "unknown")
 
 
 def inventory_of(gpunode: JSON, kept_out: Mapping[str, KeptOut]) -> Inventory | None:
@@ -330,11 +377,11 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
     return Node(
         inventory,
         address_of(node),
-        str(published.get("observedAt") or ""),
+        _word(published.get("observedAt")),
         here.cordoned,
         here.ready,
-        ",".join(map(str, isolation)) if isinstance(isolation, list) and isolation else "-",
-        str(_condition(published, "OptionsRefused").get("message") or ""),
+        _word(",".join(map(str, isolation))) if isinstance(isolation, list) and isolation else "-",
+        _word(_condition(published, "OptionsRefused").get("message"), MESSAGE),
     )
 
 
@@ -358,24 +405,38 @@ def pod_of(pod: JSON) -> Pod | None:
     if allocation is None and not waits:
         return None
     metadata, status = pod["metadata"], pod.get("status") or {}
+    deleted = waits and bool(metadata.get("deletionTimestamp"))
     allocated = _condition(status, names.ALLOCATED_CONDITION)
+    if deleted:
+        since = {"lastTransitionTime": metadata["deletionTimestamp"]}
+        allocated = {"reason": TERMINATING, "message": _kept_by(metadata), **since}
     bound = _condition(status, "PodScheduled")
     return Pod(
-        namespace=str(metadata.get("namespace", "")),
-        name=str(metadata.get("name", "")),
+        namespace=_word(metadata.get("namespace")),
+        name=_word(metadata.get("name")),
         node=allocation.node if allocation else "",
-        phase=str(status.get("phase", "Pending")),
-        created=str(metadata.get("creationTimestamp", "")),
+        phase=_word(status.get("phase", "Pending")),
+        created=_word(metadata.get("creationTimestamp")),
         priority=pods.priority(pod),
         request=request,
         allocation=allocation,
-        code=str(allocated.get("reason", "")) if waits else "",
-        reason=str(allocated.get("message", "")).removeprefix("waiting: ") if waits else "",
-        since=str(allocated.get("lastTransitionTime") or "") if waits else "",
-        unbound=str(bound.get("message") or bound.get("reason") or "")
+        code=_word(allocated.get("reason")) if waits else "",
+        reason=_word(allocated.get("message"), MESSAGE).removeprefix("waiting: ") if waits else "",
+        since=_word(allocated.get("lastTransitionTime")) if waits else "",
+        unbound=_word(bound.get("message") or bound.get("reason"), MESSAGE)
         if bound.get("status") == "False" and not waits
         else "",
+        deleted=deleted,
     )
+
+
+def _kept_by(metadata: JSON) -> str:
+    """Why such a pod gets no share, with the finalizers that keep it."""
+    kept = ", ".join(str(each) for each in (metadata.get("finalizers") or ())[:_MOST_FINALIZERS])
+    return f"{_DELETED}: {kept}" if kept else _DELETED
+
+
+_MOST_FINALIZERS = 3
 
 
 def _condition(status: JSON, kind: str) -> JSON:

@@ -50,14 +50,16 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
+    if pod.deleted:
+        return [*lines, f"It is being deleted: {pod.reason}"]
     why = reason(state, pod) or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     if not state.whole:
         return [*lines, f"It waits: {why}", *_cures_of_claim(pod), _MORE]
-    queue, places, group = state.waiting(), state.places(), state.group(pod)
+    queue, places, group = state.waiting(), state.places(), state.groups()
     place = places[pod.key]
     lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
     lines += behind(state, pod)
-    beside = [other for other in queue if state.group(other) == group]
+    beside = [other for other in queue if group(other) == group(pod)]
     before = [f"{other.key} ({asked(other)})" for other in queue[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
@@ -71,11 +73,11 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
 
 def row(state: ClusterView, pod: Pod, lines: Sequence[str]) -> Row:
     """The same for programs. `lines`: the sentences."""
-    waits = pod.allocation is None
+    waits = pod.waits
     return {
         "namespace": pod.namespace,
         "name": pod.name,
-        "status": "Waiting" if waits else pod.phase,
+        "status": pod.status,
         "asks": asked(pod),
         "dialect": pod.request.dialect,
         "claim": pod.request.claim,
@@ -148,7 +150,7 @@ def _one_share(pod: Pod) -> bool:
 
 
 def _whose_end_helps(state: ClusterView, pod: Pod) -> list[tuple[Node, Gpu, str]]:
-    if pod.allocation is not None or pod.request.claim or not _an_end_helps(pod) or not _one_share(pod):
+    if not pod.waits or pod.request.claim or not _an_end_helps(pod) or not _one_share(pod):
         return []
     return list(_freeing(state, pod.request.containers[0]))
 
@@ -214,11 +216,13 @@ def run(session: Session) -> CommandOutput:
     shared = [known[key] for key in map(podfields.key, raw) if key in known]
     if not shared:
         raise Failed(f"{target}: none of its {many(len(raw), 'pod')} has a share or waits: {without_share(raw[0])}")
-    waiting = [pod for pod in shared if pod.allocation is None]
-    have, rest = len(shared) - len(waiting), len(raw) - len(shared)
-    beside = f"; {rest} without a share" if rest else ""
+    waiting = [pod for pod in shared if pod.waits]
+    deleted = [pod for pod in shared if pod.deleted]
+    have, rest = len(shared) - len(waiting) - len(deleted), len(raw) - len(shared)
+    beside = f"; {len(deleted)} being deleted" if deleted else ""
+    beside += f"; {rest} without a share" if rest else ""
     head = f"{target.kind}/{target.name}: {many(len(raw), 'pod')}, {have} with a share, {len(waiting)} waiting{beside}"
-    return _output(session, state, [*waiting, *(pod for pod in shared if pod.allocation is not None)], head)
+    return _output(session, state, [*waiting, *(pod for pod in shared if not pod.waits)], head)
 
 
 def _unknown(session: Session, target: Target) -> str:

@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from contract import pods as podfields
 from contract.dialects import aliyun
 from contract.encoding import quantity
+from contract.model import MOST_MEMORY, MOST_ON_NODE
 from contract.scheduling import needs
-from kubectl_gpufraction.cluster.state import ClusterView, address_of
+from kubectl_gpufraction.cluster.state import ClusterView, address_of, legible
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import tabwriter
 from kubectl_gpufraction.session import Command, Session
@@ -169,19 +170,15 @@ def gpu_nodes(state: ClusterView, nodes: Iterable[JSON], all_pods: Iterable[JSON
     """The nodes of our inventories, and those on which gpushare's own plugin still advertises its resource."""
     by_node = _held(state, unit)
     ours = {pod.key for pod in state.pods}
-    for pod_json in all_pods:
-        node = (pod_json.get("spec") or {}).get("nodeName")
-        if node and not podfields.finished(pod_json) and podfields.key(pod_json) not in ours:
-            theirs = _theirs(pod_json)
-            if theirs is not None:
-                by_node.setdefault(node, []).append(theirs)
+    for node, used in legible(lambda pod: None if podfields.key(pod) in ours else _foreign(pod), all_pods):
+        by_node.setdefault(node, []).append(used)
     found = {}
     for node_json in nodes:
         name, totals = node_json["metadata"]["name"], _advertised(node_json)
         if totals:
             found[name] = GpuNode(name, address_of(node_json), totals, tuple(by_node.get(name, ())))
     for each in state.nodes:
-        width = max((gpu.index for gpu in each.inventory.gpus), default=-1) + 1
+        width = max((gpu.index for gpu in each.inventory.gpus if gpu.index < MOST_ON_NODE), default=-1) + 1
         sizes = {gpu.index: gpu.memory // unit for gpu in each.inventory.gpus}
         if width:
             totals = tuple(sizes.get(index, 0) for index in range(width))
@@ -234,7 +231,14 @@ def _advertised(node: JSON) -> tuple[int, ...]:
     """In that system a card has the node's units divided by the number of cards."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     memory, count = (max(0, quantity.integer_or(allocatable.get(name), 0)) for name in (aliyun.MEM, aliyun.COUNT))
-    return (memory // count,) * count if memory and count else ()
+    return (memory // count,) * count if memory and 0 < count <= MOST_ON_NODE else ()
+
+
+def _foreign(pod: JSON) -> tuple[str, Used] | None:
+    """A pod on a node that gpushare itself serves, and the node."""
+    node = (pod.get("spec") or {}).get("nodeName")
+    theirs = _theirs(pod) if node and not podfields.finished(pod) else None
+    return (str(node), theirs) if theirs is not None else None
 
 
 def _theirs(pod: JSON) -> Used | None:
@@ -258,9 +262,11 @@ def _split(text: object) -> dict[int, int]:
         for by_gpu in json.loads(text).values() if isinstance(text, str) else ():
             for index, units in by_gpu.items():
                 found[int(index)] = found.get(int(index), 0) + int(units)
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, OverflowError, TypeError, RecursionError):
         return {}
-    return found
+    # Its author may be anybody: an amount that no GPU has would spoil the sums of all.
+    real = all(0 <= index < MOST_ON_NODE and 0 <= units <= MOST_MEMORY for index, units in found.items())
+    return found if real else {}
 
 
 # -- the command --------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _pod_row(pod: Pod) -> Row:
     return {
         "namespace": pod.namespace,
         "name": pod.name,
-        "status": pod.phase if pod.allocation else "Waiting",
+        "status": pod.status,
         "asks": asked(pod),
         "node": pod.node,
         "gpus": sorted(index_of.values()),

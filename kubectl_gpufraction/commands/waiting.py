@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubectl_gpufraction.cluster.state import ClusterView
+from kubectl_gpufraction.cluster.state import TERMINATING, ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age, asked, many, reason
@@ -28,11 +28,15 @@ COLUMNS = (
 
 
 def rows(state: ClusterView, namespace: str | None) -> list[Row]:
-    """The queue. A pod's place is that among the pods of all namespaces, `2-4` if several share it."""
+    """
+    The queue. A pod's place is that among the pods of all namespaces, `2-4` if several share it.
+
+    Last come the pods that were deleted while they waited and that a finalizer keeps; they have no place.
+    """
     places = state.places()
     return [
         {
-            "place": places[pod.key].shown if state.whole else None,
+            "place": places[pod.key].shown if state.whole and pod.waits else None,
             "namespace": pod.namespace,
             "name": pod.name,
             "asks": asked(pod),
@@ -43,7 +47,7 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
             "priority": pod.priority,
             "dialect": pod.request.dialect,
         }
-        for pod in state.waiting()
+        for pod in (*state.waiting(), *(pod for pod in state.pods if pod.deleted))
         if namespace in (None, pod.namespace)
     ]
 
@@ -70,8 +74,12 @@ def _why(row: Row) -> str:
 
 def totals(found: Sequence[Row]) -> str:
     """How many pods wait, and how many have each code."""
-    codes = Counter((row["reason"] and row["code"]) or "not decided yet" for row in found).most_common()
-    return f"{many(len(found), 'pod waits', 'pods wait')}: {', '.join(f'{count} {code}' for code, count in codes)}"
+    waiting = [row for row in found if row["code"] != TERMINATING]
+    codes = Counter((row["reason"] and row["code"]) or "not decided yet" for row in waiting).most_common()
+    text = many(len(waiting), "pod waits", "pods wait")
+    text += f": {', '.join(f'{count} {code}' for code, count in codes)}" if codes else ""
+    deleted = len(found) - len(waiting)
+    return f"{text}; {many(deleted, 'pod is', 'pods are')} being deleted" if deleted else text
 
 
 def run(session: Session) -> CommandOutput:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract import names
+from contract import kinds, names
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.idle.shares import gives_way, rows, totals
 from kubectl_gpufraction.output.forms import CommandOutput
@@ -42,7 +42,7 @@ def run(session: Session) -> CommandOutput:
 def _labels(session: Session) -> dict[str, str] | None:
     """What namespaces agreed to; None if the user may not see it."""
     try:
-        listed = session.kube.list(paths.namespaces(), {"labelSelector": names.IDLE_AFTER}).items
+        listed = session.kube.list(paths.namespaces(), {"labelSelector": names.IDLE_AFTER}, of=kinds.NAMESPACES).items
     except KubeForbidden:
         return None
     metadata = [each.get("metadata") or {} for each in listed]

@@ -2,7 +2,8 @@
 What a command has found, and its text in each of the forms: a table, JSON, YAML, names.
 
 Pure. A command gives values once. Tables and sentences are for people; the other forms are for programs, which get
-times as they are stored and every field in each row.
+times as they are stored and every field in each row. Every text of an object is made fit to be shown here, in each
+form: what a program reads, a person prints.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract.encoding.plain import LINE, plain, plain_values
 from kubectl_gpufraction.output.tables import Column, Row, joined, table
 
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -57,22 +59,23 @@ class CommandOutput:
         if form.name == "name":
             return joined(dict.fromkeys(self.names))
         if self.exact:
-            return self.exact
+            return "\n".join(plain(line, LINE) for line in self.exact.split("\n"))
         if self.lines is not None:
             return joined(self.lines)
         rows = self.rows if self.in_table is None else self.in_table
         if not rows:
-            return joined([self.empty])
+            return joined(self.empty.split("\n"))
         wide = form.name == "wide"
         shown = table(self.columns, rows, wide=wide, colour=form.colour, headers=form.headers, now=form.now)
         return shown + joined(self.notes) if form.headers else shown
 
 
 def serialized(document: Mapping[str, Any], form: str) -> str:
-    """A document as JSON or YAML."""
+    """A document as JSON or YAML, its texts made fit to be shown."""
+    document = plain_values(document)
     if form == "json":
         return json.dumps(document, indent=2) + "\n"
     import yaml  # the other forms start sooner without it
 
-    text: str = yaml.safe_dump(dict(document), sort_keys=False)
+    text: str = yaml.safe_dump(document, sort_keys=False)
     return text

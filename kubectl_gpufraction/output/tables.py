@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+from contract.encoding.plain import CELL, LINE, plain
+from kubectl_gpufraction.output.terminal import GREEN, PLAIN, RED, YELLOW
+
 _COLOURS = {
-    "Healthy": _GREEN,
-    "Running": _GREEN,
-    "Unhealthy": _RED,
-    "Cordoned": _YELLOW,
-    "Failed": _RED,
-    "Waiting": _YELLOW,
-    "Placed": _GREEN,
-    "Denied": _RED,
-    "OK": _GREEN,
-    "WARN": _YELLOW,
-    "FAIL": _RED,
-    "UNKNOWN": _YELLOW,
+    "Healthy": GREEN,
+    "Running": GREEN,
+    "Unhealthy": RED,
+    "Cordoned": YELLOW,
+    "Failed": RED,
+    "Waiting": YELLOW,
+    "Placed": GREEN,
+    "Denied": RED,
+    "OK": GREEN,
+    "WARN": YELLOW,
+    "FAIL": RED,
+    "UNKNOWN": YELLOW,
 }
 Row = Mapping[str, Any]
 
@@ -59,10 +61,10 @@ def table(
 
 
 def cell(value: object) -> str:
-    """A value in a table: lists with commas, an empty value as `-`."""
+    """A value in a table, made fit to be shown: lists with commas, an empty value as `-`."""
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
-    return "-" if value in ("", None) else str(value)
+        return plain(",".join(map(str, value)), CELL) or "-"
+    return "-" if value in ("", None) else plain(str(value), CELL)
 
 
 def _line(line: Sequence[str], widths: Sequence[int], colour: bool) -> str:
@@ -75,7 +77,7 @@ def _line(line: Sequence[str], widths: Sequence[int], colour: bool) -> str:
 
 def _coloured(text: str) -> str:
     found = _COLOURS.get(text.strip())
-    return f"{found}{text}{_PLAIN}" if found else text
+    return f"{found}{text}{PLAIN}" if found else text
 
 
 def tabwriter(text: str) -> str:
@@ -103,5 +105,5 @@ def _block(lines: Sequence[Sequence[str]], row: int, column: int) -> int:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Lines to one text that ends in a newline."""
-    return "".join(f"{part}\n" for part in parts)
+    """Lines, made fit to be shown, to one text that ends in a newline."""
+    return "".join(f"{plain(part, LINE)}\n" for part in parts)

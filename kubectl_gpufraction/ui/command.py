@@ -14,23 +14,28 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, TextIO
+from typing import Any
 
+from contract import kinds
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.terminal import Terminal
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import pages
 from kubectl_gpufraction.ui.reading import LEAST_REST, PictureReader, Stories
 from kubectl_gpufraction.ui.server import LIMITS, routes
 from runtime.httpserver import HttpError, HttpServer, serve_http
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeBadName, KubeError, KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
 _TOKEN_BYTES = 24
 _LOOPBACK = "127.0.0.1"
 _EVENTS_READ = 200
 """Events of one pod that are read; a pod that fails for days has many."""
+_EVENTS_PAGE = 50
+_PAGES_READ = 8
+"""Whoever may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
@@ -90,30 +95,55 @@ def serving(
 
 
 def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON:
-    """A pod and its Events, read with the rights of the account that serves the page. Raises HttpError."""
+    """
+    A pod and its Events, read with the rights of the account that serves the page. Raises HttpError.
+
+    Only of a pod that has a share or waits for one: of others nothing is read, and the answer does not tell whether
+    they are there.
+    """
+    try:
+        where = paths.pods(namespace, name)
+    except KubeBadName:
+        raise HttpError(400, "namespace, name: expected the names of a namespace and of a pod") from None
     seen = reader.current()
     if seen.picture is None:
         raise HttpError(503, seen.why or "the API server has not answered yet")
+    missing = HttpError(404, f"no pod {namespace}/{name} has a share or waits for one (any more)")
+    found = seen.picture.pod(namespace, name)
+    if found is None:
+        raise missing
     try:
-        pod = kube.get(paths.pods(namespace, name))
-    except ValueError:
-        raise HttpError(400, "namespace, name: expected the names of a namespace and of a pod") from None
+        pod = kube.get(where)
     except KubeNotFound:
-        raise HttpError(404, f"pod {namespace}/{name} is not there (any more)") from None
+        raise missing from None
     except KubeError as error:
         raise HttpError(502, str(error)) from None
+    # The picture is some seconds old; meanwhile a pod may have finished, and another one may have its name.
+    if not ClusterView.of((), (), (pod,)).pods:
+        raise missing
+    return pages.story(seen.picture, found, pod, *_events(kube, pod))
+
+
+def _events(kube: Kube, pod: JSON) -> tuple[list[JSON], str]:
+    """The Events of this very pod, as far as they are read, and why not all of them can be shown."""
+    metadata, found = pod["metadata"], list[JSON]()
     try:
-        about = f"involvedObject.kind=Pod,involvedObject.name={name}"
-        listed = kube.get(paths.events(namespace), {"fieldSelector": about, "limit": _EVENTS_READ})
-        events, unseen = list(listed.get("items") or []), ""
+        about = {"kind": "Pod", "name": str(metadata["name"]), "uid": str(metadata.get("uid") or "none")}
+        query = {"fieldSelector": paths.fields({f"involvedObject.{key}": value for key, value in about.items()})}
+        where, trim = paths.events(str(metadata["namespace"])), pages.trimmed_event
+        parts = kube.pages(where, query, _EVENTS_PAGE, of=kinds.EVENTS, trim=trim)
+        for number, part in enumerate(parts, 1):
+            found = part.items if part.first else found + part.items
+            if not part.last and (number >= _PAGES_READ or len(found) >= _EVENTS_READ):
+                return found[:_EVENTS_READ], "this pod has more Events than are read"
     except KubeForbidden:
-        events, unseen = [], "no right to list Events in this namespace"
+        return [], "no right to list Events in this namespace"
     except KubeError as error:
-        events, unseen = [], str(error)
-    return pages.story(seen.picture, pod, events, unseen)
+        return [], str(error)
+    return found, ""
 
 
-def serve(session: Session, out: TextIO, stop: threading.Event) -> int:
+def serve(session: Session, out: Terminal, stop: threading.Event) -> int:
     """Serve until `stop`, Ctrl-C or SIGTERM; the exit status."""
     given = session.given
     token = "" if given.listen else secrets.token_urlsafe(_TOKEN_BYTES)
@@ -132,10 +162,9 @@ def serve(session: Session, out: TextIO, stop: threading.Event) -> int:
     )
     try:
         with page as server:
-            print(f"http://{address[0]}:{server.port}/{token and token + '/'}", file=out)
+            out.say(f"http://{address[0]}:{server.port}/{token and token + '/'}")
             if token:
-                print("Open it in a browser on this machine. Ctrl-C ends it.", file=out)
-            out.flush()
+                out.say("Open it in a browser on this machine. Ctrl-C ends it.")
             stop.wait()
     except OSError as error:
         raise Failed(f"{address[0]}:{address[1]}: {error.strerror or error}; --port chooses another port") from error
@@ -144,7 +173,7 @@ def serve(session: Session, out: TextIO, stop: threading.Event) -> int:
 
 def run(session: Session) -> CommandOutput:
     """As `serve`, on the standard output."""
-    serve(session, sys.stdout, threading.Event())
+    serve(session, Terminal(sys.stdout), threading.Event())
     return CommandOutput()
 
 

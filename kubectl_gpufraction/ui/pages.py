@@ -18,7 +18,7 @@ from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.model import WHOLE
 from contract.scheduling.demand import Demand, usage_of
-from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Pod
+from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Pod, legible
 from kubectl_gpufraction.commands import explain, waiting
 from kubectl_gpufraction.commands import nodes as nodes_command
 from kubectl_gpufraction.commands import pods as pods_command
@@ -39,6 +39,9 @@ _OF_A_ROW = (
 )
 """What a GPU shows of its row in `nodes`."""
 _MOST_EVENTS = 50
+_OF_AN_EVENT = ("type", "reason", "count", "series", "lastTimestamp", "eventTime", "firstTimestamp")
+_LONGEST_MESSAGE = 1024
+"""Characters of an Event's message; Kubernetes allows as many."""
 _MOST_WORDS = 8
 
 
@@ -142,7 +145,7 @@ class Picture:
             "untouched": sum(not gpu["shares"] and takes_pods(gpu) for gpu, _ in open_gpus),
             "largest": {"freeMiB": largest[0], "node": largest[1], "gpu": largest[2]} if largest else None,
             "pods": len(self.state.pods),
-            "waiting": sum(pod.allocation is None for pod in self.state.pods),
+            "waiting": sum(pod.waits for pod in self.state.pods),
         }
 
 
@@ -278,7 +281,7 @@ def namespaces(state: ClusterView) -> list[JSON]:
         here["cores"] += sum(share.cores for share in shares.values())
         here["gpus"] |= set(shares)
     for pod in state.pods:
-        if pod.allocation is None:
+        if pod.waits:
             row(pod.namespace)["waiting"] += 1
     for each in found.values():
         each["gpus"] = len(each["gpus"])
@@ -288,25 +291,23 @@ def namespaces(state: ClusterView) -> list[JSON]:
 # -- a pod's story --------------------------------------------------------------------------------------------------
 
 
-def story(picture: Picture, pod: JSON, events: Sequence[JSON], unseen: str = "") -> JSON:
+def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unseen: str = "") -> JSON:
     """
     A pod from its creation on: what it asked for, how long it waited and why, where it went, and its Events.
 
-    `pod`: the object, newer than the picture. `unseen`: why its Events cannot be shown, or empty.
+    `pod`: the pod in the picture. `newest`: its object, which is newer. `unseen`: why not all of its Events
+    can be shown, or empty.
     """
-    metadata = pod.get("metadata") or {}
-    found = picture.pod(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-    lines = explain.explanation(picture.state, found) if found else [explain.without_share(pod)]
     now = picture.at.timestamp()
     return {
-        "namespace": metadata.get("namespace", ""),
-        "name": metadata.get("name", ""),
-        "phase": (pod.get("status") or {}).get("phase", ""),
-        "waits": bool(found and found.allocation is None),
-        "asks": asked(found) if found else "",
-        "lines": [moments.spoken(line, now) for line in lines],
-        "steps": steps(pod, asked(found) if found else ""),
-        "events": [_event(event) for event in sorted(events, key=_last_seen, reverse=True)[:_MOST_EVENTS]],
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "phase": (newest.get("status") or {}).get("phase", ""),
+        "waits": pod.waits,
+        "asks": asked(pod),
+        "lines": [moments.spoken(line, now) for line in explain.explanation(picture.state, pod)],
+        "steps": steps(newest, asked(pod)),
+        "events": sorted(legible(_event, events), key=lambda event: str(event["at"]), reverse=True)[:_MOST_EVENTS],
         "unseen": unseen,
     }
 
@@ -341,6 +342,12 @@ def _between(first: str, then: str) -> str:
     except ValueError:
         return ""
     return moments.duration(seconds)
+
+
+def trimmed_event(event: JSON) -> JSON:
+    """What the page shows of an Event, with a bound on its message."""
+    kept = {key: event[key] for key in _OF_AN_EVENT if key in event}
+    return kept | {"message": str(event.get("message") or "")[:_LONGEST_MESSAGE]}
 
 
 def _last_seen(event: JSON) -> str:

@@ -6,6 +6,8 @@ each path begins with a random token, which only the terminal shows. A request m
 a name that is known, since a stranger's page could otherwise reach it under a name of its own (DNS rebinding). No
 answer allows another origin to read it, and none changes anything.
 
+Every text in an answer is made fit to be shown: what is printable, and on one line.
+
 Must not: write to the cluster, or send what is not in the view that was asked for.
 """
 
@@ -22,6 +24,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
 
+from contract.encoding.plain import plain_values
 from kubectl_gpufraction.ui.pages import Picture, Selection
 from kubectl_gpufraction.ui.reading import LatestPicture, PictureReader, Stories
 from runtime.httpserver import Handler, HttpError, Reply, Request, Routes, ServerLimits, json_reply
@@ -144,7 +147,7 @@ class _Views:
                 self._bodies.clear()
             if key not in self._bodies:
                 old = {"since": picture.at.isoformat(timespec="seconds"), "why": seen.why} if seen.why else None
-                document = {"head": picture.head(), "old": old, "view": view(picture, wanted)}
+                document = plain_values({"head": picture.head(), "old": old, "view": view(picture, wanted)})
                 body = json.dumps(document, separators=(",", ":")).encode()
                 self._bodies[key] = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
                 if len(self._bodies) > _MOST_BODIES:
@@ -155,7 +158,7 @@ class _Views:
 def _story(stories: Stories) -> Handler:
     def answer(request: Request) -> Reply:
         asked = _query(request.query)
-        return json_reply(stories.get(asked.get("namespace", ""), asked.get("name", "")))
+        return json_reply(plain_values(stories.get(asked.get("namespace", ""), asked.get("name", ""))))
 
     return answer
 

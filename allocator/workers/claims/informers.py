@@ -14,11 +14,17 @@ from allocator.claims import objects
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ClaimChanged, ClaimDeleted, ClaimsListed
 from allocator.workers.claims import writer
+from contract import kinds
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
 from runtime.supervision import Workers
 
 JSON = dict[str, Any]
+_READ = {
+    objects.CLAIMS: kinds.ELASTICGPUCLAIMS,
+    objects.CLASSES: kinds.ELASTICGPUCLASSES,
+    objects.SHARES: kinds.ELASTICGPUS,
+}
 KINDS = (objects.CLAIMS, objects.CLASSES)
 """Those that need no new list for a new leadership: what is booked stands on ElasticGPUs alone."""
 
@@ -47,13 +53,8 @@ def informer(
         writer.path(plural),
         handler,
         name=plural,
-        trim=_trim,
+        of=_READ[plural],
         on_restart=on_restart,
         optional=True,
         workers=workers,
     )
-
-
-def _trim(document: JSON) -> JSON:
-    metadata = {key: value for key, value in (document.get("metadata") or {}).items() if key != "managedFields"}
-    return {**document, "metadata": metadata}

@@ -22,6 +22,7 @@ from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ClaimBindingAnswered, ClaimOutcome, ClaimStepAnswered
 from allocator.workers.claims import writer
+from contract import kinds
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
@@ -152,7 +153,7 @@ class Claims:
         now = self._clock()
         if self._cards is None or self._listed_in != term or now >= self._list_again:
             self._cards, self._right, self._listed_in, self._list_again = {}, {}, term, now + _LIST_EVERY
-            for item in self._kube.list(writer.path(objects.CARDS)).items:
+            for item in self._kube.list(writer.path(objects.CARDS), of=kinds.CARDS).items:
                 node = str((item.get("spec") or {}).get("nodeName", ""))
                 self._cards.setdefault(node, {})[item["metadata"]["name"]] = item
         return self._cards

@@ -414,7 +414,7 @@ function chapters(told) {
     h("h3", {}, "What happened"),
     h("ol", { class: "steps" }, told.steps.map((step) => h("li", { "data-key": step.what }, h("b", {}, step.what), step.at ? age(step.at) : null, step.text ? h("div", {}, step.text) : null))),
     h("h3", {}, "Events"),
-    told.unseen ? h("p", { class: "note" }, `Not shown: ${told.unseen}`) : told.events.length ? null : h("p", { class: "note" }, "None; Kubernetes keeps them for an hour."),
+    told.unseen ? h("p", { class: "note" }, `Not all are shown: ${told.unseen}`) : told.events.length ? null : h("p", { class: "note" }, "None; Kubernetes keeps them for an hour."),
     h("ul", { class: "events" }, told.events.map((event) => h("li", {}, h("span", { class: `badge ${event.warns ? "warn" : "level"}` }, `${event.warns ? "! " : ""}${event.reason}`), event.at ? age(event.at) : null, event.count > 1 ? h("span", { class: "note" }, ` ${event.count} times`) : null, h("div", {}, event.message)))));
 }
 

@@ -337,14 +337,24 @@ def test_a_tenant_changes_nothing_of_a_claim_of_ours(cluster: Cluster, tenant: K
         (status, {"status": {"reservedFor": [other]}}),
         (status, {"status": {"reservedFor": None, "allocation": None}}),
         (own, {"metadata": {"ownerReferences": None}}),
+        (status, {"status": {"reservedFor": None}}),
         (own, {"metadata": {"finalizers": ["example.com/stays"]}}),
+        (own, {"metadata": {"finalizers": None, "labels": None}}),
+        (own, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "mallory"}}}),
+        (own, {"metadata": {"labels": {"more": "x"}}}),
+        (own, {"metadata": {"annotations": {"more": "x" * 1000}}}),
         (own, {"metadata": {"ownerReferences": [{**before["metadata"]["ownerReferences"][0], "uid": other["uid"]}]}}),
     ):
         with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
             tenant.patch_merge(path, patch)
     with pytest.raises((KubeForbidden, KubeInvalid), match="goes"):
         tenant.delete(own)
-    assert cluster.kube.get(own)["status"] == before["status"]
+    after = cluster.kube.get(own)
+    assert (after["status"], metadata_of(after)) == (before["status"], metadata_of(before))
+
+
+def metadata_of(claim: JSON) -> JSON:
+    return {key: claim["metadata"].get(key) for key in ("labels", "annotations", "finalizers", "ownerReferences")}
 
 
 class Removers:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision
+from allocator.engine.reference import NOWHERE, Decision
 from contract.model import FractionRequest
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 
@@ -52,9 +53,9 @@ class Picky(Engine):
         super().__init__()
         self.memory, self.looked = memory, 0
 
-    def decide(self, ask: SchedulingRequest) -> Decision:
+    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
         self._look(ask.request.containers[0])
-        return super().decide(ask)
+        return super().decide(ask, refused)
 
     def _look(self, fraction: FractionRequest) -> None:
         if fraction.memory == self.memory:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from contract.model import (
+    DIALECTS,
+    ISOLATION,
     MOST_GPUS,
     MOST_MEMORY,
     POLICIES,
@@ -25,7 +27,10 @@ from contract.options import VgpuOptions
 BYTES = st.integers(1, MOST_MEMORY)
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 UUIDS = st.from_regex(r"GPU-[0-9a-f]{4}", fullmatch=True)
-TEXT = st.text(max_size=8)
+TEXT = st.text(st.characters(exclude_categories=("C", "Z")), max_size=8)
+"""Text as it is shown: no control characters, and no white space but the usual one."""
+_HANDLES = st.from_regex(r"[!-~]{1,8}", fullmatch=True)
+_KINDS = st.sampled_from(("", "nvidia.com/gpu", "nvidia.com/gpu,gpufraction.io/share"))
 _WORDS = st.lists(TEXT, max_size=2).map(tuple)
 WISHES = st.builds(Wishes, _WORDS, _WORDS, _WORDS, _WORDS, st.integers(0, 1 << 50), st.booleans())
 JSON = st.recursive(
@@ -62,12 +67,12 @@ def requests(draw: st.DrawFn) -> PodRequest:
     made = draw(st.lists(fractions(), min_size=1, max_size=4, unique_by=lambda f: f.container))
     could_share = all(f.memory and not f.limit for f in made) and len({f.count for f in made}) == 1
     return PodRequest(
-        dialect=draw(TEXT),
+        dialect=draw(st.sampled_from(DIALECTS)),
         containers=tuple(made),
         same_gpus=could_share and draw(st.booleans()),
         node_policy=draw(st.sampled_from(("", *POLICIES))),
         gpu_policy=draw(st.sampled_from(("", *POLICIES))),
-        unit=draw(st.integers(0, 1 << 30)),
+        unit=draw(st.sampled_from((0, 1 << 20, 1 << 30))),
         priority=draw(st.integers(0, 1)),
     )
 
@@ -81,7 +86,7 @@ _SHARES = st.builds(
     memory=BYTES,
     cores=st.integers(0, WHOLE),
     gpu_memory=BYTES,
-    cdi=TEXT,
+    cdi=_KINDS,
     nri=st.booleans(),
     as_whole=st.booleans(),
     burst=st.just(0) | BYTES,
@@ -93,8 +98,8 @@ _GIVEN = st.builds(
 )
 ALLOCATIONS = st.builds(
     Allocation,
-    id=st.text(min_size=1, max_size=8),
-    node=st.text(min_size=1, max_size=8),
+    id=_HANDLES,
+    node=NAMES,
     containers=st.lists(_GIVEN, min_size=1, max_size=3, unique_by=lambda c: c.container).map(tuple),
 )
 
@@ -109,7 +114,7 @@ VGPU_OPTIONS = st.builds(
     reserve=st.none() | st.integers(0, 99).map(lambda mib: mib << 20),
     reserve_percent=st.none() | st.integers(0, 50),
 )
-DELIVERIES = st.none() | st.builds(Delivery, classes=st.lists(TEXT, max_size=2).map(tuple), kind=TEXT)
+DELIVERIES = st.none() | st.builds(Delivery, classes=st.lists(TEXT, max_size=2).map(tuple), kind=_KINDS)
 
 
 @st.composite
@@ -137,7 +142,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         for index, uuid in enumerate(uuids)
     )
     return Inventory(
-        draw(TEXT),
+        draw(NAMES),
         gpus,
         draw(TEXT),
         draw(TEXT),
@@ -145,7 +150,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         draw(TEXT),
         draw(TEXT),
         draw(DELIVERIES),
-        tuple(draw(st.lists(TEXT, max_size=2))),
+        tuple(level for level in ISOLATION if draw(st.booleans())),
         draw(TEXT),
         options,
     )

@@ -46,6 +46,7 @@ PINNED = {
     "LEAST_MEMORY": "gpufraction.io/min-gpu-memory",
     "CORDON": "gpufraction.io/cordon",
     "BEYOND": "gpufraction.io/held-beyond",
+    "REPEATED": "gpufraction.io/repeated-gpus",
     "OWNERSHIP": "gpufraction.io/ownership",
     "IDLE_AFTER": "gpufraction.io/idle-after",
     "NUMA_BIND": "gpufraction.io/numa-bind",

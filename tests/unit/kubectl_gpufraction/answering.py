@@ -18,11 +18,12 @@ Serve = Callable[[dict[str, tuple[int, Any]]], int]
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Says what it was given for each path, and 404 for any other."""
+    """Says what it was given for each path, and 404 for any other; `asked` has the targets of all reads."""
 
     given: dict[str, tuple[int, Any]]
 
     def do_GET(self) -> None:
+        self.given.setdefault("asked", (0, []))[1].append(self.path)
         path = self.path.partition("?")[0]
         status, document = self.given.get(path, (404, status_body(404, "NotFound", f"no {path}")))
         data = json.dumps(document).encode()

@@ -254,3 +254,26 @@ def test_json_and_nothing() -> None:
     assert json.loads(CommandOutput(COLUMNS, ROWS, empty="none").text(Form("json"))) == {"items": ROWS}
     assert CommandOutput(COLUMNS, empty="No pods.").text(Form()) == "No pods.\n"
     assert json.loads(CommandOutput(COLUMNS, empty="none").text(Form("json"))) == {"items": []}
+
+
+def test_a_pod_deleted_while_it_waited_is_shown_outside_the_queue() -> None:
+    gone = admitted("gone", "nvidia.com/gpu", 1, priority=9, created="2026-01-05T08:00:00Z", waits=FULL)
+    gone["metadata"] |= {
+        "deletionTimestamp": "2026-01-05T08:30:00Z",
+        "finalizers": ["batch.kubernetes.io/job-tracking"],
+    }
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS, gone])
+    why = "it was deleted while it waited, so it gets no share; a finalizer keeps it: batch.kubernetes.io/job-tracking"
+    found = waiting.rows(state, None)
+    assert columns(found, "place", "name", "code") == [
+        (1, "urgent", "Memory"), (2, "first", "Memory"), (None, "gone", "Terminating"),
+    ]  # fmt: skip
+    assert (found[-1]["since"], found[-1]["reason"]) == ("2026-01-05T08:30:00Z", why)
+    assert waiting.totals(found) == "2 pods wait: 2 Memory; 1 pod is being deleted"
+    [deleted] = [each for each in state.pods if each.deleted]
+    lines = explain.explanation(state, deleted)
+    assert lines == ["default/gone asks for 1xwhole (hami)", f"It is being deleted: {why}"]
+    told = explain.row(state, deleted, lines)
+    assert (told["status"], told["place"], told["waiting"], told["roomAfter"]) == ("Terminating", None, None, [])
+    assert ("gone", "Terminating") in columns(pods.rows(state, None), "name", "status")
+    assert [line for line in explain.explanation(state, named("first")) if "gone" in line] == []

@@ -8,6 +8,8 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.logs import LONGEST, JsonLines, TextLines
 
@@ -67,3 +69,11 @@ def test_a_traceback_stays_on_the_line(formatter: logging.Formatter) -> None:
         line = formatter.format(record("failed", exc_info=sys.exc_info()))
     assert "\n" not in line
     assert "ValueError: wrong" in line
+
+
+@pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
+@given(said=st.text(st.characters() | st.sampled_from("\ud800\x1b\x00\n\x7f\x9b\u202e")))
+def test_whatever_is_logged_is_one_line_that_no_terminal_obeys(formatter: logging.Formatter, said: str) -> None:
+    line = formatter.format(record(said, said=said, inside={"key": said}))
+    assert line.isprintable()
+    assert line.encode().decode() == line

@@ -25,6 +25,7 @@ from allocator.scheduler.events import (
     ClaimStepAnswered,
     ExcludedGpusListed,
     InventoriesListed,
+    NamespacesLabelled,
     NodesListed,
     PodDeleted,
     TickPhase,
@@ -175,6 +176,7 @@ class Bench:
     def cards(self) -> None:
         """The replica sees the nodes and their GPUs as they are now."""
         self.desk.controller.handle(ExcludedGpusListed(()))
+        self.desk.controller.handle(NamespacesLabelled({}))
         self.desk.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
         self.desk.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
 

@@ -121,6 +121,8 @@ def test_what_cannot_be_served(amounts: dict[str, Any], found: objects.GpuClass 
 def test_a_class_that_is_not_there_and_a_share_that_the_user_names() -> None:
     missing = "ElasticGPUClass gold does not exist; create it"
     assert shares.wanted(claim(ONE, egpuClassName="gold"), None) == Problem("ClassMissing", missing)
+    wrong = "spec.elasticGPUClassName: found '�[2J'; give the name of an ElasticGPUClass"
+    assert shares.wanted(claim(ONE, egpuClassName="\x1b[2J"), None) == Problem("Invalid", wrong)
     named = "spec.elasticGPUName: found 'mine'; leave it empty, it is filled in when bound"
     assert shares.wanted(claim(ONE, egpuName="mine"), None) == Problem("NamesElasticGPU", named)
 
@@ -134,6 +136,15 @@ KEYS = st.sampled_from(
     ("metadata", "spec", "status", "resources", "requests", f"{P}/gpu-memory", "claimRef", "finalizers")
 )
 DOCUMENTS = st.dictionaries(KEYS, st.dictionaries(KEYS, JSON_VALUES | st.dictionaries(KEYS, JSON_VALUES)))
+
+
+@given(st.text(max_size=400) | st.sampled_from(("a" * 200_000, "\x1b[2J", "a\nb", "\u202e", "\ud800")), st.data())
+def test_whatever_a_claim_says_the_message_is_short_and_plain(text: str, data: st.DataObject) -> None:
+    """The message stands in the claim's status, in an Event and on every pod that names the claim."""
+    field = data.draw(st.sampled_from(("elasticGPUClassName", "egpuClassName", "elasticGPUName", "egpuName", "amount")))
+    asked = claim({f"{P}/gpu-memory": text}) if field == "amount" else claim(ONE, **{field: text})
+    found = shares.wanted(asked, None)
+    assert isinstance(found, ClaimTerms) or (found.message.isprintable() and len(found.message) < 400)
 
 
 @given(DOCUMENTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -12,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.ledger import CardsChanged, Change, ShareMoved, SharesIdle
-from allocator.metering.meter import OTHERS, Account, FreeAccount, Meter, Span
+from allocator.metering.meter import (
+    MOST_MODELS,
+    MOST_OF_NAMESPACE,
+    OTHERS,
+    Account,
+    Counted,
+    FreeAccount,
+    Meter,
+    Span,
+)
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import Demand
 
@@ -298,3 +308,53 @@ def test_a_card_that_is_gone_counts_for_nobody_until_it_is_back() -> None:
     meter.advance([(10.0, CardsChanged("a", ()))], Span(0.0, 20.0))
     meter.advance([(20.0, CardsChanged("a", (gpu("0", "A100"),)))], Span(0.0, 25.0))
     assert meter.counted().held == {Account("team-a", "L4", "native"): 10.0, Account("team-a", "A100", "native"): 5.0}
+
+
+# -- who has how many accounts ------------------------------------------------------------------------------------
+
+
+def held_by(number: int, *, namespace: str, dialect: str = "native") -> tuple[CardsChanged, ShareMoved]:
+    """A node of its own with a card, which a pod of the namespace holds."""
+    node = f"{namespace}-{number}"
+    share = ShareMoved(node, "GPU-0", f"{namespace}-{number}", namespace, dialect, Demand(16 * GIB, 0, exclusive=False))
+    return CardsChanged(node, (gpu("GPU-0"),)), share
+
+
+def after_a_second(meter: Meter, changes: Iterable[Change], at: float = 0.0) -> Counted:
+    meter.advance([(at, change) for change in changes], Span(None, at))
+    meter.advance([], Span(at, at + 1))
+    return meter.counted()
+
+
+def test_what_one_namespace_makes_up_moves_no_series_of_another() -> None:
+    meter = Meter(usable)
+    made_up = [change for at in range(10_000) for change in held_by(at, namespace="attacker", dialect=f"d{at}")]
+    after_a_second(meter, made_up)
+    found = after_a_second(meter, held_by(0, namespace="victim"), at=1.0).held
+    assert found[Account("victim", "L4", "native")] == 1.0
+    theirs = [account for account in found if account.namespace == "attacker"]
+    assert len(theirs) == len(found) - 1 == MOST_OF_NAMESPACE
+    assert sum(found[account] for account in theirs) == 20_000
+    assert Account("attacker", OTHERS, OTHERS) in theirs
+
+
+def test_what_one_node_makes_up_moves_no_series_of_another() -> None:
+    meter = Meter(usable, most=100)
+    made_up = [CardsChanged("bad", (gpu("GPU-0", f"made up {at}"),)) for at in range(1_000)]
+    for at, change in enumerate(made_up):
+        after_a_second(meter, [change], at=float(at))
+    found = after_a_second(meter, [CardsChanged("good", (gpu("GPU-1", "H100"),))], at=1_000.0).free
+    assert found[FreeAccount("H100", True)] == 1.0
+    assert len(found) == MOST_MODELS + 2, "those of the bad node, the rest of them, and the other one"
+    assert sum(found.values()) == 1_002.0, "the bad node's card for 1,001 s"
+
+
+def test_a_namespace_gets_series_again_an_hour_after_the_made_up_ones_ended() -> None:
+    meter = Meter(usable)
+    made_up = [held_by(at, namespace="team", dialect=f"d{at}") for at in range(300)]
+    after_a_second(meter, [change for pair in made_up for change in pair])
+    ended = [share._replace(demand=None) for _, share in made_up]
+    after_a_second(meter, ended, at=1.0)
+    after_a_second(meter, [], at=4_000.0)
+    found = after_a_second(meter, held_by(0, namespace="team", dialect="kai"), at=8_000.0).held
+    assert found == {Account("team", "L4", "kai"): 1.0}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -167,6 +168,44 @@ def test_one_damaged_part_is_read_or_malformed(text: str, path: list[int], value
 def test_a_damaged_gpunode_is_read_or_malformed(path: list[int], value: Any) -> None:
     damaged = damage(node("n1").gpus(2).gpunode(), path, value)
     assert isinstance(attempt(inventory_from_object, damaged), Inventory | str)
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Every text below a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from texts_of(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from texts_of(getattr(value, field.name))
+
+
+def places_of_text(part: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all texts of a document."""
+    inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in inside:
+        yield from [(*here, key)] if isinstance(value, str) else places_of_text(value, (*here, key))
+
+
+@given(
+    st.text(max_size=20) | st.sampled_from(("a" * 100_000, "\x1b[2J\x1b[31m", "a\nb", "\u202eb", "\ud800")), st.data()
+)
+def test_whatever_a_node_says_of_its_gpus_it_is_short_and_can_be_printed(text: str, data: st.DataObject) -> None:
+    """Its words stand in messages to every tenant, in metrics and in tables."""
+    document = node("n1").gpus(2).gpunode()
+    status = document["status"]
+    *path, last = data.draw(st.sampled_from(list(places_of_text(status))))
+    part = status
+    for key in path:
+        part = part[key]
+    part[last] = text
+    try:
+        found = inventory_from_object(document)
+    except Malformed:
+        return
+    assert [each[:99] for each in texts_of(found) if not each.isprintable() or len(each) > 512] == []
 
 
 def with_container(**fields: Any) -> str:

@@ -141,6 +141,27 @@ def test_images(known: JSON, wanted: tuple[str, str, str]) -> None:
     assert found("image", **known) == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("image", "level"),
+    [
+        ("docker.io/projecthami/hami:v2.10.0@sha256:" + "a" * 64, OK),
+        ("r.io:5000/hami@sha256:" + "a" * 64, OK),
+        ("docker.io/projecthami/hami:v2.10.0", WARN),
+        ("r.io:5000/hami", WARN),
+        (IMAGE, None),
+        (IMAGE.partition(":")[0] + ":0.0.9", None),
+    ],
+)
+def test_images_of_others(image: str, level: str | None) -> None:
+    agent = shipped("DaemonSet", "gpufraction-nodeagent")
+    agent["spec"]["template"]["spec"]["initContainers"] = [{"name": "preload", "image": image}]
+    told = found("other-images", daemonsets=(agent,))
+    by_digest = f"{image} of daemonset/gpufraction-nodeagent is named by digest"
+    by_tag = f"{image} of daemonset/gpufraction-nodeagent is named by tag: whoever may write the tag chooses what runs"
+    cure = f"name it with its digest under images of your kustomization && {APPLY}"
+    assert told == {OK: [(OK, by_digest, "")], WARN: [(WARN, by_tag, cure)], None: []}[level]
+
+
 def seeing_the_host(**spec: Any) -> JSON:
     return {"daemonsets": (shipped("DaemonSet", "gpufraction-nodeagent", **spec),)}
 
@@ -287,6 +308,7 @@ def test_certificates_of_another_program_are_looked_for_there() -> None:
             {("idle-evict", "create pods/eviction"), ("idle-evict", "list pods")},
         ),
         ("nodeagent", ("--evict-unhealthy=0",), {}, set()),
+        ("nodeagent", ("--evict-unhealthy=5m",), {}, {("evict-unhealthy", "create pods/eviction")}),
         ("nodeagent", (), {"GPUFRACTION_STARTUP_TAINT": "true"}, {("startup-taint", "patch nodes")}),
         ("webhook", ("--pods=true",), {}, set()),
     ],
@@ -309,8 +331,23 @@ def test_rights_that_are_missing() -> None:
             "gpufraction-allocator may not create pods/eviction, which its setting preemption needs",
             f"kustomize edit add component manifests/components/allocator-eviction && {APPLY}",
         ),
-        (FAIL, "gpufraction-nodeagent may not patch gpunodes/status, nor patch nodes/status", APPLY),
+        (
+            FAIL,
+            "gpufraction-nodeagent may not create tokenreviews, nor create subjectaccessreviews, "
+            "nor patch gpunodes/status, nor patch nodes/status",
+            APPLY,
+        ),
     ]
     everything = dict.fromkeys(rights, True)
     told = f"our service accounts may do what their settings need ({len(rights)} looked at)"
     assert found("program-rights", granted=everything) == [(OK, told, "")]
+
+
+def test_metrics_that_are_open_to_everybody_are_warned_of() -> None:
+    def warned(*flags: str) -> list[tuple[str, str]]:
+        facts = replace(WELL, deployments=(flagged("allocator", *flags),))
+        return [(each.level, each.found) for each in install.findings(facts) if each.check == "metrics-access"]
+
+    assert warned("--metrics-access=token") == []
+    said = "everybody who reaches the port reads the metrics of allocator, which name pods"
+    assert warned("--metrics-access=open") == [(WARN, said)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from contract import names
 from kubectl_gpufraction.cluster.state import ClusterView
-from kubectl_gpufraction.ui.pages import MOST, MOST_TILES, Picture, Selection, story
+from kubectl_gpufraction.ui.pages import MOST, MOST_TILES, Picture, Selection, story, trimmed_event
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim
 
 JSON = dict[str, Any]
@@ -99,7 +99,8 @@ def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:
         "status": {"phase": "Running", "conditions": [allocated | {"lastTransitionTime": "2026-01-05T08:05:00Z"}]}
     }
     event = {"reason": "GPUAllocated", "message": "on n1", "lastTimestamp": "2026-01-05T08:05:00Z", "type": "Normal"}
-    told = story(picture(placed), placed, [event])
+    seen = picture(placed)
+    told = story(seen, seen.state.pods[0], placed, [event])
     assert told["lines"][:2] == ["default/runs asks for 1x2Gi (native)", "It is Running on node n1:"]
     assert [(step["what"], step["text"]) for step in told["steps"]] == [
         ("created", "asks for 1x2Gi"),
@@ -110,6 +111,12 @@ def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:
     ]
 
 
-def test_a_story_of_a_pod_without_a_share_says_so() -> None:
-    plain = {"metadata": {"namespace": "default", "name": "web"}, "spec": {"containers": []}}
-    assert story(picture(), plain, [])["lines"] == ["it asks for no GPU share"]
+def test_an_event_is_kept_as_far_as_the_page_shows_it() -> None:
+    event = {
+        "reason": "R",
+        "count": 2,
+        "message": "m" * 5000,
+        "metadata": {"managedFields": []},
+        "source": {"host": "n"},
+    }
+    assert trimmed_event(event) == {"reason": "R", "count": 2, "message": "m" * 1024}

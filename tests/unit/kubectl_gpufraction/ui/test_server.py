@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -161,8 +162,72 @@ def test_a_story_needs_the_right_to_get_the_pod_and_says_what_it_cannot_show(tmp
         told = shown.ask(f"{shown.base}/api/pod?namespace=default&name=waits")
         assert told[0].status == 200
         assert json.loads(told[1])["unseen"] == "no right to list Events in this namespace"
-        for query, status in (("namespace=default&name=lost", 404), ("namespace=default&name=..", 400), ("", 400)):
-            assert shown.ask(f"{shown.base}/api/pod?{query}")[0].status == status, query
+
+
+NAMED_OTHERWISE = (
+    "name=..", "name=waits/../../secrets/x", "name=waits%2Flog", "name=waits%252Flog", "name=waits%3Fx",
+    "name=waits%23", "name=", "name=waits%00", "name=waits%0A", "name=waits,involvedObject.kind=Secret",
+    "name=%5Cx", "name=waits%20",
+)  # fmt: skip
+
+
+def test_a_name_that_would_be_another_path_is_refused_and_nothing_read(tmp_path: Path) -> None:
+    given = WHOLE | {"asked": (0, [])}
+    with page(given, tmp_path) as shown:
+        shown.view("/api/pods")
+        for query in ("", *(f"namespace=default&{each}" for each in NAMED_OTHERWISE), "namespace=a/b&name=waits"):
+            answer, body = shown.ask(f"{shown.base}/api/pod?{query}")
+            assert (answer.status, json.loads(body)) == (
+                400, {"error": "namespace, name: expected the names of a namespace and of a pod"},
+            ), query  # fmt: skip
+    assert [each for each in given["asked"][1] if "/namespaces/default/" in each] == []
+
+
+def test_of_a_pod_without_a_share_nothing_is_read_or_told(tmp_path: Path) -> None:
+    plain, again = (
+        {"metadata": {"namespace": "default", "name": name, "uid": name}, "spec": {"containers": []}}
+        for name in ("web", "again")
+    )
+    done = admitted("done", "gpufraction.io/gpu-memory", "2Gi", on="n1") | {"status": {"phase": "Succeeded"}}
+    given = WHOLE | {
+        "asked": (0, []),
+        "/api/v1/pods": collection(plain, done, admitted("again", "gpufraction.io/gpu-memory", "2Gi", on="n1")),
+        "/api/v1/namespaces/default/pods/web": (200, plain),
+        "/api/v1/namespaces/default/pods/done": (200, done),
+        # Meanwhile a pod without a share has the name.
+        "/api/v1/namespaces/default/pods/again": (200, again),
+        "/api/v1/namespaces/default/events": collection({"reason": "Secret"}),
+    }
+    with page(given, tmp_path) as shown:
+        told = {}
+        for name in ("web", "done", "absent", "again"):
+            answer, body = shown.ask(f"{shown.base}/api/pod?namespace=default&name={name}")
+            told[name] = answer.status, json.loads(body)["error"].replace(name, "NAME")
+    assert set(told.values()) == {(404, "no pod default/NAME has a share or waits for one (any more)")}
+    reads = [each.partition("?")[0] for each in given["asked"][1]]
+    assert [each for each in reads if "/namespaces/default/" in each] == ["/api/v1/namespaces/default/pods/again"]
+
+
+@pytest.mark.parametrize(("each_page", "reads", "shown_events"), [(50, 4, 50), (1, 8, 8)])
+def test_events_are_read_to_a_bound_and_only_those_of_this_very_pod(
+    tmp_path: Path, each_page: int, reads: int, shown_events: int
+) -> None:
+    waits = admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits="no room")
+    event = {"reason": "Loud", "message": "x" * 10_000}
+    endless = {"metadata": {"resourceVersion": "1", "continue": "more"}, "items": [event] * each_page}
+    given = WHOLE | {
+        "asked": (0, []),
+        "/api/v1/namespaces/default/pods/waits": (200, waits),
+        "/api/v1/namespaces/default/events": (200, endless),
+    }
+    with page(given, tmp_path) as shown:
+        told = shown.view("/api/pod?namespace=default&name=waits")
+    assert (told["unseen"], len(told["events"])) == ("this pod has more Events than are read", shown_events)
+    assert {len(each["message"]) for each in told["events"]} == {1024}
+    asked = [parse_qs(each.partition("?")[2]) for each in given["asked"][1] if "/events?" in each]
+    selector = f"involvedObject.kind=Pod,involvedObject.name=waits,involvedObject.uid={waits['metadata']['uid']}"
+    assert {(query["fieldSelector"][0], query["limit"][0]) for query in asked} == {(selector, "50")}
+    assert len(asked) == reads
 
 
 def test_a_team_s_server_has_no_token_and_knows_its_own_names(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""A tenant's ElasticGPUClaims with any text in their fields, and a node that says odd things of its cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from playground import scenarios
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import pod
+from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster, unharmed
+from tests.clusters import control_planes
+
+pytestmark = pytest.mark.hostile
+JSON = dict[str, Any]
+AMOUNT = "gpushare.provisioner.elasticgpu.io/gpu-memory"
+ODD = {
+    "long": "a" * 200_000,
+    "escape": "\x1b[2J\x1b[31mgold",
+    "lines": "gold\nWarning: your disk is full",
+    "direction": "gold\u202edlog",
+}
+LONGEST = 400
+
+
+@pytest.fixture(scope="module", params=control_planes())
+def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
+    yield from hostile_cluster(request.param, tmp_path_factory.mktemp("claims"), components=("claims",))
+
+
+@pytest.fixture
+def hostile(attacked: Hostile) -> Iterator[Hostile]:
+    yield from unharmed(attacked)
+
+
+def path(name: str | None = None) -> str:
+    return paths.path(scenarios.ELASTIC, "elasticgpuclaims", TENANT, name)
+
+
+def test_whatever_a_claim_names_as_its_class_is_told_in_plain_words(hostile: Hostile) -> None:
+    for number, text in enumerate(ODD.values()):
+        about = {"elasticGPUClassName": text, "resources": {"requests": {AMOUNT: 1}}}
+        document = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "spec": about}
+        hostile.kube.create(path(), {**document, "metadata": {"name": f"odd-{number}"}})
+        hostile.create(pod(f"odd-{number}").annotated("egpuc.elasticgpu.io/a", f"odd-{number}").container("main"))
+
+    def told() -> list[str]:
+        """What stands in the claims' status, in their Events and in the conditions of the pods that name them."""
+        statuses = [str((each.get("status") or {}).get("message", "")) for each in hostile.kube.list(path()).items]
+        events = hostile.kube.list(paths.path("v1", "events", TENANT)).items
+        conditions = [
+            str(condition.get("message", ""))
+            for each in hostile.pods()
+            for condition in (each.get("status") or {}).get("conditions") or ()
+        ]
+        return [*statuses, *(str(event.get("message", "")) for event in events), *conditions]
+
+    def all_told() -> bool:
+        return sum("elasticGPUClassName" in text for text in told()) >= len(ODD)
+
+    try:
+        wait_for(all_told, lambda: f"told is {[text[:200] for text in told()]}")
+        assert [text[:200] for text in told() if len(text) > LONGEST or not text.isprintable()] == []
+    finally:
+        for each in hostile.kube.list(path()).items:
+            hostile.kube.delete(path(each["metadata"]["name"]))
